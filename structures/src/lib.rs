@@ -1,1 +1,29 @@
 //! The O(1) structures of Flatpath. No I/O; model-checked.
+//!
+//! Links are **indices** into segmented, append-only tables, not pointers: storage is type-stable,
+//! so a thread that is late reads an old link, never freed memory, and a compare-and-swap then
+//! refuses it. An index is a `u32`; [`NIL`] means none. Who holds an index owns what it names; a
+//! structure moves that right from one thread to another and says with which ordering.
+//!
+//! | module | what it is for | other names |
+//! |--------|----------------|-------------|
+//! | [`table`] | storage that never moves and never shrinks | slab segments |
+//! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
+//!
+//! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
+//! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
+//! test then turns red. What none of these does: block in the kernel, look at a clock, or grow
+//! without a bound.
+
+#![deny(unsafe_code)]
+
+pub mod stack;
+pub mod table;
+
+mod links;
+mod sync;
+#[cfg(test)]
+mod testing;
+
+/// No index. Every structure of this crate keeps it for itself, so a capacity stays below it.
+pub const NIL: u32 = u32::MAX;

@@ -1,0 +1,132 @@
+//! Atomics, threads and locks: the only file that names `std`'s, loom's or shuttle's.
+//!
+//! | build | atomics and threads | sees weak memory | sees spurious wake-ups |
+//! |-------|---------------------|------------------|------------------------|
+//! | (default) | `std` | as the machine | as the machine |
+//! | `--cfg loom` | loom | yes, all interleavings up to a bound | no |
+//! | `--cfg shuttle` | shuttle | no | yes, random schedules |
+//!
+//! Two rules come from loom. It is blind to plain fields, so whatever two threads may touch is one
+//! of these atomics. And it takes a `SeqCst` access for an acquire-release one: a store-then-look
+//! handshake uses [`fence`], or [`look_fence`] where the store is a read-modify-write.
+
+#![allow(
+    unused_imports,
+    dead_code,
+    reason = "one set for three builds; none of them uses it all"
+)]
+
+pub(crate) use self::imp::*;
+
+/// The ordering of a named edge, or a weaker one while the drill of that name runs.
+///
+/// `edge!("stack_push_publish", Release, Relaxed)` is `Ordering::Release`, except in a build with
+/// `--cfg drill="stack_push_publish"`; `drill.toml` names the test that must then fail.
+macro_rules! edge {
+    ($name:tt, $ordering:ident, $drilled:ident) => {
+        if cfg!(drill = $name) {
+            $crate::sync::Ordering::$drilled
+        } else {
+            $crate::sync::Ordering::$ordering
+        }
+    };
+}
+pub(crate) use edge;
+
+/// A value alone on its pair of cache lines: the processor fetches lines in pairs of 64 bytes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Padded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What a store-then-look handshake needs between its `SeqCst` read-modify-write and its `SeqCst`
+/// look.
+///
+/// Nothing on the machine: two `SeqCst` accesses stay in order. Loom models fences but not `SeqCst`
+/// accesses, so there it is the fence. The other side of the handshake uses [`fence`] in both.
+#[inline(always)]
+pub(crate) fn look_fence() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// Locks, whether or not a thread panicked while it held the lock: what these locks guard stays
+/// usable.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod imp {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+    /// Parks for at most `nanoseconds`; may return early, for a wake-up or for no reason.
+    pub(crate) fn park_for(nanoseconds: u64) {
+        std::thread::park_timeout(std::time::Duration::from_nanos(nanoseconds));
+    }
+
+    /// Nanoseconds of a clock that never goes back, counted from its first reading in this process.
+    pub(crate) fn now_ns() -> u64 {
+        static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        let elapsed = FIRST.get_or_init(std::time::Instant::now).elapsed();
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+    /// Loom explores no spin that does not yield.
+    pub(crate) fn spin_loop() {
+        yield_now();
+    }
+
+    /// The time is up at once, after the other threads had their chance.
+    pub(crate) fn park_for(_nanoseconds: u64) {
+        yield_now();
+    }
+
+    /// Time stands still in a model.
+    pub(crate) fn now_ns() -> u64 {
+        0
+    }
+}
+
+#[cfg(all(shuttle, not(loom)))]
+mod imp {
+    pub(crate) use shuttle::hint::spin_loop;
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use shuttle::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+    /// Parks until woken or until shuttle decides that the time is up.
+    pub(crate) fn park_for(nanoseconds: u64) {
+        shuttle::thread::park_timeout(std::time::Duration::from_nanos(nanoseconds));
+    }
+
+    /// Time stands still in a model.
+    pub(crate) fn now_ns() -> u64 {
+        0
+    }
+}
