@@ -8,6 +8,7 @@
 //! | module | what it is for | other names |
 //! |--------|----------------|-------------|
 //! | [`table`] | storage that never moves and never shrinks | slab segments |
+//! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
@@ -17,10 +18,12 @@
 
 #![deny(unsafe_code)]
 
+pub mod queue;
 pub mod stack;
 pub mod table;
 
 mod links;
+mod lock;
 mod sync;
 #[cfg(test)]
 mod testing;

@@ -76,6 +76,18 @@ impl Links {
         }
         Some((first, last))
     }
+
+    /// Turns a list round; `newest` and all after it belong to the caller. O(its length).
+    pub(crate) fn reverse(&self, newest: u32) -> u32 {
+        let (mut rest, mut reversed) = (newest, END);
+        while rest != END {
+            let next = self.next(rest);
+            self.set(rest, reversed);
+            reversed = rest;
+            rest = next;
+        }
+        reversed
+    }
 }
 
 /// A detached list, the caller's own: an iterator over its indices, which are off the list from

@@ -1,0 +1,277 @@
+//! Queue: many threads push without a lock; one at a time pops, oldest first.
+//!
+//! Other names: Linux `lwq`. Two lists: `new`, newest first, where pushes land, and `ready`, oldest
+//! first, which pops drain. A pop that finds `ready` empty takes `new` whole and turns it round.
+//! Not lock-free as a whole: pop and take_all wait for each other. It has no length and no bound
+//! other than its indices.
+//!
+//! | may run beside | push, push_chain | pop, take_all      | is_empty |
+//! |----------------|------------------|--------------------|----------|
+//! | push           | yes              | yes                | yes      |
+//! | pop, take_all  | yes              | yes, one by one    | yes      |
+//! | is_empty       | yes              | yes                | yes      |
+//!
+//! Invariants
+//! - I1: an index is pushed only by whoever holds it, and is in the queue at most once.
+//! - I2: all of `ready` is older than all of `new`, so the queue is first in, first out for every
+//!   order that the pushes themselves have.
+//! - I3: it never looks empty while an index is in it. While `new` moves over, the count of moves
+//!   in the `ready` word is odd; and who finds both empty looks at `ready` again and believes it
+//!   only if no move happened in between. (`lwq` looks once: its "empty" can be false, and is
+//!   harmless there only because every successful dequeue wakes the next thread.)
+//! - I4: there is no ABA problem: a push may link to a head that left and came back, and the only
+//!   way out of `new` takes it whole.
+//!
+//! What `push` returns: `true`, "may have been empty", if no pop was obliged to see the index.
+//! `false` means that some pop, under way or yet to come, is followed by another look at the queue;
+//! it does **not** mean that somebody is awake. So a consumer that wants to be woken only on `true`
+//! looks at the queue again, after a `fence(SeqCst)`, after every index it handled and before it
+//! sleeps.
+//!
+//! Ordering
+//! - E1 publish: `push` (Release) -> the swap of `new` in `pop` and `take_all` (Acquire): the
+//!   index, its link and what its holder wrote before.
+//! - E2 lock: what one pop turned round, the next one reads (see `lock`).
+//! - E3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): who
+//!   sees `new` taken sees the move in the second look at `ready`.
+//! - E4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): who sees
+//!   it empty sees what was pushed before that in `new`.
+//! - E5 told: `push` puts its index in `new`, then looks at `ready`; a consumer empties `ready`,
+//!   then, after its `fence(SeqCst)`, looks at `new`. One of the two sees the other.
+//!
+//! Cost: push is one compare-and-swap, retried only when another push won; a pop takes the lock,
+//! and touches each index twice on average. One pop in a batch turns the batch round: O(its
+//! length).
+
+use crate::links::{END, Links};
+use crate::lock::Lock;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Padded, edge, look_fence};
+
+pub use crate::links::{Chain, INDICES_MAX};
+
+/// A drill that stands for several weak orderings at once: push neither orders nor looks in order.
+const PUSH_UNORDERED: bool = cfg!(drill = "queue_push_unordered");
+const PUSH: Ordering = if PUSH_UNORDERED {
+    Ordering::Release
+} else {
+    edge!("queue_push_publish", SeqCst, Relaxed)
+};
+const PUSH_LOOK: Ordering = if PUSH_UNORDERED {
+    Ordering::Acquire
+} else {
+    Ordering::SeqCst
+};
+const TAKE: Ordering = if cfg!(drill = "queue_take_release") {
+    Ordering::Acquire
+} else {
+    edge!("queue_take_acquire", AcqRel, Release)
+};
+const READY: Ordering = edge!("queue_ready_release", Release, Relaxed);
+const LOOK_READY: Ordering = edge!("queue_look_ready_acquire", Acquire, Relaxed);
+const LOOK_NEW: Ordering = edge!("queue_look_new_acquire", Acquire, Relaxed);
+
+/// A queue of indices below its capacity. See the module for who may run beside whom.
+#[derive(Debug)]
+pub struct Queue {
+    /// The newest index, or END.
+    new: Padded<AtomicU32>,
+    /// A [`Ready`].
+    ready: Padded<AtomicU64>,
+    pops: Lock,
+    links: Links,
+}
+
+impl Queue {
+    /// An empty queue for the indices 0 to `capacity - 1`. Links are made as they are touched.
+    ///
+    /// # Panics
+    /// If the capacity is above [`INDICES_MAX`].
+    pub fn new(capacity: u32) -> Queue {
+        Queue {
+            new: Padded(AtomicU32::new(END)),
+            ready: Padded(AtomicU64::new(
+                Ready {
+                    oldest: END,
+                    moves: 0,
+                }
+                .word(),
+            )),
+            pops: Lock::new(),
+            links: Links::new(capacity),
+        }
+    }
+
+    /// How many indices there are; each is in the queue once or not at all.
+    pub fn capacity(&self) -> u32 {
+        self.links.capacity()
+    }
+
+    /// Appends `index`, which the caller holds. Returns whether the queue may have been empty.
+    #[inline]
+    pub fn push(&self, index: u32) -> bool {
+        debug_assert!(
+            !self.links.is_listed(index),
+            "index {index} is pushed while it is listed"
+        );
+        self.push_list(index, index)
+    }
+
+    /// Appends `indices`, the oldest first, in one step. Returns whether the queue may have been
+    /// empty; `false` if there is nothing to append.
+    pub fn push_chain(&self, indices: &[u32]) -> bool {
+        match self.links.join(indices) {
+            Some((oldest, newest)) => self.push_list(oldest, newest),
+            None => false,
+        }
+    }
+
+    #[inline]
+    fn push_list(&self, oldest: u32, newest: u32) -> bool {
+        let mut before = self.new.load(Ordering::Relaxed);
+        loop {
+            self.links.set(oldest, before);
+            match self
+                .new
+                .compare_exchange_weak(before, newest, PUSH, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        if before != END {
+            return false;
+        }
+        // ORDER: E5. SeqCst on the swap above and the load below, a fence on the consumer's side.
+        if !PUSH_UNORDERED {
+            look_fence();
+        }
+        Ready::of(self.ready.load(PUSH_LOOK)).is_empty()
+    }
+
+    /// Takes the oldest index off, or `None` if the queue was empty at one moment of the call.
+    ///
+    /// Waits for a pop or take_all that is under way.
+    #[inline]
+    pub fn pop(&self) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        let guard = self.pops.lock();
+        // ORDER: E2. Only a holder of the lock writes `ready`.
+        let ready = Ready::of(self.ready.load(Ordering::Relaxed));
+        let ready = if ready.oldest == END {
+            self.move_over(ready)?
+        } else {
+            ready
+        };
+        let rest = Ready {
+            oldest: self.links.next(ready.oldest),
+            moves: ready.moves,
+        };
+        self.ready.store(rest.word(), READY);
+        drop(guard);
+        self.links.unlist(ready.oldest);
+        Some(ready.oldest)
+    }
+
+    /// Takes `new` whole and turns it round, under the lock; `None` if there is nothing in it.
+    fn move_over(&self, ready: Ready) -> Option<Ready> {
+        if self.new.load(Ordering::Relaxed) == END {
+            return None;
+        }
+        if !cfg!(drill = "queue_move_unmarked") {
+            let moving = Ready {
+                oldest: END,
+                moves: ready.moves + 1,
+            };
+            // ORDER: E3. The swap below releases it.
+            self.ready.store(moving.word(), Ordering::Relaxed);
+        }
+        let newest = self.new.swap(END, TAKE);
+        Some(Ready {
+            oldest: self.links.reverse(newest),
+            moves: ready.moves + 2,
+        })
+    }
+
+    /// Takes everything off; the chain yields the oldest first.
+    ///
+    /// Waits for a pop or take_all that is under way. O(indices pushed since the last pop moved
+    /// `new` over), outside the lock.
+    pub fn take_all(&self) -> Chain<'_> {
+        if self.is_empty() {
+            return Chain::new(&self.links, END, END);
+        }
+        let guard = self.pops.lock();
+        let ready = Ready::of(self.ready.load(Ordering::Relaxed));
+        // `new` first: until `ready` is emptied as well, the queue does not look empty.
+        let newest = self.new.swap(END, TAKE);
+        if ready.oldest != END {
+            self.ready.store(
+                Ready {
+                    oldest: END,
+                    moves: ready.moves,
+                }
+                .word(),
+                READY,
+            );
+        }
+        drop(guard);
+        Chain::new(&self.links, ready.oldest, self.links.reverse(newest))
+    }
+
+    /// Whether the queue was empty at one moment of the call; `false` if it cannot tell.
+    ///
+    /// Two or three loads, no lock. Who means to sleep on a `true` puts a `fence(SeqCst)` before
+    /// it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        let word = self.ready.load(LOOK_READY);
+        if !Ready::of(word).is_empty() || self.new.load(LOOK_NEW) != END {
+            return false;
+        }
+        // `ready` cannot have been filled and emptied in between without another count of moves.
+        self.ready.load(Ordering::Relaxed) == word || cfg!(drill = "queue_empty_looks_once")
+    }
+
+    /// Whether `index` is in the queue. Exact for whoever holds it or pushed it; a hint for others.
+    #[inline]
+    pub fn is_listed(&self, index: u32) -> bool {
+        self.links.is_listed(index)
+    }
+}
+
+/// The ready word: the oldest index below; above it how often `new` began or ended to move over,
+/// odd while it moves. The count wraps around after 2^39 moves, all of which a second look would
+/// have to miss.
+#[derive(Clone, Copy)]
+struct Ready {
+    oldest: u32,
+    moves: u64,
+}
+
+const OLDEST_BITS: u32 = END.count_ones();
+
+impl Ready {
+    #[inline]
+    fn of(word: u64) -> Ready {
+        Ready {
+            oldest: word as u32 & END,
+            moves: word >> OLDEST_BITS,
+        }
+    }
+
+    #[inline]
+    fn word(self) -> u64 {
+        self.moves << OLDEST_BITS | u64::from(self.oldest)
+    }
+
+    /// Nothing in it and nothing on the way to it.
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.oldest == END && self.moves % 2 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests;
