@@ -48,11 +48,11 @@ impl Lock {
 
     #[cold]
     fn wait(&self) {
-        let mut looks = 0;
+        let mut looks = 0_u32;
         // Looks before it swaps: only a look leaves the line with the holder, who must write it.
         while self.held.load(Ordering::Relaxed) || !self.try_hold() {
             looks += 1;
-            if looks % LOOKS_MAX == 0 {
+            if looks.is_multiple_of(LOOKS_MAX) {
                 yield_now();
             } else {
                 spin_loop();

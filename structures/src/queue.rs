@@ -269,7 +269,7 @@ impl Ready {
     /// Nothing in it and nothing on the way to it.
     #[inline]
     fn is_empty(self) -> bool {
-        self.oldest == END && self.moves % 2 == 0
+        self.oldest == END && self.moves.is_multiple_of(2)
     }
 }
 
