@@ -19,11 +19,14 @@
 #![deny(unsafe_code)]
 
 pub mod queue;
+pub mod slots;
 pub mod stack;
 pub mod table;
 
 mod links;
 mod lock;
+#[cfg(test)]
+mod random;
 mod sync;
 #[cfg(test)]
 mod testing;
