@@ -22,6 +22,7 @@ pub mod queue;
 pub mod slots;
 pub mod stack;
 pub mod table;
+pub mod wheel;
 
 mod links;
 mod lock;

@@ -1,0 +1,590 @@
+//! Wheel: time-outs that are armed, moved and cancelled all the time and hardly ever expire.
+//!
+//! Other names: hashed timing wheel (Varghese and Lauck's scheme 6). One list per tick of the
+//! horizon; a deadline further away than the horizon waits in the list of its tick for the right
+//! round. Timers are indices (those of a slot table, as a rule); the wheel keeps one node for each
+//! and never allocates for a timer it has seen before.
+//!
+//! One thread owns the wheel (`&mut`); no locks, no atomics, no clock: the caller passes the time.
+//! It calls nothing back. `expire` queues what is due, and the caller fires it afterwards, so that
+//! firing one timer may cancel or move another one that is due as well: ask `confirm` first.
+//!
+//! Invariants
+//! - I1: an armed timer is in the list of `tick & mask`; any other has no links.
+//! - I2: lists are circular through sentinels, which are the first nodes of the table, so that
+//!   linking and unlinking have no special case.
+//! - I3: the bit of a list is set exactly while the list is not empty, and the bit of a word of
+//!   bits exactly while that word is not 0.
+//! - I4: every armed tick is later than the last tick that was expired.
+//!
+//! Time
+//! - A timer never fires early. It is due at its deadline rounded up to a tick.
+//! - `next_ns` is never later than the first due tick, and may be earlier by rounds: a timer
+//!   further away than the horizon costs one needless look per round.
+//!
+//! Cost: arm, cancel and confirm are O(1). `expire` is O(timers due + timers of later rounds in the
+//! lists it passes + 1), however long it was not called: it passes each list at most once and skips
+//! the empty ones by their bits. 16 bytes for a timer; 8 bytes and a bit for a slot.
+
+/// "No link": the timer is neither armed nor due.
+const NIL: u32 = u32::MAX;
+/// In `next` of a timer that `expire` has queued and that nobody confirmed, moved or cancelled yet.
+const DUE: u32 = u32::MAX - 1;
+
+/// Most slots a wheel may have: its bits and their summary then take less than 140 KiB.
+pub const SLOTS_MAX: u32 = 1 << 20;
+
+/// A hashed timing wheel. See the module's header.
+#[derive(Debug)]
+pub struct Wheel {
+    tick_ns: u64,
+    /// Slots - 1; slots are a power of two.
+    mask: u32,
+    /// Sentinels of the slots, then the timers: timer `index` is node `slots + index`.
+    nodes: Vec<Node>,
+    occupied: Occupied,
+    /// The last tick that was expired.
+    tick: u64,
+    armed: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    next: u32,
+    prev: u32,
+    tick: u64,
+}
+
+impl Wheel {
+    /// A wheel of `slots` lists, `tick_ns` nanoseconds apart. Deadlines nearer than their product,
+    /// the horizon, are looked at once; those further away once per round.
+    ///
+    /// # Panics
+    /// If `slots` is not a power of two or exceeds [`SLOTS_MAX`], or if `tick_ns` is 0.
+    pub fn new(tick_ns: u64, slots: u32) -> Wheel {
+        assert!(tick_ns > 0, "a tick takes time");
+        assert!(
+            slots.is_power_of_two() && slots <= SLOTS_MAX,
+            "slots: a power of two, bounded"
+        );
+        let sentinel = |node| Node {
+            next: node,
+            prev: node,
+            tick: 0,
+        };
+        Wheel {
+            tick_ns,
+            mask: slots - 1,
+            nodes: (0..slots).map(sentinel).collect(),
+            occupied: Occupied::new(slots),
+            tick: 0,
+            armed: 0,
+        }
+    }
+
+    /// Makes room for timers 0 to `timers` - 1, so that arming them allocates nothing. Without it
+    /// the table grows by doubling.
+    pub fn reserve(&mut self, timers: u32) {
+        self.cover(timers.saturating_sub(1));
+    }
+
+    /// Arms timer `index` for `deadline_ns`, or moves it there if it is armed or due. O(1).
+    /// A deadline of `u64::MAX` never comes.
+    ///
+    /// # Panics
+    /// If `index` and the number of slots together reach `u32::MAX` - 1.
+    #[inline]
+    pub fn arm(&mut self, index: u32, deadline_ns: u64) {
+        let node = self.cover(index);
+        if self.nodes[node as usize].next < DUE {
+            self.unlink(node);
+        } else {
+            self.armed += 1;
+        }
+        // I4: what is past already is due at the next tick.
+        let tick = deadline_ns.div_ceil(self.tick_ns).max(self.tick + 1);
+        self.nodes[node as usize].tick = tick;
+        self.link(node, self.slot_of(tick));
+    }
+
+    /// Disarms timer `index`. Returns whether it was armed, or due and not yet confirmed. O(1).
+    #[inline]
+    pub fn cancel(&mut self, index: u32) -> bool {
+        let Some(node) = self.known(index) else {
+            return false;
+        };
+        match self.nodes[node as usize].next {
+            NIL => return false,
+            DUE => {}
+            _ => {
+                self.unlink(node);
+                self.armed -= 1;
+            }
+        }
+        self.nodes[node as usize].next = NIL;
+        true
+    }
+
+    /// Appends the timers that are due at `now_ns` to `due` and disarms them. Nothing is called:
+    /// the caller takes them one by one and asks [`Wheel::confirm`] for each. Earlier ticks come
+    /// first unless more than a horizon passed since the last call; then the order is that of slots.
+    /// A time before that of an earlier call expires nothing.
+    pub fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
+        let now = (now_ns / self.tick_ns).min(u64::MAX - 1);
+        if now <= self.tick {
+            return;
+        }
+        let first = self.slot_of(self.tick + 1);
+        let slots = u64::from(self.mask) + 1;
+        let mut left = (now - self.tick).min(slots) as u32;
+        self.tick = now;
+        let mut slot = first;
+        while self.armed > 0 {
+            let Some(found) = self.occupied.next(slot) else {
+                return;
+            };
+            let skipped = found.wrapping_sub(slot) & self.mask;
+            if skipped >= left {
+                return;
+            }
+            self.expire_slot(found, due);
+            left -= skipped + 1;
+            if left == 0 {
+                return;
+            }
+            slot = (found + 1) & self.mask;
+        }
+    }
+
+    /// Whether a timer that `expire` queued is still to be fired, that is, was neither cancelled
+    /// nor moved since. Answers `true` once. O(1).
+    #[inline]
+    pub fn confirm(&mut self, index: u32) -> bool {
+        let Some(node) = self.known(index) else {
+            return false;
+        };
+        let next = &mut self.nodes[node as usize].next;
+        let due = *next == DUE;
+        if due {
+            *next = NIL;
+        }
+        due
+    }
+
+    /// How long the owner may sleep from `now_ns` on before it calls [`Wheel::expire`]: until the
+    /// next tick whose slot is not empty. 0 if that is past, `None` if nothing is armed. O(1).
+    pub fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        let slot = self.slot_of(self.tick + 1);
+        let found = self.occupied.next(slot)?;
+        let skipped = u64::from(found.wrapping_sub(slot) & self.mask);
+        let tick = (self.tick + 1).saturating_add(skipped);
+        Some(tick.saturating_mul(self.tick_ns).saturating_sub(now_ns))
+    }
+
+    /// Whether timer `index` is armed. O(1).
+    #[inline]
+    pub fn is_armed(&self, index: u32) -> bool {
+        self.known(index)
+            .is_some_and(|node| self.nodes[node as usize].next < DUE)
+    }
+
+    /// Timers that are armed. Those that `expire` has queued are not.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.armed
+    }
+
+    /// Whether no timer is armed.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.armed == 0
+    }
+
+    /// Takes what is due out of one slot and leaves the timers of later rounds.
+    fn expire_slot(&mut self, slot: u32, due: &mut Vec<u32>) {
+        let mut node = self.nodes[slot as usize].next;
+        while node != slot {
+            // Before unlinking: afterwards the links say nothing.
+            let Node { next, tick, .. } = self.nodes[node as usize];
+            if tick <= self.tick {
+                self.unlink(node);
+                self.armed -= 1;
+                self.nodes[node as usize].next = DUE;
+                due.push(node - self.mask - 1);
+            }
+            node = next;
+        }
+    }
+
+    /// The node of timer `index`, made if need be.
+    #[inline]
+    fn cover(&mut self, index: u32) -> u32 {
+        if let Some(node) = self.known(index) {
+            return node;
+        }
+        let node = index.checked_add(self.mask + 1).filter(|node| *node < DUE);
+        let node = node.expect("timer indices and slots together stay below u32::MAX - 1");
+        self.nodes.resize(
+            node as usize + 1,
+            Node {
+                next: NIL,
+                prev: NIL,
+                tick: 0,
+            },
+        );
+        node
+    }
+
+    #[inline]
+    fn known(&self, index: u32) -> Option<u32> {
+        let node = index.checked_add(self.mask + 1)?;
+        ((node as usize) < self.nodes.len()).then_some(node)
+    }
+
+    #[inline]
+    fn slot_of(&self, tick: u64) -> u32 {
+        tick as u32 & self.mask
+    }
+
+    /// Appends a node to the list of a slot.
+    #[inline]
+    fn link(&mut self, node: u32, slot: u32) {
+        let last = self.nodes[slot as usize].prev;
+        if last == slot {
+            self.occupied.set(slot);
+        }
+        self.nodes[last as usize].next = node;
+        self.nodes[slot as usize].prev = node;
+        let links = &mut self.nodes[node as usize];
+        links.next = slot;
+        links.prev = last;
+    }
+
+    /// Takes a node out of its list. Its own links are stale afterwards.
+    #[inline]
+    fn unlink(&mut self, node: u32) {
+        let Node { next, prev, .. } = self.nodes[node as usize];
+        self.nodes[prev as usize].next = next;
+        self.nodes[next as usize].prev = prev;
+        if next == prev {
+            // Both neighbours are the sentinel: the list is empty now.
+            self.occupied.clear(next);
+        }
+    }
+}
+
+/// Which slots are not empty, in three levels of 64, so that the next one is found in O(1).
+#[derive(Debug)]
+struct Occupied {
+    /// One bit per slot.
+    bits: Vec<u64>,
+    /// One bit per word of `bits`.
+    summary: Vec<u64>,
+}
+
+impl Occupied {
+    fn new(slots: u32) -> Occupied {
+        let words = (slots as usize).div_ceil(64);
+        Occupied {
+            bits: vec![0; words],
+            summary: vec![0; words.div_ceil(64)],
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        self.bits[word] |= 1 << (slot % 64);
+        self.summary[word / 64] |= 1 << (word % 64);
+    }
+
+    #[inline]
+    fn clear(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        self.bits[word] &= !(1 << (slot % 64));
+        if self.bits[word] == 0 {
+            self.summary[word / 64] &= !(1 << (word % 64));
+        }
+    }
+
+    /// The first occupied slot from `slot` on, going round past the end back to `slot`.
+    #[inline]
+    fn next(&self, slot: u32) -> Option<u32> {
+        let word = slot as usize / 64;
+        let here = self.bits[word] & (u64::MAX << (slot % 64));
+        if here != 0 {
+            return Some(first_bit(word, here));
+        }
+        let word = self.next_word(word + 1).or_else(|| self.next_word(0))?;
+        Some(first_bit(word, self.bits[word]))
+    }
+
+    /// The first word of `bits` from `word` on that is not 0.
+    fn next_word(&self, word: usize) -> Option<usize> {
+        let start = word / 64;
+        let here = self.summary.get(start)? & (u64::MAX << (word % 64));
+        if here != 0 {
+            return Some(first_bit(start, here) as usize);
+        }
+        let rest = &self.summary[start + 1..];
+        let skipped = rest.iter().position(|bits| *bits != 0)?;
+        Some(first_bit(start + 1 + skipped, rest[skipped]) as usize)
+    }
+}
+
+#[inline]
+fn first_bit(word: usize, bits: u64) -> u32 {
+    word as u32 * 64 + bits.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{self, Random};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const TICK_NS: u64 = 1_000;
+
+    impl Wheel {
+        /// Panics unless I1 to I4 hold. O(slots + timers).
+        fn invariants(&self) {
+            let mut seen = 0;
+            for slot in 0..=self.mask {
+                let mut prev = slot;
+                let mut node = self.nodes[slot as usize].next;
+                let word = slot as usize / 64;
+                let bit = self.occupied.bits[word] >> (slot % 64) & 1 == 1;
+                assert_eq!(bit, node != slot, "I3: the bit of slot {slot}");
+                while node != slot {
+                    let entry = self.nodes[node as usize];
+                    assert_eq!(entry.prev, prev, "I2: links agree");
+                    assert_eq!(
+                        self.slot_of(entry.tick),
+                        slot,
+                        "I1: in the list of its tick"
+                    );
+                    assert!(entry.tick > self.tick, "I4: not expired yet");
+                    (prev, node) = (node, entry.next);
+                    seen += 1;
+                    assert!(seen <= self.armed, "I2: no cycle beside the sentinel");
+                }
+                assert_eq!(self.nodes[slot as usize].prev, prev, "I2: links agree");
+            }
+            assert_eq!(seen, self.armed, "I1: the armed are listed");
+            for (word, bits) in self.occupied.bits.iter().enumerate() {
+                let summary = self.occupied.summary[word / 64] >> (word % 64) & 1 == 1;
+                assert_eq!(summary, *bits != 0, "I3: summary of word {word}");
+            }
+        }
+    }
+
+    fn expired(wheel: &mut Wheel, now_ns: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        wheel.expire(now_ns, &mut due);
+        due
+    }
+
+    #[test]
+    fn a_timer_fires_at_its_deadline_rounded_up_and_never_early() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        wheel.arm(3, 2_001);
+        assert_eq!(expired(&mut wheel, 2_001), [0; 0]);
+        assert_eq!(expired(&mut wheel, 2_999), [0; 0]);
+        assert_eq!(expired(&mut wheel, 3_000), [3]);
+        assert!(wheel.is_empty());
+        assert_eq!(expired(&mut wheel, 99_000), [0; 0], "and only once");
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_due_at_the_next_tick() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        assert_eq!(expired(&mut wheel, 50_500), [0; 0]);
+        wheel.arm(0, 7);
+        assert_eq!(wheel.next_ns(50_500), Some(500));
+        assert_eq!(expired(&mut wheel, 51_000), [0]);
+    }
+
+    #[test]
+    fn arming_an_armed_timer_moves_it() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        wheel.arm(1, 2_000);
+        wheel.arm(1, 5_000);
+        assert_eq!(wheel.len(), 1);
+        assert_eq!(expired(&mut wheel, 4_000), [0; 0]);
+        wheel.arm(1, 4_500);
+        assert_eq!(expired(&mut wheel, 5_000), [1]);
+        wheel.invariants();
+    }
+
+    #[test]
+    fn cancel_is_idempotent_and_says_whether_there_was_something() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        assert!(!wheel.cancel(0), "never heard of");
+        wheel.arm(5, 2_000);
+        assert!(!wheel.cancel(4), "covered by the table, not armed");
+        assert!(wheel.cancel(5));
+        assert!(!wheel.cancel(5));
+        assert!(!wheel.cancel(u32::MAX), "out of range");
+        assert_eq!(wheel.next_ns(0), None);
+        assert_eq!(expired(&mut wheel, 10_000), [0; 0]);
+        wheel.invariants();
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_horizon_waits_for_its_round() {
+        let mut wheel = Wheel::new(TICK_NS, 4);
+        wheel.arm(0, 3_000 + 2 * 4 * TICK_NS);
+        wheel.arm(1, 3_000);
+        for (tick, due) in [(3, vec![1]), (7, vec![]), (10, vec![]), (11, vec![0])] {
+            assert_eq!(expired(&mut wheel, tick * TICK_NS), due, "tick {tick}");
+            wheel.invariants();
+        }
+    }
+
+    #[test]
+    fn the_farthest_deadline_neither_overflows_nor_fires() {
+        let mut wheel = Wheel::new(1, 4);
+        wheel.arm(0, u64::MAX);
+        wheel.arm(1, u64::MAX - 1);
+        assert_eq!(expired(&mut wheel, u64::MAX), [1]);
+        assert_eq!(wheel.next_ns(u64::MAX - 5), Some(5));
+        wheel.arm(1, 0);
+        assert_eq!(expired(&mut wheel, u64::MAX), [0; 0]);
+        wheel.invariants();
+    }
+
+    #[test]
+    fn firing_one_timer_may_cancel_or_move_another_that_is_due() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        for index in 0..4 {
+            wheel.arm(index, 1_000);
+        }
+        assert_eq!(expired(&mut wheel, 1_000), [0, 1, 2, 3]);
+        assert!(wheel.confirm(0));
+        assert!(wheel.cancel(1), "cancelled while it was queued");
+        wheel.arm(2, 9_000);
+        assert!(
+            !wheel.confirm(1) && !wheel.confirm(2),
+            "cancelled and moved ones do not fire"
+        );
+        assert!(wheel.confirm(3));
+        assert!(!wheel.confirm(3), "each fires once");
+        assert!(!wheel.confirm(77), "never heard of");
+        assert_eq!(expired(&mut wheel, 9_000), [2]);
+        wheel.invariants();
+    }
+
+    #[test]
+    fn after_a_long_sleep_each_slot_is_passed_once() {
+        // 2^40 ticks pass at once: anything that walks ticks instead of slots never ends.
+        let mut wheel = Wheel::new(1, 1 << 16);
+        for index in 0..1_000 {
+            wheel.arm(index, u64::from(index) * 7 + 1);
+        }
+        wheel.arm(5_000, 1 << 41);
+        let due = expired(&mut wheel, 1 << 40);
+        assert_eq!(due.len(), 1_000);
+        assert_eq!(due.iter().collect::<BTreeSet<_>>().len(), 1_000);
+        assert!(wheel.is_armed(5_000));
+        wheel.invariants();
+        assert_eq!(expired(&mut wheel, 1 << 41), [5_000]);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_expires_nothing_and_loses_nothing() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        assert_eq!(expired(&mut wheel, 20_000), [0; 0]);
+        wheel.arm(0, 22_000);
+        assert_eq!(expired(&mut wheel, 3_000), [0; 0]);
+        assert_eq!(expired(&mut wheel, 22_000), [0]);
+    }
+
+    #[test]
+    fn timers_of_one_tick_fire_in_the_order_they_were_armed() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        for index in [9, 2, 7, 4] {
+            wheel.arm(index, 3_000);
+        }
+        assert_eq!(expired(&mut wheel, 3_000), [9, 2, 7, 4]);
+    }
+
+    #[test]
+    fn reserved_timers_allocate_nothing_when_they_are_armed() {
+        let mut wheel = Wheel::new(TICK_NS, 8);
+        wheel.reserve(0);
+        wheel.reserve(100);
+        let capacity = wheel.nodes.capacity();
+        (0..100).for_each(|index| wheel.arm(index, 5_000));
+        assert_eq!(wheel.nodes.capacity(), capacity);
+    }
+
+    #[test]
+    #[should_panic(expected = "timer indices and slots together")]
+    fn an_index_out_of_range_is_refused() {
+        Wheel::new(TICK_NS, 8).arm(u32::MAX - 8, 1);
+    }
+
+    #[test]
+    fn a_wheel_of_one_slot_works() {
+        let mut wheel = Wheel::new(1, 1);
+        wheel.arm(0, 3);
+        wheel.arm(1, 2);
+        let fired: Vec<_> = (1..=3).map(|now| expired(&mut wheel, now)).collect();
+        assert_eq!(fired, [vec![], vec![1], vec![0]]);
+    }
+
+    #[test]
+    fn model_random_operations_agree_with_a_sorted_map() {
+        let mut random = Random::new(random::seed());
+        for slots in [1, 2, 64, 128, 8192] {
+            let mut wheel = Wheel::new(TICK_NS, slots);
+            let mut oracle: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut now_ns = random.below(1 << 50);
+            // The first call only learns what time it is.
+            wheel.expire(now_ns, &mut Vec::new());
+            for _ in 0..3_000 {
+                let index = random.below_u32(200);
+                let reach_ns = TICK_NS << random.below(15);
+                match random.below(8) {
+                    0..=3 => {
+                        let deadline_ns = now_ns + random.below(reach_ns);
+                        wheel.arm(index, deadline_ns);
+                        oracle.insert(index, deadline_ns);
+                    }
+                    4 => assert_eq!(wheel.cancel(index), oracle.remove(&index).is_some()),
+                    _ => advance(&mut wheel, &mut oracle, &mut now_ns, random.below(reach_ns)),
+                }
+                assert_eq!(wheel.len() as usize, oracle.len());
+                assert_eq!(wheel.is_armed(index), oracle.contains_key(&index));
+            }
+            wheel.invariants();
+        }
+    }
+
+    /// Lets time pass and checks what fires against the oracle, and `next_ns` against both.
+    fn advance(wheel: &mut Wheel, oracle: &mut BTreeMap<u32, u64>, now_ns: &mut u64, ns: u64) {
+        let earliest = oracle.values().min().copied();
+        match (wheel.next_ns(*now_ns), earliest) {
+            (None, None) => {}
+            (Some(sleep_ns), Some(earliest)) => {
+                assert!(
+                    *now_ns + sleep_ns < earliest.max(*now_ns) + TICK_NS,
+                    "a tick late at most"
+                );
+            }
+            other => panic!("armed in one and not in the other: {other:?}"),
+        }
+        *now_ns += ns;
+        let mut due = Vec::new();
+        wheel.expire(*now_ns, &mut due);
+        for index in due {
+            let deadline_ns = oracle.remove(&index).expect("armed");
+            assert!(deadline_ns <= *now_ns, "never early");
+            assert!(wheel.confirm(index), "queued");
+        }
+        let late = oracle
+            .values()
+            .filter(|deadline_ns| **deadline_ns + TICK_NS <= *now_ns);
+        assert_eq!(late.count(), 0, "a tick late at most");
+    }
+}
