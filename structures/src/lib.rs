@@ -9,7 +9,9 @@
 //! |--------|----------------|-------------|
 //! | [`table`] | storage that never moves and never shrinks | slab segments |
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
+//! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
+//! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
 //! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
@@ -26,8 +28,6 @@ pub mod wheel;
 
 mod links;
 mod lock;
-#[cfg(test)]
-mod random;
 mod sync;
 #[cfg(test)]
 mod testing;

@@ -20,8 +20,7 @@
 //! Cost: insert, get and remove are O(1); the first insert into a new segment allocates it. An
 //! entry costs its value (as `Option`) and eight bytes.
 
-/// "No index": the end of a free list. Never the index of an entry.
-const NIL: u32 = u32::MAX;
+use crate::NIL;
 
 /// Entries that are allocated together.
 pub const SEGMENT_ENTRIES: usize = 256;
@@ -303,10 +302,10 @@ impl<T> Slots<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::random::{self, Random};
+    use crate::testing::{Random, with_seeds};
     use std::collections::HashMap;
 
     impl<T> Slots<T> {
@@ -502,51 +501,57 @@ mod tests {
 
     #[test]
     fn model_random_operations_agree_with_a_map() {
-        let mut random = Random::new(random::seed());
-        for capacity in [1, 7, 300, 600] {
-            let mut slots = Slots::new(capacity);
-            let mut oracle: HashMap<Key, u64> = HashMap::new();
-            let mut ever: Vec<Key> = Vec::new();
-            for _ in 0..4_000 {
-                let value = random.next();
-                // Fill for a while, then empty for a while.
-                if random.below(100) < 30 + (value >> 60) * 4 {
-                    match slots.insert(value) {
-                        Ok(key) => {
-                            assert_eq!(oracle.insert(key, value), None, "a key is new");
-                            ever.push(key);
-                        }
-                        Err(back) => {
-                            assert_eq!(back, value);
-                            assert_eq!(oracle.len(), capacity as usize, "only when full");
-                        }
+        with_seeds(20, |random| {
+            for capacity in [1, 7, 300, 600] {
+                agree_with_a_map(random, capacity);
+            }
+        });
+    }
+
+    fn agree_with_a_map(random: &mut Random, capacity: u32) {
+        let mut slots = Slots::new(capacity);
+        let mut oracle: HashMap<Key, u64> = HashMap::new();
+        let mut ever: Vec<Key> = Vec::new();
+        for round in 0..2_000 {
+            let value = random.next();
+            // Fill for a while, then empty for a while.
+            let inserts_percent = if round / 500 % 2 == 0 { 70 } else { 20 };
+            if random.below(100) < inserts_percent {
+                match slots.insert(value) {
+                    Ok(key) => {
+                        assert_eq!(oracle.insert(key, value), None, "a key is new");
+                        ever.push(key);
                     }
-                } else if !ever.is_empty() {
-                    let key = ever[random.below(ever.len() as u64) as usize];
-                    assert_eq!(slots.get(key), oracle.get(&key));
-                    assert_eq!(slots.get_mut(key).copied(), oracle.get(&key).copied());
-                    assert_eq!(slots.contains(key), oracle.contains_key(&key));
-                    assert_eq!(slots.remove(key), oracle.remove(&key));
+                    Err(back) => {
+                        assert_eq!(back, value);
+                        assert_eq!(oracle.len(), capacity as usize, "only when full");
+                    }
                 }
-                assert_eq!(slots.len() as usize, oracle.len());
+            } else if !ever.is_empty() {
+                let key = ever[random.below(ever.len() as u32) as usize];
+                assert_eq!(slots.get(key), oracle.get(&key));
+                assert_eq!(slots.get_mut(key).copied(), oracle.get(&key).copied());
+                assert_eq!(slots.contains(key), oracle.contains_key(&key));
+                assert_eq!(slots.remove(key), oracle.remove(&key));
             }
-            slots.invariants();
-            for (key, value) in slots.iter_mut() {
-                assert_eq!(oracle.get(&key), Some(&*value));
-                *value += 1;
-                assert_eq!(oracle.insert(key, *value).map(|old| old + 1), Some(*value));
-            }
-            assert_eq!(slots.iter().count(), oracle.len());
-            assert!(
-                slots
-                    .iter()
-                    .all(|(key, value)| oracle.get(&key) == Some(value))
-            );
-            assert!(
-                slots
-                    .iter()
-                    .all(|(key, _)| slots.key_at(key.index) == Some(key))
-            );
+            assert_eq!(slots.len() as usize, oracle.len());
         }
+        slots.invariants();
+        for (key, value) in slots.iter_mut() {
+            assert_eq!(oracle.get(&key), Some(&*value));
+            *value += 1;
+            oracle.insert(key, *value);
+        }
+        assert_eq!(slots.iter().count(), oracle.len());
+        assert!(
+            slots
+                .iter()
+                .all(|(key, value)| oracle.get(&key) == Some(value))
+        );
+        assert!(
+            slots
+                .iter()
+                .all(|(key, _)| slots.key_at(key.index) == Some(key))
+        );
     }
 }
