@@ -11,6 +11,7 @@
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
+//! | [`crew`] | idle threads, woken one at a time | `sp_idle_threads` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
@@ -21,6 +22,7 @@
 #![deny(unsafe_code)]
 
 pub mod queue;
+pub mod crew;
 pub mod slots;
 pub mod stack;
 pub mod table;

@@ -1,0 +1,377 @@
+//! A member of a crew: one thread's place in it, and the way to sleep and to leave.
+//!
+//! The contract, the invariants and the ordering edges are those of the crew. A member belongs to
+//! one thread at a time; it may be handed to another between two calls.
+
+use super::roster::Standing;
+use super::{Crew, Entry, Newcomer, STOP, Shared, VICTIM, Wait, Wake};
+use crate::sync::{
+    AtomicU64, Ordering, Thread, current, edge, fence, lock, now_ns, park, park_for,
+};
+
+const ORDERS: Ordering = edge!("crew_orders_acquire", Acquire, Relaxed);
+
+/// One worker's place in the crew. Dropping it leaves, and passes the baton.
+#[derive(Debug)]
+pub struct Member {
+    crew: Crew,
+    index: u32,
+    /// The thread whose handle is in the entry.
+    thread: Option<Thread>,
+    /// This member set `looking`.
+    is_looking: bool,
+    /// This member came by `grow` and has not arrived yet.
+    is_starting: bool,
+    standing: Standing,
+}
+
+impl Member {
+    pub(super) fn new(crew: Crew, index: u32, newcomer: Newcomer) -> Member {
+        Member {
+            crew,
+            index,
+            thread: None,
+            is_looking: false,
+            is_starting: newcomer == Newcomer::Starts,
+            standing: Standing::Working,
+        }
+    }
+
+    /// Waits for work, or for a reason to leave. `has_work` says whether there is work to take; it
+    /// is called several times and must be cheap. It may be wrong about work that somebody else is
+    /// taking at the moment, if that one calls [`Member::took_work`] afterwards.
+    ///
+    /// Returns at once while there is work, so that a worker calls it once per item: that is also
+    /// where a busy one learns that it shall leave. Panics of `has_work` are passed on.
+    #[inline]
+    pub fn wait(&mut self, has_work: impl Fn() -> bool) -> Wait {
+        if self.is_starting {
+            self.arrive();
+        }
+        if self.end_look() {
+            self.count_empty_wake();
+        }
+        match self.reason(&has_work) {
+            Some(wait) => wait,
+            None => self.idle(&has_work),
+        }
+    }
+
+    /// To be called after taking work and before doing it: wakes the next member if `has_more` says
+    /// that more work waits. `None` if not; `NobodyIdle` is the moment to [`Crew::grow`].
+    #[inline]
+    pub fn took_work(&mut self, has_more: impl Fn() -> bool) -> Option<Wake> {
+        if self.is_starting {
+            self.arrive();
+        }
+        let was_looking = self.end_look();
+        let shared = &self.crew.shared;
+        if !has_more() && shared.orders.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        if cfg!(drill = "crew_baton_work") {
+            return None;
+        }
+        if !was_looking && !cfg!(drill = "crew_baton_fence") {
+            // ORDER: E3.
+            fence(Ordering::SeqCst);
+        }
+        Some(shared.wake_head())
+    }
+
+    /// The crew this is a member of.
+    pub fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
+    /// Why not to sleep, while not listed.
+    #[inline]
+    fn reason(&mut self, has_work: impl Fn() -> bool) -> Option<Wait> {
+        match self.standing {
+            Standing::Working => {}
+            Standing::Retired => return Some(Wait::Retire),
+            Standing::Victim => return Some(Wait::Stop),
+        }
+        if cfg!(drill = "crew_stop_after_work") && has_work() {
+            return Some(Wait::Work);
+        }
+        // ORDER: E4. Before the look for work, not after it.
+        let orders = self.crew.shared.orders.load(ORDERS);
+        if orders & VICTIM != 0 && self.volunteer() {
+            return Some(Wait::Stop);
+        }
+        if !cfg!(drill = "crew_stop_after_work") && has_work() {
+            return Some(Wait::Work);
+        }
+        (orders & STOP != 0).then_some(Wait::Stop)
+    }
+
+    /// Takes the role of a victim, if there is one to take. Gives up the entry then.
+    #[cold]
+    fn volunteer(&mut self) -> bool {
+        let shared = &self.crew.shared;
+        let is_victim = lock(&shared.roster).claim(shared, self.index);
+        if is_victim {
+            self.standing = Standing::Victim;
+            self.end_look();
+        }
+        is_victim
+    }
+
+    /// Sleeps until there is a reason not to.
+    #[cold]
+    fn idle(&mut self, has_work: &impl Fn() -> bool) -> Wait {
+        self.show_thread();
+        let mut clock = IdleClock::start(&self.crew.shared);
+        loop {
+            let slept = Listed::push(self, &mut clock).stay_unless(has_work);
+            if slept == Slept::Notified {
+                self.begin_look();
+            }
+            if !cfg!(drill = "crew_leave_fence") {
+                // ORDER: E1, E2. Off the stack, then the look for work that may let it go.
+                fence(Ordering::SeqCst);
+            }
+            let reason = if slept == Slept::TimedOut && cfg!(drill = "crew_retire_unchecked") {
+                None
+            } else {
+                self.reason(has_work)
+            };
+            if let Some(wait) = reason {
+                return wait;
+            }
+            if self.end_look() {
+                self.count_empty_wake();
+            }
+            if slept == Slept::TimedOut {
+                if self.retire() {
+                    return Wait::Retire;
+                }
+                clock = IdleClock::start(&self.crew.shared);
+            }
+        }
+    }
+
+    /// Puts this thread's handle in the entry, if another or none is there.
+    fn show_thread(&mut self) {
+        let current = current();
+        if self
+            .thread
+            .as_ref()
+            .is_none_or(|thread| thread.id() != current.id())
+        {
+            *lock(&self.entry().thread) = Some(current.clone());
+            self.thread = Some(current);
+        }
+    }
+
+    fn entry(&self) -> &Entry {
+        self.crew.shared.entries.at(self.index)
+    }
+
+    /// From now on wakers rely on this member, although it is off the stack.
+    fn begin_look(&mut self) {
+        self.is_looking = true;
+        self.crew.shared.looking.store(true, Ordering::Relaxed);
+        add_one(&self.entry().wakes);
+    }
+
+    /// Wakers no longer rely on this member. Returns whether they did; then they may have skipped a
+    /// wake, and the caller looks for work once more.
+    #[inline]
+    fn end_look(&mut self) -> bool {
+        let was_looking = std::mem::replace(&mut self.is_looking, false);
+        if was_looking {
+            self.crew.shared.looking.store(false, Ordering::Relaxed);
+            if !cfg!(drill = "crew_look_fence") {
+                // ORDER: E2.
+                fence(Ordering::SeqCst);
+            }
+        }
+        was_looking
+    }
+
+    fn count_empty_wake(&self) {
+        add_one(&self.entry().wakes_that_found_nothing);
+    }
+
+    #[cold]
+    fn arrive(&mut self) {
+        self.is_starting = false;
+        lock(&self.crew.shared.roster).arrive(&self.crew.shared);
+    }
+
+    /// Retires, if the crew can do without. Gives up the entry then.
+    fn retire(&mut self) -> bool {
+        let shared = &self.crew.shared;
+        let retires = lock(&shared.roster).retire(shared, self.index);
+        if retires {
+            self.standing = Standing::Retired;
+        }
+        retires
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if cfg!(loom) && std::thread::panicking() {
+            // A model check failed; loom's stack is gone already.
+            return;
+        }
+        debug_assert!(
+            self.standing != Standing::Working || !self.crew.shared.idle.is_listed(self.index),
+            "I2: leaves while listed"
+        );
+        if self.is_starting {
+            self.arrive();
+        }
+        self.end_look();
+        let shared = &self.crew.shared;
+        lock(&shared.roster).leave(shared, self.index, self.standing);
+        if cfg!(drill = "crew_baton_exit") {
+            return;
+        }
+        // ORDER: E1. Orders, and wakes that this member absorbed, go to the next one.
+        fence(Ordering::SeqCst);
+        if self.standing != Standing::Retired {
+            shared.wake_head();
+        } else if let Some(head) = shared.idle.peek() {
+            // Work was looked for after leaving the stack. The next one may have idled too long as
+            // well, but was buried: it looks at the clock and goes on sleeping otherwise.
+            shared.entries.at(head).unpark();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slept {
+    NotAtAll,
+    Notified,
+    TimedOut,
+}
+
+/// A member on the idle stack. Off it again when this is dropped, a panic of `has_work` included.
+struct Listed<'a> {
+    shared: &'a Shared,
+    entry: &'a Entry,
+    index: u32,
+    clock: &'a mut IdleClock,
+    is_off: bool,
+}
+
+impl<'a> Listed<'a> {
+    fn push(member: &'a Member, clock: &'a mut IdleClock) -> Listed<'a> {
+        let (shared, entry, index) = (&*member.crew.shared, member.entry(), member.index);
+        if !cfg!(drill = "crew_reset_late") {
+            // ORDER: E5. A notification from now on is for this stay.
+            entry.notified.store(false, Ordering::Relaxed);
+        }
+        shared.idle.push(index);
+        if !cfg!(drill = "crew_idle_fence") {
+            // ORDER: E1. Between being listed and the look for work.
+            fence(Ordering::SeqCst);
+        }
+        Listed {
+            shared,
+            entry,
+            index,
+            clock,
+            is_off: false,
+        }
+    }
+
+    /// Sleeps unless there is work or an order, and leaves the stack.
+    fn stay_unless(mut self, has_work: &impl Fn() -> bool) -> Slept {
+        let has_reason = self.shared.orders.load(Ordering::Relaxed) != 0 || has_work();
+        if cfg!(drill = "crew_reset_late") {
+            self.entry.notified.store(false, Ordering::Relaxed);
+        }
+        self.leave(has_reason)
+    }
+
+    /// Leaves the stack, as soon as this member is its head, but not before a reason to.
+    fn leave(&mut self, has_reason: bool) -> Slept {
+        let mut slept = Slept::NotAtAll;
+        let mut may_leave = has_reason;
+        // I1: who fails to remove itself is buried; whoever is above looked after pushing itself.
+        while !(may_leave && self.shared.idle.pop_if_head(self.index)) {
+            slept = self.sleep();
+            may_leave = true;
+            if !cfg!(drill = "crew_head_fence") {
+                // ORDER: E5. `notified` is clear before the head is tested.
+                fence(Ordering::SeqCst);
+            }
+        }
+        self.is_off = true;
+        slept
+    }
+
+    /// Parks until notified, or until the time is up.
+    fn sleep(&mut self) -> Slept {
+        // Before parking: somebody else in this thread may have used up the token of the park.
+        if self.entry.notified.swap(false, Ordering::Relaxed) {
+            return Slept::Notified;
+        }
+        loop {
+            self.clock.park();
+            if self.entry.notified.swap(false, Ordering::Relaxed) {
+                return Slept::Notified;
+            }
+            if self.clock.is_over() {
+                return Slept::TimedOut;
+            }
+        }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        // A model check failed; loom's stack is gone already.
+        let is_torn_down = cfg!(loom) && std::thread::panicking();
+        if !self.is_off && !is_torn_down {
+            self.leave(true);
+        }
+    }
+}
+
+/// How long a member has been idle. Without a deadline while it is needed anyhow.
+struct IdleClock {
+    deadline_ns: Option<u64>,
+    period_ns: u64,
+}
+
+impl IdleClock {
+    fn start(shared: &Shared) -> IdleClock {
+        let period_ns = shared.limits.idle_ns_max;
+        // Those who sleep without a deadline are never more than the minimum, because each of them
+        // found no more members than that.
+        let is_dispensable = period_ns != u64::MAX && lock(&shared.roster).has_surplus(shared);
+        let deadline_ns = is_dispensable.then(|| now_ns().saturating_add(period_ns));
+        IdleClock {
+            deadline_ns,
+            period_ns,
+        }
+    }
+
+    fn park(&self) {
+        match self.deadline_ns {
+            None => park(),
+            // Over already, but buried: look again after another period, or when the one above
+            // retires.
+            Some(deadline_ns) => match deadline_ns.saturating_sub(now_ns()) {
+                0 => park_for(self.period_ns),
+                left_ns => park_for(left_ns),
+            },
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline_ns
+            .is_some_and(|deadline_ns| now_ns() >= deadline_ns)
+    }
+}
+
+/// Counts in a word that only this thread writes.
+fn add_one(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
