@@ -12,6 +12,7 @@
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
 //! | [`crew`] | idle threads, woken one at a time | `sp_idle_threads` |
+//! | [`tokens`] | who holds which page | `net_iov` user references |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
@@ -26,6 +27,7 @@ pub mod crew;
 pub mod slots;
 pub mod stack;
 pub mod table;
+pub mod tokens;
 pub mod wheel;
 
 mod links;

@@ -1,0 +1,335 @@
+//! Tokens: who holds which page of a region, so that a page is reused only when nobody does.
+//!
+//! Other names: Linux `net_iov` user references, io_uring zero-copy receive `user_refs`. A region is
+//! a number of pages with one counter each. Data in a page is handed to a holder (a connection, an
+//! attached process) as a token, and the holder gives the token back when it is done. It may hold
+//! many, the same page several times. Whatever it holds when it dies is taken back, exactly.
+//!
+//! | who         | may                                   | threads |
+//! |-------------|---------------------------------------|---------|
+//! | [`Region`]  | admit holders, pin pages              | any, clones share it |
+//! | [`Holder`]  | take, give back; its end is the sweep | one at a time (`&mut`) |
+//! | [`Returner`]| give back for its holder              | any, clones share it; beside the holder and its end |
+//! | [`Pinned`]  | keep one page in use                  | any |
+//!
+//! A token is (generation, holder's tag, slot): a place in the holder's own ledger, not a page
+//! number. So a token that was returned already, was made up, or belongs to somebody else is
+//! refused without harm, and two tokens of one page are two. Not here: the memory of the pages.
+//!
+//! Invariants
+//! - I1: the counter of a page is the number of live ledger slots that name it, plus its pins.
+//!   Whoever turns a live slot free owns exactly one decrement; a compare-and-swap decides who.
+//!   Hence no counter goes below 0, whatever a peer sends.
+//! - I2: the page is counted before the token is visible, and counted off after the slot is free.
+//! - I3: a slot's generation moves on when it becomes free. It wraps after 2^32 uses of that slot;
+//!   a token that old could then return another token of the same holder, never of another one.
+//! - I4: users gate the door: the opening and every holder are users; who finds none does not get
+//!   in, so nothing is taken after the last one. References gate the memory: handles of any kind.
+//! - I5: slots on the free list belong to the holder; slots that returners gave back wait on a stack
+//!   of their own, which the holder takes whole. The links are in the free slots.
+//!
+//! Ordering
+//! - E1 take: word of the slot (Release) -> return (Acquire): the page's count.
+//! - E2 hand back: push of a returned slot (Release) -> the holder's swap (Acquire): its link.
+//! - E3 reuse: decrement (Release) -> the decrement that reaches 0 (Acquire): what users of the page
+//!   did with it comes before its reuse.
+//! - E4 users: joining increments only what is not 0.
+//!
+//! Cost: take and return are O(1): two atomic operations as long as nobody has a `Returner`, three
+//! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
+//! region. A holder without tokens takes 40 bytes, one with 16 about 600, with 1,000 about 9 KiB;
+//! a region 4 bytes per page.
+
+use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering, edge};
+use ledger::{Ledger, Mode};
+use std::fmt;
+
+pub use holder::{Holder, Pinned, Returner};
+
+mod holder;
+mod ledger;
+
+/// Most tokens of one holder: 1,048,560.
+pub const TOKENS_MAX: u32 = ledger::SLOTS_MAX;
+/// Most pages of a region: 8 TiB of 4 KiB pages.
+pub const PAGES_MAX: u32 = ledger::PAGES_MAX;
+/// Most ranges that one call gives back; what follows is not looked at.
+pub const RANGES_MAX: usize = 128;
+/// Most tokens that one call looks at.
+pub const RETURNS_MAX: u32 = 1024;
+
+/// A page with more references than this takes no more, long before its counter overflows.
+const USES_MAX: u32 = 1 << 31;
+
+const COUNT_OFF: Ordering = if cfg!(drill = "tokens_count_off_release") {
+    Ordering::Acquire
+} else {
+    edge!("tokens_count_off_acquire", AcqRel, Release)
+};
+
+/// What is told when a page is no longer used by anybody.
+pub trait Release: Send + Sync + 'static {
+    /// The last reference to `page` is gone. Called by whichever thread gave it back; must neither
+    /// block nor panic.
+    fn page_idle(&self, page: u32);
+}
+
+/// Nobody needs to know.
+impl Release for () {
+    fn page_idle(&self, _page: u32) {}
+}
+
+impl<F: Fn(u32) + Send + Sync + 'static> Release for F {
+    fn page_idle(&self, page: u32) {
+        self(page);
+    }
+}
+
+/// Names one reference to one page, for the holder that took it. Any word is accepted from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(u64);
+
+impl Token {
+    /// The token as one word, for the wire.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`Token::to_u64`]. A forged token is refused when it is given back.
+    #[inline]
+    pub const fn from_u64(word: u64) -> Token {
+        Token(word)
+    }
+}
+
+/// Tokens `first`, `first + 1` and so on, as words. Tokens that a holder takes one after the other
+/// are such a range until it gives the first one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRange {
+    /// The first token.
+    pub first: Token,
+    /// How many.
+    pub count: u32,
+}
+
+/// Why there is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// The region has no such page.
+    NoSuchPage,
+    /// The holder has as many tokens as it may.
+    TooManyTokens,
+    /// The page has 2^31 references.
+    PageCrowded,
+}
+
+impl fmt::Display for TakeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            TakeError::NoSuchPage => "the region has no such page",
+            TakeError::TooManyTokens => "the holder has as many tokens as it may",
+            TakeError::PageCrowded => "the page has too many references",
+        })
+    }
+}
+
+impl std::error::Error for TakeError {}
+
+/// What became of a batch. Tokens are looked at in order, so that a caller who was cut off by
+/// [`RETURNS_MAX`] or [`RANGES_MAX`] goes on after the first [`Returned::examined`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Returned {
+    /// Tokens that were held, and are not any more.
+    pub accepted: u32,
+    /// Tokens that this holder does not hold.
+    pub refused: u32,
+}
+
+impl Returned {
+    /// Tokens that were looked at.
+    pub fn examined(&self) -> u32 {
+        self.accepted + self.refused
+    }
+
+    /// Looks at each token of a batch, within the caps.
+    fn each(ranges: &[TokenRange], mut give_back: impl FnMut(Token) -> bool) -> Returned {
+        let mut returned = Returned::default();
+        for range in ranges.iter().take(RANGES_MAX) {
+            let count = range.count.min(RETURNS_MAX - returned.examined());
+            for offset in 0..count {
+                // A range that runs over the end of the numbers names tokens nobody has.
+                let token = Token(range.first.0.wrapping_add(u64::from(offset)));
+                if give_back(token) {
+                    returned.accepted += 1;
+                } else {
+                    returned.refused += 1;
+                }
+            }
+        }
+        returned
+    }
+}
+
+/// Pages that are handed out by tokens; a handle, cheap to clone. See the module's header.
+///
+/// ```
+/// use flatpath_structures::tokens::Region;
+///
+/// let region = Region::new(1024, |page: u32| println!("page {page} may be reused"));
+/// let mut connection = region.join(64).expect("open");
+/// let token = connection.take(7).expect("below its bound");
+/// let remote = connection.returner();
+/// std::thread::spawn(move || assert!(remote.give_back(token))).join().unwrap();
+/// assert!(!connection.give_back(token), "once is enough");
+/// assert_eq!(region.uses(7), 0);
+/// ```
+pub struct Region<R: Release = ()> {
+    shared: Arc<Shared<R>>,
+}
+
+struct Shared<R> {
+    /// References per page.
+    counts: Box<[AtomicU32]>,
+    /// The opening, until it is closed, and the holders.
+    users: AtomicU32,
+    is_open: AtomicBool,
+    /// Numbers the holders.
+    serial: AtomicU32,
+    release: R,
+}
+
+impl<R: Release> Region<R> {
+    /// A region of `pages` pages, none in use, open to holders. `release` is told of each page
+    /// whose last reference goes.
+    ///
+    /// # Panics
+    /// If `pages` is above [`PAGES_MAX`].
+    pub fn new(pages: u32, release: R) -> Region<R> {
+        assert!(pages <= PAGES_MAX, "more pages than a token can name");
+        let shared = Shared {
+            counts: (0..pages).map(|_| AtomicU32::new(0)).collect(),
+            users: AtomicU32::new(1),
+            is_open: AtomicBool::new(true),
+            serial: AtomicU32::new(0),
+            release,
+        };
+        Region {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Admits a holder of at most `tokens_max` tokens at a time, [`TOKENS_MAX`] at most. `None` if
+    /// the region was closed and its last holder has gone.
+    pub fn join(&self, tokens_max: u32) -> Option<Holder<R>> {
+        self.shared.admit().then(|| {
+            let serial = self.shared.serial.fetch_add(1, Ordering::Relaxed);
+            Holder::new(self.clone(), serial, tokens_max.min(TOKENS_MAX))
+        })
+    }
+
+    /// Ends the opening: from the end of the last holder on, nobody joins. Later calls do nothing.
+    pub fn close(&self) {
+        if self.shared.is_open.swap(false, Ordering::Relaxed) {
+            self.shared.dismiss();
+        }
+    }
+
+    /// Whether nobody can join any more.
+    pub fn is_closed(&self) -> bool {
+        self.shared.users.load(Ordering::Acquire) == 0
+    }
+
+    /// Keeps `page` in use while its tokens are handed out: the first one may be back before the
+    /// second one is taken. `None` if there is no such page or it is crowded.
+    pub fn pin(&self, page: u32) -> Option<Pinned<R>> {
+        self.shared.count_on(page).ok()?;
+        Some(Pinned::new(self.clone(), page))
+    }
+
+    /// References to `page` at this moment, 0 if there is no such page.
+    pub fn uses(&self, page: u32) -> u32 {
+        let count = self.shared.counts.get(page as usize);
+        count.map_or(0, |count| count.load(Ordering::Acquire))
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u32 {
+        self.shared.counts.len() as u32
+    }
+
+    /// What was given to [`Region::new`].
+    pub fn release(&self) -> &R {
+        &self.shared.release
+    }
+}
+
+impl<R: Release> Clone for Region<R> {
+    fn clone(&self) -> Region<R> {
+        Region {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<R: Release> fmt::Debug for Region<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Region")
+            .field("pages", &self.pages())
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Release> Shared<R> {
+    /// One more user, unless there is none.
+    fn admit(&self) -> bool {
+        let one_more = |users: u32| match users {
+            0 if !cfg!(drill = "tokens_join_after_last") => None,
+            _ => users.checked_add(1),
+        };
+        // ORDER: E4. Who gets in sees what the users before did; what matters is the 0.
+        self.users
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more)
+            .is_ok()
+    }
+
+    fn dismiss(&self) {
+        self.users.fetch_sub(1, Ordering::Release);
+    }
+
+    #[inline]
+    fn count_on(&self, page: u32) -> Result<(), TakeError> {
+        let count = self
+            .counts
+            .get(page as usize)
+            .ok_or(TakeError::NoSuchPage)?;
+        // ORDER: relaxed; E1 publishes it.
+        if count.fetch_add(1, Ordering::Relaxed) >= USES_MAX {
+            // Others may come this far at the same time, but not 2^31 of them.
+            count.fetch_sub(1, Ordering::Relaxed);
+            return Err(TakeError::PageCrowded);
+        }
+        Ok(())
+    }
+
+    /// Gives up one reference, which the caller owns.
+    #[inline]
+    fn count_off(&self, page: u32) {
+        // ORDER: E3.
+        let uses = self.counts[page as usize].fetch_sub(1, COUNT_OFF);
+        if cfg!(any(debug_assertions, loom, shuttle)) {
+            assert_ne!(
+                uses, 0,
+                "I1: page {page} was given back more often than taken"
+            );
+        }
+        if uses == 1 {
+            self.release.page_idle(page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

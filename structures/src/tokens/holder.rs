@@ -1,0 +1,244 @@
+//! Who holds tokens, who may give them back from elsewhere, and who keeps a page in use.
+//!
+//! The contract, the invariants and the ordering edges are those of the tokens.
+
+use super::{Ledger, Mode, Region, Release, Returned, TakeError, Token, TokenRange};
+use crate::sync::Arc;
+use ledger::FreeSlots;
+use std::fmt;
+
+use super::ledger;
+
+/// A token: generation, tag of the holder, slot.
+const SLOT_BITS: u32 = 20;
+const TAG_BITS: u32 = 12;
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
+
+/// Whoever holds tokens of a region. Its end gives back what it still holds.
+pub struct Holder<R: Release = ()> {
+    region: Region<R>,
+    /// Made with the first token or returner.
+    ledger: Option<Arc<Ledger>>,
+    free: FreeSlots,
+    serial: u32,
+    mode: Mode,
+}
+
+impl<R: Release> Holder<R> {
+    pub(super) fn new(region: Region<R>, serial: u32, tokens_max: u32) -> Holder<R> {
+        let free = FreeSlots::new(tokens_max);
+        Holder {
+            region,
+            ledger: None,
+            free,
+            serial,
+            mode: Mode::Alone,
+        }
+    }
+
+    /// Takes a token of `page`. Nobody else can have it or guess it for another holder. O(1).
+    ///
+    /// # Errors
+    /// [`TakeError`] says whether the page, the holder or the region is the reason.
+    #[inline]
+    pub fn take(&mut self, page: u32) -> Result<Token, TakeError> {
+        let serial = self.serial;
+        let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
+        let (slot, generation) = ledger
+            .pick(&mut self.free)
+            .ok_or(TakeError::TooManyTokens)?;
+        if cfg!(drill = "tokens_publish_before_count") {
+            ledger.publish(slot, generation, page);
+        }
+        if let Err(error) = self.region.shared.count_on(page) {
+            ledger.unpick(&mut self.free, slot, generation);
+            return Err(error);
+        }
+        if !cfg!(drill = "tokens_publish_before_count") {
+            // ORDER: I2, E1.
+            ledger.publish(slot, generation, page);
+        }
+        Ok(Token(
+            u64::from(generation) << 32 | u64::from(tag(serial) | slot),
+        ))
+    }
+
+    /// Gives a token back. `false` if this holder does not hold it: it was given back before, was
+    /// made up, or is another holder's. O(1).
+    #[inline]
+    pub fn give_back(&mut self, token: Token) -> bool {
+        let Some(ledger) = &self.ledger else {
+            return false;
+        };
+        let Some((generation, slot)) = fields(token, self.serial) else {
+            return false;
+        };
+        match ledger.free(&mut self.free, slot, generation, self.mode) {
+            Some(page) => {
+                self.region.shared.count_off(page);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives a batch back, at most [`RETURNS_MAX`](super::RETURNS_MAX) tokens in at most
+    /// [`RANGES_MAX`](super::RANGES_MAX) ranges. Tokens that are not held are skipped and counted.
+    pub fn give_back_ranges(&mut self, ranges: &[TokenRange]) -> Returned {
+        Returned::each(ranges, |token| self.give_back(token))
+    }
+
+    /// A handle that gives back for this holder from any thread. Costs every later return of the
+    /// holder one more atomic operation.
+    pub fn returner(&mut self) -> Returner<R> {
+        self.mode = Mode::Shared;
+        let serial = self.serial;
+        let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
+        Returner {
+            region: self.region.clone(),
+            ledger: Arc::clone(ledger),
+            serial,
+        }
+    }
+
+    /// Tokens held at this moment. O(slots used so far); for display.
+    pub fn held(&self) -> u32 {
+        self.ledger
+            .as_ref()
+            .map_or(0, |ledger| ledger.live(&self.free))
+    }
+
+    /// Memory of this holder's bookkeeping, this struct included.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        // The two counts of the `Arc` stand before the ledger.
+        let ledger =
+            |ledger: &Arc<Ledger>| 2 * size_of::<usize>() + size_of::<Ledger>() + ledger.bytes();
+        size_of::<Holder<R>>() + self.ledger.as_ref().map_or(0, ledger)
+    }
+
+    /// The region whose pages these are.
+    pub fn region(&self) -> &Region<R> {
+        &self.region
+    }
+}
+
+/// The sweep: gives back exactly what is still held, once, whatever returners do meanwhile.
+impl<R: Release> Drop for Holder<R> {
+    fn drop(&mut self) {
+        let shared = &self.region.shared;
+        if let Some(ledger) = &self.ledger {
+            ledger.sweep(&self.free, self.mode, |page| shared.count_off(page));
+        }
+        shared.dismiss();
+    }
+}
+
+impl<R: Release> fmt::Debug for Holder<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Holder")
+            .field("serial", &self.serial)
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gives tokens back for a holder, from any thread. Outlives the holder harmlessly: then everything
+/// is refused.
+pub struct Returner<R: Release = ()> {
+    region: Region<R>,
+    ledger: Arc<Ledger>,
+    serial: u32,
+}
+
+impl<R: Release> Returner<R> {
+    /// Like [`Holder::give_back`].
+    #[inline]
+    pub fn give_back(&self, token: Token) -> bool {
+        let Some((generation, slot)) = fields(token, self.serial) else {
+            return false;
+        };
+        match self.ledger.free_remotely(slot, generation) {
+            Some(page) => {
+                self.region.shared.count_off(page);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Like [`Holder::give_back_ranges`].
+    pub fn give_back_ranges(&self, ranges: &[TokenRange]) -> Returned {
+        Returned::each(ranges, |token| self.give_back(token))
+    }
+}
+
+impl<R: Release> Clone for Returner<R> {
+    fn clone(&self) -> Returner<R> {
+        let (region, ledger) = (self.region.clone(), Arc::clone(&self.ledger));
+        Returner {
+            region,
+            ledger,
+            serial: self.serial,
+        }
+    }
+}
+
+impl<R: Release> fmt::Debug for Returner<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Returner")
+            .field("serial", &self.serial)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps a page in use until it is dropped.
+pub struct Pinned<R: Release = ()> {
+    region: Region<R>,
+    page: u32,
+}
+
+impl<R: Release> Pinned<R> {
+    pub(super) fn new(region: Region<R>, page: u32) -> Pinned<R> {
+        Pinned { region, page }
+    }
+
+    /// The page.
+    pub fn page(&self) -> u32 {
+        self.page
+    }
+}
+
+impl<R: Release> Drop for Pinned<R> {
+    fn drop(&mut self) {
+        self.region.shared.count_off(self.page);
+    }
+}
+
+impl<R: Release> fmt::Debug for Pinned<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Pinned")
+            .field("page", &self.page)
+            .finish_non_exhaustive()
+    }
+}
+
+fn new_ledger(serial: u32) -> Arc<Ledger> {
+    // Spread over all generations, so that holders with the same tag have different ones.
+    Arc::new(Ledger::new((serial + 1).wrapping_mul(0x9e37_79b1)))
+}
+
+#[inline]
+fn tag(serial: u32) -> u32 {
+    (serial % (1 << TAG_BITS)) << SLOT_BITS
+}
+
+/// Generation and slot, if the token carries the tag of the holder.
+#[inline]
+fn fields(token: Token, serial: u32) -> Option<(u32, u32)> {
+    let low = token.0 as u32;
+    let is_own = low & !SLOT_MASK == tag(serial);
+    is_own.then_some(((token.0 >> 32) as u32, low & SLOT_MASK))
+}

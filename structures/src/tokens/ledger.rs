@@ -1,0 +1,275 @@
+//! A holder's ledger: one word per token, in slots that are made as they are needed.
+//!
+//! A word is a generation and either a page (live) or the next free slot (free). Only the owner of
+//! the ledger makes a slot live; anybody with a handle may make it free, once.
+//!
+//! | may run beside | take | free locally | free remotely | sweep |
+//! |----------------|------|--------------|---------------|-------|
+//! | take, free locally, sweep | no: one owner | no | yes | no |
+//! | free remotely  | yes  | yes          | yes           | yes   |
+//!
+//! Invariants and ordering edges are those of the tokens.
+//!
+//! Slots are in chunks that double: 16, 32, 64 and so on. 8 bytes per slot, made when first needed
+//! and kept until the ledger goes.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, edge};
+use std::sync::OnceLock;
+
+/// Slots in the first chunk; each further one has twice as many.
+const CHUNK_SLOTS: u32 = 16;
+const CHUNKS: usize = 16;
+/// Slots in all chunks.
+pub(super) const SLOTS_MAX: u32 = CHUNK_SLOTS * ((1 << CHUNKS) - 1);
+
+/// The low half of a live word; the rest of that half is the page.
+const LIVE: u32 = 1 << 31;
+/// The last free slot says so.
+const END: u32 = LIVE - 1;
+pub(super) const PAGES_MAX: u32 = END;
+
+const TAKE: Ordering = edge!("tokens_take_release", Release, Relaxed);
+const FREE: Ordering = edge!("tokens_free_acquire", Acquire, Relaxed);
+const PUSH: Ordering = edge!("tokens_push_release", Release, Relaxed);
+const TAKE_RETURNED: Ordering = edge!("tokens_take_returned_acquire", Acquire, Relaxed);
+
+/// Whether anybody but the owner may free slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Nobody has a handle, or ever had: plain stores do.
+    Alone,
+    Shared,
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+    /// Slots that returners freed, newest first.
+    returned: AtomicU32,
+    /// The generation of fresh slots. It differs from holder to holder, so that a foreign token
+    /// does not fit by chance.
+    generation: u32,
+}
+
+/// The owner's half: which slots it has not used yet, and which came back to it.
+#[derive(Debug)]
+pub(super) struct FreeSlots {
+    first: u32,
+    fresh: u32,
+    slots_max: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word {
+    generation: u32,
+    low: u32,
+}
+
+impl Ledger {
+    pub(super) fn new(generation: u32) -> Ledger {
+        Ledger {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            returned: AtomicU32::new(END),
+            generation,
+        }
+    }
+
+    /// Picks a free slot; its generation and its number. `None` if all are live.
+    #[inline]
+    pub(super) fn pick(&self, free: &mut FreeSlots) -> Option<(u32, u32)> {
+        if free.first == END && self.returned.load(Ordering::Relaxed) != END {
+            // ORDER: E2. The whole stack, so that it has no ABA problem.
+            free.first = self.returned.swap(END, TAKE_RETURNED);
+        }
+        if free.first == END {
+            return self.fresh(free);
+        }
+        let slot = free.first;
+        let word = Word::of(self.made(slot).load(Ordering::Relaxed));
+        free.first = word.low;
+        Some((slot, word.generation))
+    }
+
+    #[cold]
+    fn fresh(&self, free: &mut FreeSlots) -> Option<(u32, u32)> {
+        if free.fresh == free.slots_max {
+            return None;
+        }
+        let slot = free.fresh;
+        let (chunk, _) = place(slot);
+        let word = Word {
+            generation: self.generation,
+            low: END,
+        }
+        .bits();
+        let slots = CHUNK_SLOTS << chunk;
+        self.chunks[chunk].get_or_init(|| (0..slots).map(|_| AtomicU64::new(word)).collect());
+        free.fresh += 1;
+        Some((slot, self.generation))
+    }
+
+    /// Puts a slot that was picked, and not made live, on the free list.
+    pub(super) fn unpick(&self, free: &mut FreeSlots, slot: u32, generation: u32) {
+        let word = Word {
+            generation,
+            low: free.first,
+        };
+        self.made(slot).store(word.bits(), Ordering::Relaxed);
+        free.first = slot;
+    }
+
+    /// Makes a slot that was picked live. From here on whoever knows the token may return it.
+    #[inline]
+    pub(super) fn publish(&self, slot: u32, generation: u32, page: u32) {
+        let word = Word {
+            generation,
+            low: LIVE | page,
+        };
+        // ORDER: E1. The page is counted already.
+        self.made(slot).store(word.bits(), TAKE);
+    }
+
+    /// Frees a slot for its owner. The page that it named; `None` if it does not live in this
+    /// generation.
+    #[inline]
+    pub(super) fn free(
+        &self,
+        free: &mut FreeSlots,
+        slot: u32,
+        generation: u32,
+        mode: Mode,
+    ) -> Option<u32> {
+        let cell = self.cell(slot)?;
+        let page = self.claim(cell, generation, free.first, mode)?;
+        free.first = slot;
+        Some(page)
+    }
+
+    /// Frees a slot on behalf of its owner, from any thread.
+    #[inline]
+    pub(super) fn free_remotely(&self, slot: u32, generation: u32) -> Option<u32> {
+        let cell = self.cell(slot)?;
+        let mut first = self.returned.load(Ordering::Relaxed);
+        let page = self.claim(cell, generation, first, Mode::Shared)?;
+        // ORDER: E2. Release: the owner reads the link.
+        while let Err(now) =
+            self.returned
+                .compare_exchange_weak(first, slot, PUSH, Ordering::Relaxed)
+        {
+            first = now;
+            if cfg!(drill = "tokens_relink") {
+                continue;
+            }
+            let word = Word {
+                generation: generation.wrapping_add(1),
+                low: first,
+            };
+            cell.store(word.bits(), Ordering::Relaxed);
+        }
+        Some(page)
+    }
+
+    /// Frees everything that is live and says which pages it named. The owner takes no more.
+    pub(super) fn sweep(&self, free: &FreeSlots, mode: Mode, mut page_freed: impl FnMut(u32)) {
+        for slot in 0..free.fresh {
+            let cell = self.made(slot);
+            let word = Word::of(cell.load(Ordering::Relaxed));
+            if word.is_live()
+                && let Some(page) = self.claim(cell, word.generation, END, mode)
+            {
+                page_freed(page);
+            }
+        }
+    }
+
+    /// Live slots. O(slots).
+    pub(super) fn live(&self, free: &FreeSlots) -> u32 {
+        let words = (0..free.fresh).map(|slot| self.made(slot).load(Ordering::Relaxed));
+        words.filter(|word| Word::of(*word).is_live()).count() as u32
+    }
+
+    /// Bytes of the chunks.
+    pub(super) fn bytes(&self) -> usize {
+        let slots = self
+            .chunks
+            .iter()
+            .filter_map(OnceLock::get)
+            .map(|chunk| chunk.len());
+        slots.sum::<usize>() * size_of::<AtomicU64>()
+    }
+
+    /// Turns a live word of this generation into a free one. Of all who try, one succeeds: I1.
+    #[inline]
+    fn claim(&self, cell: &AtomicU64, generation: u32, link: u32, mode: Mode) -> Option<u32> {
+        let bits = cell.load(Ordering::Relaxed);
+        let word = Word::of(bits);
+        if !word.is_live() || word.generation != generation {
+            return None;
+        }
+        let freed = Word {
+            generation: generation.wrapping_add(1),
+            low: link,
+        }
+        .bits();
+        if mode == Mode::Alone || cfg!(drill = "tokens_claim_by_store") {
+            cell.store(freed, Ordering::Relaxed);
+        } else {
+            // ORDER: E1. Acquire: the page was counted before the slot became live.
+            cell.compare_exchange(bits, freed, FREE, Ordering::Relaxed)
+                .ok()?;
+        }
+        Some(word.low & !LIVE)
+    }
+
+    /// A slot that was used before.
+    #[inline]
+    fn made(&self, slot: u32) -> &AtomicU64 {
+        self.cell(slot)
+            .expect("the chunk of a slot that was used is there")
+    }
+
+    /// A slot anybody may name.
+    #[inline]
+    fn cell(&self, slot: u32) -> Option<&AtomicU64> {
+        let (chunk, offset) = place(slot);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+}
+
+impl FreeSlots {
+    pub(super) fn new(slots_max: u32) -> FreeSlots {
+        FreeSlots {
+            first: END,
+            fresh: 0,
+            slots_max,
+        }
+    }
+}
+
+impl Word {
+    #[inline]
+    fn of(bits: u64) -> Word {
+        Word {
+            generation: (bits >> 32) as u32,
+            low: bits as u32,
+        }
+    }
+
+    #[inline]
+    fn bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.low)
+    }
+
+    #[inline]
+    fn is_live(self) -> bool {
+        self.low & LIVE != 0
+    }
+}
+
+/// The chunk of a slot and its place there.
+#[inline]
+pub(super) fn place(slot: u32) -> (usize, usize) {
+    let number = slot + CHUNK_SLOTS;
+    let chunk = number.ilog2() - CHUNK_SLOTS.ilog2();
+    (chunk as usize, (number - (CHUNK_SLOTS << chunk)) as usize)
+}

@@ -1,0 +1,218 @@
+//! Tests of the tokens: bodies for the model checkers, the hazards by name, a model, a stress test.
+
+use super::*;
+use crate::sync::{AtomicU64, Mutex, lock, spawn};
+use crate::testing::{join, model, race};
+
+/// Counts how often pages went idle, and remembers what was written to the page by then.
+#[derive(Clone)]
+struct Log {
+    idle: Arc<AtomicU32>,
+    data: Arc<AtomicU64>,
+    seen: Arc<AtomicU64>,
+}
+
+impl Log {
+    fn new() -> Log {
+        Log {
+            idle: Arc::new(AtomicU32::new(0)),
+            data: Arc::new(AtomicU64::new(0)),
+            seen: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    fn idle(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+}
+
+impl Release for Log {
+    fn page_idle(&self, _page: u32) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: the count alone orders what the users of the page did.
+        let data = self.data.load(Ordering::Relaxed);
+        self.seen.store(data, Ordering::Relaxed);
+    }
+}
+
+/// A region of two pages, and a holder with tokens of the first.
+struct Stage {
+    region: Region<Log>,
+    holder: Mutex<Holder<Log>>,
+    returner: Returner<Log>,
+    tokens: Vec<Token>,
+}
+
+impl Stage {
+    fn new(tokens_max: u32, tokens: u32) -> Arc<Stage> {
+        let region = Region::new(2, Log::new());
+        let mut holder = region.join(tokens_max).expect("open");
+        let tokens = (0..tokens).map(|_| holder.take(0).expect("room")).collect();
+        Arc::new(Stage {
+            region,
+            returner: holder.returner(),
+            holder: Mutex::new(holder),
+            tokens,
+        })
+    }
+
+    fn log(&self) -> &Log {
+        self.region.release()
+    }
+}
+
+/// Hazard: a return and the sweep see the same token; exactly one of them releases it.
+#[test]
+fn loom_two_returns_and_the_sweep_release_a_token_once() {
+    model(|| {
+        let log = Log::new();
+        let region = Region::new(1, log.clone());
+        let mut holder = region.join(4).expect("open");
+        let token = holder.take(0).expect("room");
+        let returns = [(); 2].map(|()| {
+            let returner = holder.returner();
+            spawn(move || u32::from(returner.give_back(token)))
+        });
+        drop(holder);
+        let accepted: u32 = returns.map(join).iter().sum();
+        assert!(accepted <= 1, "accepted {accepted} times");
+        assert_eq!((region.uses(0), log.idle()), (0, 1));
+    });
+}
+
+/// Hazard: the same, with the holder itself returning.
+#[test]
+fn loom_a_local_and_a_remote_return_of_one_token_succeed_once() {
+    race(
+        || Stage::new(4, 1),
+        |stage| u32::from(stage.returner.give_back(stage.tokens[0])),
+        |stage| u32::from(lock(&stage.holder).give_back(stage.tokens[0])),
+        |stage, remote, local| {
+            assert_eq!(remote + local, 1);
+            assert_eq!(stage.region.uses(0), 0);
+            assert_eq!(lock(&stage.holder).held(), 0);
+        },
+    );
+}
+
+/// Hazard: a slot comes back through the stack of returns while others are taken.
+#[test]
+fn loom_slots_that_come_back_from_elsewhere_are_each_taken_once() {
+    race(
+        || Stage::new(3, 3),
+        |stage| {
+            assert!(stage.returner.give_back(stage.tokens[0]));
+            assert!(stage.returner.give_back(stage.tokens[1]));
+        },
+        |stage| lock(&stage.holder).take(1).ok(),
+        |stage, (), early| {
+            let mut holder = lock(&stage.holder);
+            let mut taken = vec![stage.tokens[2]];
+            taken.extend(early);
+            while let Ok(token) = holder.take(1) {
+                taken.push(token);
+            }
+            assert_eq!(taken.len(), 3);
+            assert_eq!((stage.region.uses(0), stage.region.uses(1)), (1, 2));
+            for token in taken {
+                assert!(holder.give_back(token), "each is another one");
+            }
+            assert_eq!(holder.held(), 0);
+        },
+    );
+}
+
+/// Hazard: two returners push to the stack of returns while the holder takes it.
+#[test]
+fn loom_two_returners_at_once_lose_no_slot() {
+    model(|| {
+        let region = Region::new(1, ());
+        let mut holder = region.join(2).expect("open");
+        let tokens = [(); 2].map(|()| holder.take(0).expect("room"));
+        let returns = tokens.map(|token| {
+            let returner = holder.returner();
+            spawn(move || assert!(returner.give_back(token)))
+        });
+        let early = holder.take(0).is_ok();
+        returns.into_iter().for_each(join);
+        let late = (0..2).filter(|_| holder.take(0).is_ok()).count();
+        assert_eq!(usize::from(early) + late, 2);
+        assert_eq!(region.uses(0), 2);
+    });
+}
+
+/// Hazard: a page is reused only after all that its users did.
+#[test]
+fn loom_what_users_did_with_a_page_comes_before_its_reuse() {
+    model(|| {
+        let log = Log::new();
+        let region = Region::new(1, log.clone());
+        let pinned = region.pin(0).expect("there");
+        let mut holder = region.join(1).expect("open");
+        let token = holder.take(0).expect("room");
+        let returner = holder.returner();
+        let data = Arc::clone(&log.data);
+        let user = spawn(move || {
+            data.store(7, Ordering::Relaxed);
+            assert!(returner.give_back(token));
+        });
+        drop(pinned);
+        join(user);
+        assert_eq!(log.seen.load(Ordering::Relaxed), 7);
+        assert_eq!(log.idle(), 1);
+    });
+}
+
+/// Hazard: the reference to the page before the one of the user. A peer may guess the token, and
+/// return it as soon as it can; by then all that came before the take has happened.
+#[test]
+fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
+    race(
+        || {
+            let stage = Stage::new(1, 1);
+            assert!(stage.returner.give_back(stage.tokens[0]));
+            stage
+        },
+        |stage| {
+            // The next token of the same slot.
+            let guess = Token::from_u64(stage.tokens[0].to_u64().wrapping_add(1 << 32));
+            let accepted = stage.returner.give_back(guess);
+            if accepted {
+                assert_eq!(stage.log().data.load(Ordering::Relaxed), 7);
+            }
+            (guess, u32::from(accepted))
+        },
+        |stage| {
+            stage.log().data.store(7, Ordering::Relaxed);
+            lock(&stage.holder).take(0).expect("room")
+        },
+        |stage, (guess, accepted), token| {
+            assert_eq!(token, guess);
+            assert_eq!(stage.region.uses(0), 1 - accepted);
+            assert_eq!(stage.log().idle(), 1 + accepted);
+        },
+    );
+}
+
+/// Hazard: joining after the last user has swept.
+#[test]
+fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {
+    model(|| {
+        let region = Region::new(1, ());
+        let other = region.clone();
+        let joins = spawn(move || match other.join(1) {
+            Some(mut holder) => {
+                assert!(!other.is_closed());
+                holder.take(0).expect("a holder is a user");
+            }
+            None => assert!(other.is_closed()),
+        });
+        region.close();
+        join(joins);
+        assert!(region.is_closed() && region.join(1).is_none());
+        assert_eq!(region.uses(0), 0);
+    });
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod on_real_threads;
