@@ -1,15 +1,15 @@
 //! Tokens: who holds which page of a region, so that a page is reused only when nobody does.
 //!
-//! Other names: Linux `net_iov` user references, io_uring zero-copy receive `user_refs`. A region is
-//! a number of pages with one counter each. Data in a page is handed to a holder (a connection, an
-//! attached process) as a token, and the holder gives the token back when it is done. It may hold
-//! many, the same page several times. Whatever it holds when it dies is taken back, exactly.
+//! Other names: Linux `net_iov` user references, io_uring zero-copy receive `user_refs`. A region
+//! is a number of pages with one counter each. Data in a page is handed to a holder (a connection,
+//! an attached process) as a token, and the holder gives the token back when it is done. It may
+//! hold many, the same page several times. Whatever it holds when it dies is taken back, exactly.
 //!
 //! | who         | may                                   | threads |
 //! |-------------|---------------------------------------|---------|
 //! | [`Region`]  | admit holders, pin pages              | any, clones share it |
 //! | [`Holder`]  | take, give back; its end is the sweep | one at a time (`&mut`) |
-//! | [`Returner`]| give back for its holder              | any, clones share it; beside the holder and its end |
+//! | [`Returner`]| give back, beside the holder          | any, clones share it |
 //! | [`Pinned`]  | keep one page in use                  | any |
 //!
 //! A token is (generation, holder's tag, slot): a place in the holder's own ledger, not a page
@@ -24,15 +24,15 @@
 //! - I3: a slot's generation moves on when it becomes free. It wraps after 2^32 uses of that slot;
 //!   a token that old could then return another token of the same holder, never of another one.
 //! - I4: users gate the door: the opening and every holder are users; who finds none does not get
-//!   in, so nothing is taken after the last one. References gate the memory: handles of any kind.
-//! - I5: slots on the free list belong to the holder; slots that returners gave back wait on a stack
-//!   of their own, which the holder takes whole. The links are in the free slots.
+//!   in, so nothing is taken after the last one. References gate the memory: handles of all kinds.
+//! - I5: slots on the free list belong to the holder; slots that returners gave back wait on a
+//!   stack of their own, which the holder takes whole. The links are in the free slots.
 //!
 //! Ordering
 //! - E1 take: word of the slot (Release) -> return (Acquire): the page's count.
 //! - E2 hand back: push of a returned slot (Release) -> the holder's swap (Acquire): its link.
-//! - E3 reuse: decrement (Release) -> the decrement that reaches 0 (Acquire): what users of the page
-//!   did with it comes before its reuse.
+//! - E3 reuse: decrement (Release) -> the decrement that reaches 0 (Acquire): what the users of
+//!   the page did with it comes before its reuse.
 //! - E4 users: joining increments only what is not 0.
 //!
 //! Cost: take and return are O(1): two atomic operations as long as nobody has a `Returner`, three

@@ -200,19 +200,29 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Takes what is due out of one slot and leaves the timers of later rounds.
+    /// Takes what is due out of one slot and leaves the timers of later rounds. One pass that
+    /// touches each node once: the list is linked anew from those that stay.
     fn expire_slot(&mut self, slot: u32, due: &mut Vec<u32>) {
+        let mut kept = slot;
         let mut node = self.nodes[slot as usize].next;
         while node != slot {
-            // Before unlinking: afterwards the links say nothing.
-            let Node { next, tick, .. } = self.nodes[node as usize];
-            if tick <= self.tick {
-                self.unlink(node);
+            let links = &mut self.nodes[node as usize];
+            let next = links.next;
+            if links.tick <= self.tick {
+                links.next = DUE;
                 self.armed -= 1;
-                self.nodes[node as usize].next = DUE;
                 due.push(node - self.mask - 1);
+            } else {
+                links.prev = kept;
+                self.nodes[kept as usize].next = node;
+                kept = node;
             }
             node = next;
+        }
+        self.nodes[kept as usize].next = slot;
+        self.nodes[slot as usize].prev = kept;
+        if kept == slot {
+            self.occupied.clear(slot);
         }
     }
 
@@ -338,258 +348,4 @@ fn first_bit(word: usize, bits: u64) -> u32 {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::testing::{Random, with_seeds};
-    use std::collections::{BTreeMap, BTreeSet};
-
-    const TICK_NS: u64 = 1_000;
-
-    impl Wheel {
-        /// Panics unless I1 to I4 hold. O(slots + timers).
-        fn invariants(&self) {
-            let mut seen = 0;
-            for slot in 0..=self.mask {
-                let mut prev = slot;
-                let mut node = self.nodes[slot as usize].next;
-                let word = slot as usize / 64;
-                let bit = self.occupied.bits[word] >> (slot % 64) & 1 == 1;
-                assert_eq!(bit, node != slot, "I3: the bit of slot {slot}");
-                while node != slot {
-                    let entry = self.nodes[node as usize];
-                    assert_eq!(entry.prev, prev, "I2: links agree");
-                    assert_eq!(
-                        self.slot_of(entry.tick),
-                        slot,
-                        "I1: in the list of its tick"
-                    );
-                    assert!(entry.tick > self.tick, "I4: not expired yet");
-                    (prev, node) = (node, entry.next);
-                    seen += 1;
-                    assert!(seen <= self.armed, "I2: no cycle beside the sentinel");
-                }
-                assert_eq!(self.nodes[slot as usize].prev, prev, "I2: links agree");
-            }
-            assert_eq!(seen, self.armed, "I1: the armed are listed");
-            for (word, bits) in self.occupied.bits.iter().enumerate() {
-                let summary = self.occupied.summary[word / 64] >> (word % 64) & 1 == 1;
-                assert_eq!(summary, *bits != 0, "I3: summary of word {word}");
-            }
-        }
-    }
-
-    fn expired(wheel: &mut Wheel, now_ns: u64) -> Vec<u32> {
-        let mut due = Vec::new();
-        wheel.expire(now_ns, &mut due);
-        due
-    }
-
-    #[test]
-    fn a_timer_fires_at_its_deadline_rounded_up_and_never_early() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        wheel.arm(3, 2_001);
-        assert_eq!(expired(&mut wheel, 2_001), [0; 0]);
-        assert_eq!(expired(&mut wheel, 2_999), [0; 0]);
-        assert_eq!(expired(&mut wheel, 3_000), [3]);
-        assert!(wheel.is_empty());
-        assert_eq!(expired(&mut wheel, 99_000), [0; 0], "and only once");
-    }
-
-    #[test]
-    fn a_deadline_in_the_past_is_due_at_the_next_tick() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        assert_eq!(expired(&mut wheel, 50_500), [0; 0]);
-        wheel.arm(0, 7);
-        assert_eq!(wheel.next_ns(50_500), Some(500));
-        assert_eq!(expired(&mut wheel, 51_000), [0]);
-    }
-
-    #[test]
-    fn arming_an_armed_timer_moves_it() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        wheel.arm(1, 2_000);
-        wheel.arm(1, 5_000);
-        assert_eq!(wheel.len(), 1);
-        assert_eq!(expired(&mut wheel, 4_000), [0; 0]);
-        wheel.arm(1, 4_500);
-        assert_eq!(expired(&mut wheel, 5_000), [1]);
-        wheel.invariants();
-    }
-
-    #[test]
-    fn cancel_is_idempotent_and_says_whether_there_was_something() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        assert!(!wheel.cancel(0), "never heard of");
-        wheel.arm(5, 2_000);
-        assert!(!wheel.cancel(4), "covered by the table, not armed");
-        assert!(wheel.cancel(5));
-        assert!(!wheel.cancel(5));
-        assert!(!wheel.cancel(u32::MAX), "out of range");
-        assert_eq!(wheel.next_ns(0), None);
-        assert_eq!(expired(&mut wheel, 10_000), [0; 0]);
-        wheel.invariants();
-    }
-
-    #[test]
-    fn a_deadline_beyond_the_horizon_waits_for_its_round() {
-        let mut wheel = Wheel::new(TICK_NS, 4);
-        wheel.arm(0, 3_000 + 2 * 4 * TICK_NS);
-        wheel.arm(1, 3_000);
-        for (tick, due) in [(3, vec![1]), (7, vec![]), (10, vec![]), (11, vec![0])] {
-            assert_eq!(expired(&mut wheel, tick * TICK_NS), due, "tick {tick}");
-            wheel.invariants();
-        }
-    }
-
-    #[test]
-    fn the_farthest_deadline_neither_overflows_nor_fires() {
-        let mut wheel = Wheel::new(1, 4);
-        wheel.arm(0, u64::MAX);
-        wheel.arm(1, u64::MAX - 1);
-        assert_eq!(expired(&mut wheel, u64::MAX), [1]);
-        assert_eq!(wheel.next_ns(u64::MAX - 5), Some(5));
-        wheel.arm(1, 0);
-        assert_eq!(expired(&mut wheel, u64::MAX), [0; 0]);
-        wheel.invariants();
-    }
-
-    #[test]
-    fn firing_one_timer_may_cancel_or_move_another_that_is_due() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        for index in 0..4 {
-            wheel.arm(index, 1_000);
-        }
-        assert_eq!(expired(&mut wheel, 1_000), [0, 1, 2, 3]);
-        assert!(wheel.confirm(0));
-        assert!(wheel.cancel(1), "cancelled while it was queued");
-        wheel.arm(2, 9_000);
-        assert!(
-            !wheel.confirm(1) && !wheel.confirm(2),
-            "cancelled and moved ones do not fire"
-        );
-        assert!(wheel.confirm(3));
-        assert!(!wheel.confirm(3), "each fires once");
-        assert!(!wheel.confirm(77), "never heard of");
-        assert_eq!(expired(&mut wheel, 9_000), [2]);
-        wheel.invariants();
-    }
-
-    #[test]
-    fn after_a_long_sleep_each_slot_is_passed_once() {
-        // 2^40 ticks pass at once: anything that walks ticks instead of slots never ends.
-        let mut wheel = Wheel::new(1, 1 << 16);
-        for index in 0..1_000 {
-            wheel.arm(index, u64::from(index) * 7 + 1);
-        }
-        wheel.arm(5_000, 1 << 41);
-        let due = expired(&mut wheel, 1 << 40);
-        assert_eq!(due.len(), 1_000);
-        assert_eq!(due.iter().collect::<BTreeSet<_>>().len(), 1_000);
-        assert!(wheel.is_armed(5_000));
-        wheel.invariants();
-        assert_eq!(expired(&mut wheel, 1 << 41), [5_000]);
-    }
-
-    #[test]
-    fn a_clock_that_steps_back_expires_nothing_and_loses_nothing() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        assert_eq!(expired(&mut wheel, 20_000), [0; 0]);
-        wheel.arm(0, 22_000);
-        assert_eq!(expired(&mut wheel, 3_000), [0; 0]);
-        assert_eq!(expired(&mut wheel, 22_000), [0]);
-    }
-
-    #[test]
-    fn timers_of_one_tick_fire_in_the_order_they_were_armed() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        for index in [9, 2, 7, 4] {
-            wheel.arm(index, 3_000);
-        }
-        assert_eq!(expired(&mut wheel, 3_000), [9, 2, 7, 4]);
-    }
-
-    #[test]
-    fn reserved_timers_allocate_nothing_when_they_are_armed() {
-        let mut wheel = Wheel::new(TICK_NS, 8);
-        wheel.reserve(0);
-        wheel.reserve(100);
-        let capacity = wheel.nodes.capacity();
-        (0..100).for_each(|index| wheel.arm(index, 5_000));
-        assert_eq!(wheel.nodes.capacity(), capacity);
-    }
-
-    #[test]
-    #[should_panic(expected = "timer indices and slots together")]
-    fn an_index_out_of_range_is_refused() {
-        Wheel::new(TICK_NS, 8).arm(u32::MAX - 8, 1);
-    }
-
-    #[test]
-    fn a_wheel_of_one_slot_works() {
-        let mut wheel = Wheel::new(1, 1);
-        wheel.arm(0, 3);
-        wheel.arm(1, 2);
-        let fired: Vec<_> = (1..=3).map(|now| expired(&mut wheel, now)).collect();
-        assert_eq!(fired, [vec![], vec![1], vec![0]]);
-    }
-
-    #[test]
-    fn model_random_operations_agree_with_a_sorted_map() {
-        with_seeds(20, |random| {
-            for slots in [1, 2, 64, 128, 8192] {
-                agree_with_a_sorted_map(random, slots);
-            }
-        });
-    }
-
-    fn agree_with_a_sorted_map(random: &mut Random, slots: u32) {
-        let mut wheel = Wheel::new(TICK_NS, slots);
-        let mut oracle: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut now_ns = random.next() >> 6;
-        // The first call only learns what time it is.
-        wheel.expire(now_ns, &mut Vec::new());
-        for _ in 0..1_000 {
-            let index = random.below(200);
-            let reach_ns = (TICK_NS as u32) << random.below(15);
-            let ns = u64::from(random.below(reach_ns));
-            match random.below(8) {
-                0..=3 => {
-                    wheel.arm(index, now_ns + ns);
-                    oracle.insert(index, now_ns + ns);
-                }
-                4 => assert_eq!(wheel.cancel(index), oracle.remove(&index).is_some()),
-                _ => advance(&mut wheel, &mut oracle, &mut now_ns, ns),
-            }
-            assert_eq!(wheel.len() as usize, oracle.len());
-            assert_eq!(wheel.is_armed(index), oracle.contains_key(&index));
-        }
-        wheel.invariants();
-    }
-
-    /// Lets time pass and checks what fires against the oracle, and `next_ns` against both.
-    fn advance(wheel: &mut Wheel, oracle: &mut BTreeMap<u32, u64>, now_ns: &mut u64, ns: u64) {
-        let earliest = oracle.values().min().copied();
-        match (wheel.next_ns(*now_ns), earliest) {
-            (None, None) => {}
-            (Some(sleep_ns), Some(earliest)) => {
-                assert!(
-                    *now_ns + sleep_ns < earliest.max(*now_ns) + TICK_NS,
-                    "a tick late at most"
-                );
-            }
-            other => panic!("armed in one and not in the other: {other:?}"),
-        }
-        *now_ns += ns;
-        let mut due = Vec::new();
-        wheel.expire(*now_ns, &mut due);
-        for index in due {
-            let deadline_ns = oracle.remove(&index).expect("armed");
-            assert!(deadline_ns <= *now_ns, "never early");
-            assert!(wheel.confirm(index), "queued");
-        }
-        let late = oracle
-            .values()
-            .filter(|deadline_ns| **deadline_ns + TICK_NS <= *now_ns);
-        assert_eq!(late.count(), 0, "a tick late at most");
-    }
-}
+mod tests;
