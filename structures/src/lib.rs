@@ -13,6 +13,7 @@
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
 //! | [`crew`] | idle threads, woken one at a time | `sp_idle_threads` |
 //! | [`tokens`] | who holds which page | `net_iov` user references |
+//! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
@@ -22,6 +23,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod pairing;
 pub mod queue;
 pub mod crew;
 pub mod slots;

@@ -1,0 +1,414 @@
+//! Pairing: joins an event's producer with its consumer when both name the same key.
+//!
+//! Other names: Linux `irqbypass`. Two parties that do not know each other register under one key;
+//! as soon as both are there they are connected and need no middleman. One producer and one
+//! consumer per key. The registry moves no events; it introduces.
+//!
+//! | may run beside | register                     | end of a registration | callbacks |
+//! |----------------|------------------------------|-----------------------|-----------|
+//! | same key       | yes: one wins a side         | yes: waits            | no        |
+//! | another key    | yes                          | yes                   | yes       |
+//!
+//! Callbacks run without any lock. While they run for a pair its entry is busy: who wants to end
+//! one of its two registrations waits until they are done. Callbacks may register and end under
+//! other keys, if pairs do not wait for each other in a circle. To end the registration for which
+//! they run would wait for ever; that panics.
+//!
+//! Invariants
+//! - I1: a key has an entry exactly while a side is registered under it or about to be. An entry
+//!   has each side at most once, and an object is in at most one entry.
+//! - I2: both sides are registered under a key exactly if they are connected. Registering succeeds
+//!   as a whole or leaves nothing behind.
+//! - I3: a [`Registration`] owns the side: nobody else takes it out. So the end of one that lost
+//!   does not evict the one that won.
+//! - I4: objects outlive their registration and its callbacks: the entry owns a reference.
+//! - I5: `start` follows every `stop`, also when connecting fails or panics.
+//!
+//! Ordering: entries are looked at under their shard's lock only; nothing here is lock-free.
+//! - E1 object: the end of a registration (Release) -> the swap that claims the object for another
+//!   one (Acquire); of several swaps at once one wins.
+//!
+//! Cost: registering and ending are O(1): one lock of a shard, a hash and a short probe; the same
+//! again, and the callbacks, if there is a peer. 256 shards of open addressing, each on cache lines
+//! of its own: 32 KiB for an empty registry, 32 bytes per slot, filled to between an eighth and
+//! three quarters. The hash is keyed at random, so that whoever chooses the keys cannot easily aim
+//! at one shard; it is not a cryptographic one.
+
+use crate::sync::{Arc, AtomicBool, Ordering, Padded, edge};
+use shard::{Party, Shard};
+use std::fmt;
+use std::ops::Deref;
+
+pub use introduce::{Consumer, Producer};
+
+mod introduce;
+mod shard;
+
+/// More than four times the processors of a large machine. Few under the model checkers, which pay
+/// for each.
+const SHARDS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+
+const CLAIM: Ordering = edge!("pairing_claim_acquire", Acquire, Relaxed);
+const RELEASE: Ordering = edge!("pairing_release", Release, Relaxed);
+
+/// What names a pair. Two keys are the same if their words are. Give each kind of event a type of
+/// its own, and a key to one event at a time: a pair is formed by whoever comes with the same word.
+pub trait PairingKey: Copy {
+    /// The key as a word. 0 is the empty key, under which nobody can register.
+    fn word(self) -> u64;
+}
+
+impl PairingKey for crate::slots::Key {
+    fn word(self) -> u64 {
+        self.to_u64()
+    }
+}
+
+/// An object that can be registered, once at a time.
+#[derive(Debug, Default)]
+pub struct Endpoint<T> {
+    is_registered: AtomicBool,
+    object: T,
+}
+
+impl<T> Endpoint<T> {
+    /// Wraps an object so that it can be registered.
+    pub fn new(object: T) -> Endpoint<T> {
+        Endpoint {
+            is_registered: AtomicBool::new(false),
+            object,
+        }
+    }
+
+    /// Whether the object is registered, or just about to be.
+    pub fn is_registered(&self) -> bool {
+        self.is_registered.load(Ordering::Acquire)
+    }
+
+    /// Whether the caller may register it. Of several at once one may.
+    fn claim(&self) -> bool {
+        if cfg!(drill = "pairing_claim_by_load") {
+            let was_registered = self.is_registered();
+            self.is_registered.store(true, Ordering::Release);
+            return !was_registered;
+        }
+        // ORDER: E1. Acquire: what was done under the registration before has ended.
+        !self.is_registered.swap(true, CLAIM)
+    }
+
+    fn release(&self) {
+        // ORDER: E1.
+        self.is_registered.store(false, RELEASE);
+    }
+}
+
+impl<T> Deref for Endpoint<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.object
+    }
+}
+
+/// Why an object was not registered. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisterError<E> {
+    /// The key's word is 0.
+    EmptyKey,
+    /// Another object is registered on this side of the key.
+    Taken,
+    /// The object is registered already.
+    RegisteredTwice,
+    /// The registry holds as much as it may.
+    Full,
+    /// The registry could not grow.
+    NoMemory,
+    /// The peer was there, and one of the two refused.
+    Connect(E),
+}
+
+impl<E: fmt::Display> fmt::Display for RegisterError<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::EmptyKey => formatter.write_str("the key is empty"),
+            RegisterError::Taken => formatter.write_str("the key is taken"),
+            RegisterError::RegisteredTwice => {
+                formatter.write_str("the object is registered already")
+            }
+            RegisterError::Full => formatter.write_str("the registry is full"),
+            RegisterError::NoMemory => formatter.write_str("no memory for the registry"),
+            RegisterError::Connect(error) => write!(formatter, "connecting failed: {error}"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RegisterError<E> {}
+
+/// Which side of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Producer,
+    Consumer,
+}
+
+/// Producers and consumers by key. See the module's header.
+///
+/// ```
+/// use flatpath_structures::pairing::{Consumer, Endpoint, PairingKey, Producer, Registry};
+/// use std::sync::Arc;
+///
+/// #[derive(Clone, Copy)]
+/// struct Event(u64);
+/// impl PairingKey for Event {
+///     fn word(self) -> u64 {
+///         self.0
+///     }
+/// }
+///
+/// struct Device(&'static str);
+/// struct Guest(&'static str);
+/// impl Producer<Guest> for Device {
+///     type Error = std::convert::Infallible;
+///     fn add_consumer(&self, guest: &Guest) -> Result<(), Self::Error> {
+///         println!("{} feeds {} directly", self.0, guest.0);
+///         Ok(())
+///     }
+/// }
+/// impl Consumer<Device> for Guest {
+///     type Error = std::convert::Infallible;
+/// }
+///
+/// let registry = Registry::new(1_000);
+/// let device = Arc::new(Endpoint::new(Device("disk")));
+/// let guest = Arc::new(Endpoint::new(Guest("guest")));
+/// let produced = Registry::register_producer(&registry, Event(7), device).expect("free");
+/// let consumed = Registry::register_consumer(&registry, Event(7), guest).expect("free");
+/// assert!(registry.is_connected(Event(7)));
+/// drop(produced);
+/// assert!(!registry.is_connected(Event(7)) && registry.len() == 1);
+/// drop(consumed);
+/// ```
+pub struct Registry<K, P, C> {
+    shards: Box<[Padded<Shard<P, C>>]>,
+    hash: Hash,
+    entries_per_shard_max: usize,
+    /// Keys are looked at, not kept.
+    key: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K, P, C> Registry<K, P, C>
+where
+    K: PairingKey,
+    P: Producer<C>,
+    C: Consumer<P, Error = P::Error>,
+{
+    /// An empty registry for about `entries_max` keys. The bound is kept by each shard for itself,
+    /// with some room for chance: so many fit as good as certainly, and a few thousand more may.
+    pub fn new(entries_max: u32) -> Registry<K, P, C> {
+        let share = (entries_max as usize).div_ceil(SHARDS);
+        Registry {
+            shards: (0..SHARDS).map(|_| Padded(Shard::new())).collect(),
+            hash: Hash::new(),
+            // Eight standard deviations, and something for the small ones.
+            entries_per_shard_max: share + 8 * share.isqrt() + 16,
+            key: std::marker::PhantomData,
+        }
+    }
+
+    /// Registers a producer, and connects it if the key has a consumer. `registry` is a
+    /// reference or an [`Arc`]: the registration keeps it.
+    ///
+    /// # Errors
+    /// [`RegisterError`]. Then the consumer, if there is one, stays registered and unconnected.
+    pub fn register_producer<R: Deref<Target = Self>>(
+        registry: R,
+        key: K,
+        producer: Arc<Endpoint<P>>,
+    ) -> Result<Registration<R>, RegisterError<P::Error>> {
+        registry.register(key.word(), Party::Producer(producer))?;
+        Ok(Registration {
+            registry,
+            word: key.word(),
+            side: Side::Producer,
+        })
+    }
+
+    /// Registers a consumer, and connects it if the key has a producer. `registry` is a
+    /// reference or an [`Arc`]: the registration keeps it.
+    ///
+    /// # Errors
+    /// [`RegisterError`]. Then the producer, if there is one, stays registered and unconnected.
+    pub fn register_consumer<R: Deref<Target = Self>>(
+        registry: R,
+        key: K,
+        consumer: Arc<Endpoint<C>>,
+    ) -> Result<Registration<R>, RegisterError<P::Error>> {
+        registry.register(key.word(), Party::Consumer(consumer))?;
+        Ok(Registration {
+            registry,
+            word: key.word(),
+            side: Side::Consumer,
+        })
+    }
+
+    /// Whether both sides of `key` are registered and connected at this moment.
+    pub fn is_connected(&self, key: K) -> bool {
+        let word = key.word();
+        word != 0 && self.shard(word).is_connected(&self.hash, word)
+    }
+
+    /// Keys with at least one side registered, roughly. Looks at all shards; for display.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.len()).sum()
+    }
+
+    /// Whether nothing is registered, roughly.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn register(&self, word: u64, party: Party<P, C>) -> Result<(), RegisterError<P::Error>> {
+        if word == 0 {
+            return Err(RegisterError::EmptyKey);
+        }
+        if !party.claim() {
+            return Err(RegisterError::RegisteredTwice);
+        }
+        let entries_max = self.entries_per_shard_max;
+        self.shard(word)
+            .register(&self.hash, entries_max, word, party)
+    }
+
+    fn shard(&self, word: u64) -> &Shard<P, C> {
+        // The lower bits choose the slot in the shard.
+        &self.shards[(self.hash.of(word) >> (u64::BITS - SHARDS.ilog2())) as usize]
+    }
+}
+
+impl<K, P, C> fmt::Debug for Registry<K, P, C> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Registry")
+            .field("entries_per_shard_max", &self.entries_per_shard_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a [`Registration`] needs of its registry. Only registries have it.
+pub trait Registered: sealed::Sealed {}
+
+impl<K, P, C> Registered for Registry<K, P, C>
+where
+    K: PairingKey,
+    P: Producer<C>,
+    C: Consumer<P, Error = P::Error>,
+{
+}
+
+mod sealed {
+    /// Ends a registration, whatever the types of its registry are.
+    pub trait Sealed {
+        fn end(&self, word: u64, which: Which);
+    }
+
+    /// A side, for the trait above, which is public in name only.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Which(pub(super) super::Side);
+}
+
+impl<K, P, C> sealed::Sealed for Registry<K, P, C>
+where
+    K: PairingKey,
+    P: Producer<C>,
+    C: Consumer<P, Error = P::Error>,
+{
+    fn end(&self, word: u64, which: sealed::Which) {
+        self.shard(word).end(&self.hash, word, which.0);
+    }
+}
+
+/// Holds a side of a key. Its end, by [`Registration::end`] or by dropping it, disconnects the
+/// pair, waits for callbacks that run for it on other threads, and frees the side.
+#[must_use = "the registration ends when this is dropped"]
+pub struct Registration<R>
+where
+    R: Deref,
+    R::Target: Registered,
+{
+    registry: R,
+    /// 0 once it has ended.
+    word: u64,
+    side: Side,
+}
+
+impl<R> Registration<R>
+where
+    R: Deref,
+    R::Target: Registered,
+{
+    /// Ends the registration. Returns whether it had not ended yet: the second time does nothing.
+    ///
+    /// # Panics
+    /// If called from a callback of this very pair, which would wait for itself.
+    pub fn end(&mut self) -> bool {
+        let had_not_ended = self.word != 0;
+        if had_not_ended {
+            sealed::Sealed::end(&*self.registry, self.word, sealed::Which(self.side));
+            self.word = 0;
+        }
+        had_not_ended
+    }
+}
+
+impl<R> Drop for Registration<R>
+where
+    R: Deref,
+    R::Target: Registered,
+{
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<R> fmt::Debug for Registration<R>
+where
+    R: Deref,
+    R::Target: Registered,
+{
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Registration")
+            .field("word", &self.word)
+            .field("side", &self.side)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hash keyed at random: one multiplication, folded.
+#[derive(Debug)]
+pub(crate) struct Hash {
+    keys: [u64; 2],
+}
+
+impl Hash {
+    fn new() -> Hash {
+        // The models want the same run each time.
+        #[cfg(any(loom, shuttle))]
+        let keys = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345];
+        #[cfg(not(any(loom, shuttle)))]
+        let keys = [(); 2].map(|()| {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(0_u8)
+        });
+        Hash { keys }
+    }
+
+    #[inline]
+    fn of(&self, word: u64) -> u64 {
+        let product = u128::from(word ^ self.keys[0]) * u128::from(self.keys[1] | 1);
+        product as u64 ^ (product >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

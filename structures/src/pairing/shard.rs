@@ -1,0 +1,405 @@
+//! A shard of the registry: a lock, a table of open addressing, and who waits for a busy entry.
+//!
+//! The contract and the invariants are those of the pairing. Nothing runs under the lock but what
+//! is in this file: callbacks, and the end of objects, come after it.
+//!
+//! Probing is linear, and an entry that goes is filled from behind, so there are no tombstones.
+//! Entries may move whenever the lock is free: who comes back looks its entry up again. A busy
+//! entry is never erased.
+
+use super::introduce::{connect, disconnect};
+use super::{Consumer, Endpoint, Hash, Producer, RegisterError, Side};
+use crate::sync::{Arc, Mutex, Thread, current, lock, park};
+
+/// Slots of a table that was touched; it does not shrink below.
+const SLOTS_MIN: usize = 4;
+
+/// An object to be registered, or just removed.
+pub(super) enum Party<P, C> {
+    Producer(Arc<Endpoint<P>>),
+    Consumer(Arc<Endpoint<C>>),
+}
+
+type Pair<P, C> = (Arc<Endpoint<P>>, Arc<Endpoint<C>>);
+type Refusal<P, C, E> = (RegisterError<E>, Party<P, C>);
+
+pub(super) struct Shard<P, C> {
+    table: Mutex<Table<P, C>>,
+}
+
+struct Table<P, C> {
+    /// A power of two of them, or none.
+    slots: Box<[Entry<P, C>]>,
+    len: usize,
+    /// Threads that wait until the callbacks of a key are done.
+    waiters: Vec<(u64, Thread)>,
+    #[cfg(test)]
+    is_out_of_memory: bool,
+}
+
+struct Entry<P, C> {
+    /// The key; 0 if the slot is vacant.
+    word: u64,
+    /// The thread that runs callbacks for this key; 0 if none does. Meanwhile that thread has both
+    /// objects, and both sides count as taken.
+    busy: usize,
+    producer: Option<Arc<Endpoint<P>>>,
+    consumer: Option<Arc<Endpoint<C>>>,
+}
+
+impl<P, C> Shard<P, C> {
+    pub(super) fn new() -> Shard<P, C> {
+        Shard {
+            table: Mutex::new(Table::new()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.table).len
+    }
+
+    pub(super) fn is_connected(&self, hash: &Hash, word: u64) -> bool {
+        let table = lock(&self.table);
+        table
+            .find(hash, word)
+            .is_some_and(|place| table.slots[place].is_paired())
+    }
+
+    /// Slots of the table, vacant or not.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        lock(&self.table).slots.len()
+    }
+
+    /// From now on this shard gets no memory, or gets it again.
+    #[cfg(test)]
+    pub(super) fn starve(&self, is_out_of_memory: bool) {
+        lock(&self.table).is_out_of_memory = is_out_of_memory;
+    }
+}
+
+impl<P, C> Shard<P, C>
+where
+    P: Producer<C>,
+    C: Consumer<P, Error = P::Error>,
+{
+    /// Registers an object that its caller has claimed, or releases it.
+    pub(super) fn register(
+        &self,
+        hash: &Hash,
+        entries_max: usize,
+        word: u64,
+        party: Party<P, C>,
+    ) -> Result<(), RegisterError<P::Error>> {
+        let side = party.side();
+        let admitted = lock(&self.table).admit(hash, entries_max, word, party);
+        match admitted {
+            Ok(None) => Ok(()),
+            Ok(Some(pair)) => {
+                let mut busy = Busy::new(self, hash, word, side, pair);
+                let connected = busy.with_pair(|producer, consumer| connect(producer, consumer));
+                if connected.is_ok() || cfg!(drill = "pairing_no_rollback") {
+                    busy.leaves = None;
+                }
+                connected.map_err(RegisterError::Connect)
+            }
+            Err((error, party)) => {
+                party.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the registration of a side. The caller owns it.
+    pub(super) fn end(&self, hash: &Hash, word: u64, side: Side) {
+        let mut has_waited = false;
+        loop {
+            let mut table = lock(&self.table);
+            if has_waited {
+                // Whoever was busy took the handle out; a park that ended for no reason did not.
+                let this = current().id();
+                table.waiters.retain(|(_, waiter)| waiter.id() != this);
+            }
+            let place = table
+                .find(hash, word)
+                .expect("I1: a side that is registered has an entry");
+            let entry = &mut table.slots[place];
+            if entry.busy != 0 && !cfg!(drill = "pairing_no_wait") {
+                assert!(
+                    !is_this_thread(entry.busy),
+                    "a callback ends the registration it is for"
+                );
+                table.waiters.push((word, current()));
+                drop(table);
+                park();
+                has_waited = true;
+            } else if entry.is_paired() {
+                let pair = entry.start_callbacks();
+                drop(table);
+                let busy = Busy::new(self, hash, word, side, pair);
+                busy.with_pair(|producer, consumer| disconnect(producer, consumer));
+                return;
+            } else {
+                let party = entry.take(side);
+                table.erase(hash, place);
+                drop(table);
+                party.into_iter().for_each(Party::release);
+                return;
+            }
+        }
+    }
+}
+
+/// An entry whose callbacks this thread runs. The end of this puts back who stays, also after a
+/// panic, and wakes who waits.
+struct Busy<'a, P, C> {
+    shard: &'a Shard<P, C>,
+    hash: &'a Hash,
+    word: u64,
+    /// Which side does not stay.
+    leaves: Option<Side>,
+    /// Until the end.
+    pair: Option<Pair<P, C>>,
+}
+
+impl<'a, P, C> Busy<'a, P, C> {
+    fn new(
+        shard: &'a Shard<P, C>,
+        hash: &'a Hash,
+        word: u64,
+        leaves: Side,
+        pair: Pair<P, C>,
+    ) -> Busy<'a, P, C> {
+        Busy {
+            shard,
+            hash,
+            word,
+            leaves: Some(leaves),
+            pair: Some(pair),
+        }
+    }
+
+    fn with_pair<T>(&self, callbacks: impl FnOnce(&P, &C) -> T) -> T {
+        let (producer, consumer) = self.pair.as_ref().expect("until the end");
+        callbacks(producer, consumer)
+    }
+}
+
+impl<P, C> Drop for Busy<'_, P, C> {
+    fn drop(&mut self) {
+        if cfg!(loom) && std::thread::panicking() {
+            // A model check failed; loom's stack is gone already.
+            return;
+        }
+        let (producer, consumer) = self.pair.take().expect("until the end");
+        let mut table = lock(&self.shard.table);
+        let place = table
+            .find(self.hash, self.word)
+            .expect("a busy entry stays");
+        let entry = &mut table.slots[place];
+        entry.busy = 0;
+        entry.producer = Some(producer);
+        entry.consumer = Some(consumer);
+        let leaver = self.leaves.and_then(|side| entry.take(side));
+        let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == self.word;
+        let waiters: Vec<_> = table.waiters.extract_if(.., is_waiter).collect();
+        drop(table);
+        leaver.into_iter().for_each(Party::release);
+        waiters.iter().for_each(|(_, waiter)| waiter.unpark());
+    }
+}
+
+impl<P, C> Table<P, C> {
+    fn new() -> Table<P, C> {
+        Table {
+            slots: Box::default(),
+            len: 0,
+            waiters: Vec::new(),
+            #[cfg(test)]
+            is_out_of_memory: false,
+        }
+    }
+
+    /// Puts an object in. Both objects of the pair, if there is a peer to connect it with: then the
+    /// entry is busy.
+    fn admit<E>(
+        &mut self,
+        hash: &Hash,
+        entries_max: usize,
+        word: u64,
+        party: Party<P, C>,
+    ) -> Result<Option<Pair<P, C>>, Refusal<P, C, E>> {
+        if let Some(place) = self.find(hash, word) {
+            let entry = &mut self.slots[place];
+            if entry.busy != 0 || entry.has(party.side()) {
+                return Err((RegisterError::Taken, party));
+            }
+            entry.put(party);
+            return Ok(Some(entry.start_callbacks()));
+        }
+        if self.len >= entries_max {
+            return Err((RegisterError::Full, party));
+        }
+        if (self.len + 1) * 4 > self.slots.len() * 3
+            && !self.rebuild(hash, (self.slots.len() * 2).max(SLOTS_MIN))
+        {
+            return Err((RegisterError::NoMemory, party));
+        }
+        let place = self.vacancy(hash, word);
+        self.slots[place].word = word;
+        self.slots[place].put(party);
+        self.len += 1;
+        Ok(None)
+    }
+
+    /// The place of a key.
+    #[inline]
+    fn find(&self, hash: &Hash, word: u64) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let place = self.vacancy(hash, word);
+        (self.slots[place].word == word).then_some(place)
+    }
+
+    /// The place of a key, or the one where it belongs. A quarter of the slots is vacant.
+    #[inline]
+    fn vacancy(&self, hash: &Hash, word: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut place = hash.of(word) as usize & mask;
+        while self.slots[place].word != 0 && self.slots[place].word != word {
+            place = (place + 1) & mask;
+        }
+        place
+    }
+
+    /// Vacates a slot, and moves entries that were pushed aside back towards where they belong.
+    fn erase(&mut self, hash: &Hash, place: usize) {
+        let mask = self.slots.len() - 1;
+        self.slots[place] = Entry::vacant();
+        self.len -= 1;
+        let (mut hole, mut next) = (place, (place + 1) & mask);
+        while self.slots[next].word != 0 {
+            let home = hash.of(self.slots[next].word) as usize & mask;
+            // Unless it belongs behind the hole.
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
+                self.slots.swap(hole, next);
+                hole = next;
+            }
+            next = (next + 1) & mask;
+        }
+        if self.len * 8 < self.slots.len() && self.slots.len() > SLOTS_MIN {
+            // Without memory it stays as large as it is.
+            self.rebuild(hash, self.slots.len() / 2);
+        }
+    }
+
+    /// Moves all entries to a table of `count` slots. `false` if there is no memory for it.
+    #[cold]
+    fn rebuild(&mut self, hash: &Hash, count: usize) -> bool {
+        #[cfg(test)]
+        if self.is_out_of_memory {
+            return false;
+        }
+        let mut slots = Vec::new();
+        if slots.try_reserve_exact(count).is_err() {
+            return false;
+        }
+        slots.resize_with(count, Entry::vacant);
+        let old = std::mem::replace(&mut self.slots, slots.into_boxed_slice());
+        for entry in old.into_iter().filter(|entry| entry.word != 0) {
+            let place = self.vacancy(hash, entry.word);
+            self.slots[place] = entry;
+        }
+        true
+    }
+}
+
+impl<P, C> Entry<P, C> {
+    fn vacant() -> Entry<P, C> {
+        Entry {
+            word: 0,
+            busy: 0,
+            producer: None,
+            consumer: None,
+        }
+    }
+
+    fn has(&self, side: Side) -> bool {
+        match side {
+            Side::Producer => self.producer.is_some(),
+            Side::Consumer => self.consumer.is_some(),
+        }
+    }
+
+    fn is_paired(&self) -> bool {
+        self.has(Side::Producer) && self.has(Side::Consumer)
+    }
+
+    fn put(&mut self, party: Party<P, C>) {
+        match party {
+            Party::Producer(producer) => self.producer = Some(producer),
+            Party::Consumer(consumer) => self.consumer = Some(consumer),
+        }
+    }
+
+    fn take(&mut self, side: Side) -> Option<Party<P, C>> {
+        match side {
+            Side::Producer => self.producer.take().map(Party::Producer),
+            Side::Consumer => self.consumer.take().map(Party::Consumer),
+        }
+    }
+
+    /// Marks the entry as busy and hands both objects to this thread.
+    fn start_callbacks(&mut self) -> Pair<P, C> {
+        let pair = self.producer.take().zip(self.consumer.take());
+        self.busy = this_thread();
+        pair.expect("both sides are there")
+    }
+}
+
+impl<P, C> Party<P, C> {
+    pub(super) fn claim(&self) -> bool {
+        match self {
+            Party::Producer(producer) => producer.claim(),
+            Party::Consumer(consumer) => consumer.claim(),
+        }
+    }
+
+    /// The object may be registered again. Outside the lock: this may be its last reference.
+    fn release(self) {
+        match self {
+            Party::Producer(producer) => producer.release(),
+            Party::Consumer(consumer) => consumer.release(),
+        }
+    }
+
+    fn side(&self) -> Side {
+        match self {
+            Party::Producer(_) => Side::Producer,
+            Party::Consumer(_) => Side::Consumer,
+        }
+    }
+}
+
+/// A number for this thread that no other living thread has; not 0.
+#[inline]
+fn this_thread() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// Always `false` under the model checkers, whose threads share one of the system's.
+fn is_this_thread(number: usize) -> bool {
+    number == this_thread() && !cfg!(any(loom, shuttle))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_half_a_cache_line() {
+        assert_eq!(size_of::<Entry<String, [u64; 9]>>(), 32);
+    }
+}
