@@ -80,16 +80,17 @@ impl<T> Endpoint<T> {
         }
     }
 
-    /// Whether the object is registered, or just about to be.
+    /// Whether the object is registered, or just about to be: a hint, if other threads register it.
     pub fn is_registered(&self) -> bool {
-        self.is_registered.load(Ordering::Acquire)
+        self.is_registered.load(Ordering::Relaxed)
     }
 
     /// Whether the caller may register it. Of several at once one may.
     fn claim(&self) -> bool {
         if cfg!(drill = "pairing_claim_by_load") {
             let was_registered = self.is_registered();
-            self.is_registered.store(true, Ordering::Release);
+            // ORDER: E1, broken on purpose.
+            self.is_registered.store(true, RELEASE);
             return !was_registered;
         }
         // ORDER: E1. Acquire: what was done under the registration before has ended.

@@ -31,9 +31,10 @@
 //! Ordering
 //! - E1 take: word of the slot (Release) -> return (Acquire): the page's count.
 //! - E2 hand back: push of a returned slot (Release) -> the holder's swap (Acquire): its link.
-//! - E3 reuse: decrement (Release) -> the decrement that reaches 0 (Acquire): what the users of
-//!   the page did with it comes before its reuse.
-//! - E4 users: joining increments only what is not 0.
+//! - E3 reuse: decrement (Release) -> the decrement that reaches 0, and `uses` (Acquire): what the
+//!   users of the page did with it comes before its reuse.
+//! - E4 users: the last user goes (Release) -> the region is seen closed (Acquire): all sweeps.
+//!   Joining increments only what is not 0.
 //!
 //! Cost: take and return are O(1): two atomic operations as long as nobody has a `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
@@ -66,6 +67,10 @@ const COUNT_OFF: Ordering = if cfg!(drill = "tokens_count_off_release") {
 } else {
     edge!("tokens_count_off_acquire", AcqRel, Release)
 };
+
+const USES: Ordering = edge!("tokens_uses_acquire", Acquire, Relaxed);
+const DISMISS: Ordering = edge!("tokens_dismiss_release", Release, Relaxed);
+const IS_CLOSED: Ordering = edge!("tokens_is_closed_acquire", Acquire, Relaxed);
 
 /// What is told when a page is no longer used by anybody.
 pub trait Release: Send + Sync + 'static {
@@ -230,14 +235,16 @@ impl<R: Release> Region<R> {
 
     /// Ends the opening: from the end of the last holder on, nobody joins. Later calls do nothing.
     pub fn close(&self) {
+        // ORDER: relaxed; it only picks the one who dismisses the opening.
         if self.shared.is_open.swap(false, Ordering::Relaxed) {
             self.shared.dismiss();
         }
     }
 
-    /// Whether nobody can join any more.
+    /// Whether nobody can join any more. Then everything that holders had is given back.
     pub fn is_closed(&self) -> bool {
-        self.shared.users.load(Ordering::Acquire) == 0
+        // ORDER: E4.
+        self.shared.users.load(IS_CLOSED) == 0
     }
 
     /// Keeps `page` in use while its tokens are handed out: the first one may be back before the
@@ -250,7 +257,8 @@ impl<R: Release> Region<R> {
     /// References to `page` at this moment, 0 if there is no such page.
     pub fn uses(&self, page: u32) -> u32 {
         let count = self.shared.counts.get(page as usize);
-        count.map_or(0, |count| count.load(Ordering::Acquire))
+        // ORDER: E3. Acquire: who sees 0 may reuse the page.
+        count.map_or(0, |count| count.load(USES))
     }
 
     /// How many pages there are.
@@ -289,14 +297,13 @@ impl<R: Release> Shared<R> {
             0 if !cfg!(drill = "tokens_join_after_last") => None,
             _ => users.checked_add(1),
         };
-        // ORDER: E4. Who gets in sees what the users before did; what matters is the 0.
-        self.users
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more)
-            .is_ok()
+        let relaxed = Ordering::Relaxed;
+        self.users.fetch_update(relaxed, relaxed, one_more).is_ok()
     }
 
     fn dismiss(&self) {
-        self.users.fetch_sub(1, Ordering::Release);
+        // ORDER: E4. After the sweep.
+        self.users.fetch_sub(1, DISMISS);
     }
 
     #[inline]

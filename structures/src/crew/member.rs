@@ -172,6 +172,7 @@ impl Member {
     /// From now on wakers rely on this member, although it is off the stack.
     fn begin_look(&mut self) {
         self.is_looking = true;
+        // ORDER: E2. Relaxed: seen late it is of no use, and does no harm either.
         self.crew.shared.looking.store(true, Ordering::Relaxed);
         add_one(&self.entry().wakes);
     }
@@ -284,6 +285,7 @@ impl<'a> Listed<'a> {
     fn stay_unless(mut self, has_work: &impl Fn() -> bool) -> Slept {
         let has_reason = self.shared.orders.load(Ordering::Relaxed) != 0 || has_work();
         if cfg!(drill = "crew_reset_late") {
+            // ORDER: E5, broken on purpose.
             self.entry.notified.store(false, Ordering::Relaxed);
         }
         self.leave(has_reason)
@@ -309,11 +311,13 @@ impl<'a> Listed<'a> {
     /// Parks until notified, or until the time is up.
     fn sleep(&mut self) -> Slept {
         // Before parking: somebody else in this thread may have used up the token of the park.
+        // ORDER: E5. Relaxed: the fence comes in `leave`.
         if self.entry.notified.swap(false, Ordering::Relaxed) {
             return Slept::Notified;
         }
         loop {
             self.clock.park();
+            // ORDER: E5, likewise.
             if self.entry.notified.swap(false, Ordering::Relaxed) {
                 return Slept::Notified;
             }

@@ -114,6 +114,7 @@ impl Ledger {
             generation,
             low: free.first,
         };
+        // ORDER: I5. Relaxed: the slot was never seen live, and only the owner reads the link.
         self.made(slot).store(word.bits(), Ordering::Relaxed);
         free.first = slot;
     }
@@ -164,6 +165,7 @@ impl Ledger {
                 generation: generation.wrapping_add(1),
                 low: first,
             };
+            // ORDER: E2. Relaxed: the push publishes it.
             cell.store(word.bits(), Ordering::Relaxed);
         }
         Some(page)
@@ -212,6 +214,7 @@ impl Ledger {
         }
         .bits();
         if mode == Mode::Alone || cfg!(drill = "tokens_claim_by_store") {
+            // ORDER: I5. Relaxed: no other thread has a handle.
             cell.store(freed, Ordering::Relaxed);
         } else {
             // ORDER: E1. Acquire: the page was counted before the slot became live.

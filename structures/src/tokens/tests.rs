@@ -157,6 +157,9 @@ fn loom_what_users_did_with_a_page_comes_before_its_reuse() {
             assert!(returner.give_back(token));
         });
         drop(pinned);
+        if region.uses(0) == 0 {
+            assert_eq!(log.data.load(Ordering::Relaxed), 7, "seen unused");
+        }
         join(user);
         assert_eq!(log.seen.load(Ordering::Relaxed), 7);
         assert_eq!(log.idle(), 1);
@@ -192,6 +195,23 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
             assert_eq!(stage.log().idle(), 1 + accepted);
         },
     );
+}
+
+/// Hazard: users gate the sweep. Who sees the last user gone sees all pages given back.
+#[test]
+fn loom_who_sees_a_region_closed_sees_every_page_given_back() {
+    model(|| {
+        let region = Region::new(1, ());
+        let mut holder = region.join(1).expect("open");
+        holder.take(0).expect("room");
+        region.close();
+        let last = spawn(move || drop(holder));
+        if region.is_closed() {
+            assert_eq!(region.shared.counts[0].load(Ordering::Relaxed), 0);
+        }
+        join(last);
+        assert!(region.is_closed());
+    });
 }
 
 /// Hazard: joining after the last user has swept.
