@@ -158,6 +158,8 @@ struct Shared {
     orders: Padded<AtomicU32>,
     /// Whether `grow` may succeed: saves the roster's lock while the crew is full.
     may_grow: Padded<AtomicBool>,
+    /// Whether there are more members than the minimum.
+    has_surplus: AtomicBool,
     entries: Table<Padded<Entry>>,
     roster: Mutex<Roster>,
 }
@@ -189,6 +191,7 @@ impl Crew {
             looking: Padded(AtomicBool::new(false)),
             orders: Padded(AtomicU32::new(0)),
             may_grow: Padded(AtomicBool::new(true)),
+            has_surplus: AtomicBool::new(false),
             entries: Table::new(limits.workers_max, |_| Padded(Entry::new())),
             roster: Mutex::new(Roster::default()),
         };

@@ -347,9 +347,9 @@ struct IdleClock {
 impl IdleClock {
     fn start(shared: &Shared) -> IdleClock {
         let period_ns = shared.limits.idle_ns_max;
-        // Those who sleep without a deadline are never more than the minimum, because each of them
-        // found no more members than that.
-        let is_dispensable = period_ns != u64::MAX && lock(&shared.roster).has_surplus(shared);
+        // Those who sleep without a deadline are never more than the minimum: whoever joined last
+        // among them has seen, by its own joining or later, that there were more.
+        let is_dispensable = period_ns != u64::MAX && shared.has_surplus.load(Ordering::Relaxed);
         let deadline_ns = is_dispensable.then(|| now_ns().saturating_add(period_ns));
         IdleClock {
             deadline_ns,

@@ -60,7 +60,7 @@ impl Roster {
         self.workers + self.leaving == 0
     }
 
-    pub(super) fn has_surplus(&self, shared: &Shared) -> bool {
+    fn has_surplus(&self, shared: &Shared) -> bool {
         self.workers > shared.limits.workers_min
     }
 
@@ -152,7 +152,7 @@ impl Roster {
         u64::from(self.workers) + u64::from(self.leaving)
     }
 
-    /// I3, and the hint for `grow`.
+    /// I3, and the hints.
     fn publish(&self, shared: &Shared) {
         let stop = if self.is_stopping { STOP } else { 0 };
         let victim = if self.wanted > 0 { VICTIM } else { 0 };
@@ -160,7 +160,10 @@ impl Roster {
         shared.orders.store(stop | victim, ORDERS);
         let is_full = self.workers == shared.limits.workers_max;
         let may_grow = !(is_full || self.is_starting || self.is_stopping);
+        // ORDER: relaxed; both are hints, see `grow` and `IdleClock`.
         shared.may_grow.store(may_grow, Ordering::Relaxed);
+        let has_surplus = self.has_surplus(shared);
+        shared.has_surplus.store(has_surplus, Ordering::Relaxed);
     }
 }
 
