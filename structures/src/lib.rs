@@ -8,6 +8,7 @@
 //! | module | what it is for | other names |
 //! |--------|----------------|-------------|
 //! | [`table`] | storage that never moves and never shrinks | slab segments |
+//! | [`pool`] | buffers used again and again | free lists, SMC's `sndbufs` |
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
@@ -24,6 +25,10 @@
 #![deny(unsafe_code)]
 
 pub mod pairing;
+// Blocks of memory are handed out by index; the depot, which hands out the indices, is what the
+// model checkers see.
+#[cfg(not(any(loom, shuttle)))]
+pub mod pool;
 pub mod queue;
 pub mod crew;
 pub mod slots;
@@ -32,8 +37,14 @@ pub mod table;
 pub mod tokens;
 pub mod wheel;
 
+#[cfg(not(any(loom, shuttle)))]
+mod buffer;
+mod depot;
 mod links;
 mod lock;
+#[cfg(not(any(loom, shuttle)))]
+mod memory;
+mod number;
 mod sync;
 #[cfg(test)]
 mod testing;

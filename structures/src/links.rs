@@ -78,15 +78,21 @@ impl Links {
     }
 
     /// Turns a list round; `newest` and all after it belong to the caller. O(its length).
-    pub(crate) fn reverse(&self, newest: u32) -> u32 {
-        let (mut rest, mut reversed) = (newest, END);
-        while rest != END {
-            let next = self.next(rest);
-            self.set(rest, reversed);
-            reversed = rest;
-            rest = next;
+    ///
+    /// Returns the oldest and what now follows it; the link of the oldest itself is not written, as
+    /// the caller is about to take it off.
+    pub(crate) fn reverse(&self, newest: u32) -> (u32, u32) {
+        let (mut index, mut reversed) = (newest, END);
+        loop {
+            let link = &self.words[index];
+            let older = link.load(Relaxed);
+            if older == END {
+                return (index, reversed);
+            }
+            link.store(reversed, Relaxed);
+            reversed = index;
+            index = older;
         }
-        reversed
     }
 }
 

@@ -190,7 +190,7 @@ enum Side {
 /// drop(consumed);
 /// ```
 pub struct Registry<K, P, C> {
-    shards: Box<[Padded<Shard<P, C>>]>,
+    shards: Box<[Padded<Shard<P, C>>; SHARDS]>,
     hash: Hash,
     entries_per_shard_max: usize,
     /// Keys are looked at, not kept.
@@ -208,7 +208,7 @@ where
     pub fn new(entries_max: u32) -> Registry<K, P, C> {
         let share = (entries_max as usize).div_ceil(SHARDS);
         Registry {
-            shards: (0..SHARDS).map(|_| Padded(Shard::new())).collect(),
+            shards: Box::new([(); SHARDS].map(|()| Padded(Shard::new()))),
             hash: Hash::new(),
             // Eight standard deviations, and something for the small ones.
             entries_per_shard_max: share + 8 * share.isqrt() + 16,
@@ -254,8 +254,8 @@ where
 
     /// Whether both sides of `key` are registered and connected at this moment.
     pub fn is_connected(&self, key: K) -> bool {
-        let word = key.word();
-        word != 0 && self.shard(word).is_connected(&self.hash, word)
+        let spot = self.hash.spot(key.word());
+        spot.word != 0 && self.shard(spot).is_connected(spot)
     }
 
     /// Keys with at least one side registered, roughly. Looks at all shards; for display.
@@ -268,6 +268,7 @@ where
         self.len() == 0
     }
 
+    #[inline]
     fn register(&self, word: u64, party: Party<P, C>) -> Result<(), RegisterError<P::Error>> {
         if word == 0 {
             return Err(RegisterError::EmptyKey);
@@ -275,14 +276,15 @@ where
         if !party.claim() {
             return Err(RegisterError::RegisteredTwice);
         }
-        let entries_max = self.entries_per_shard_max;
-        self.shard(word)
-            .register(&self.hash, entries_max, word, party)
+        let spot = self.hash.spot(word);
+        let shard = self.shard(spot);
+        shard.register(&self.hash, self.entries_per_shard_max, spot, party)
     }
 
-    fn shard(&self, word: u64) -> &Shard<P, C> {
+    #[inline]
+    fn shard(&self, spot: Spot) -> &Shard<P, C> {
         // The lower bits choose the slot in the shard.
-        &self.shards[(self.hash.of(word) >> (u64::BITS - SHARDS.ilog2())) as usize]
+        &self.shards[(spot.hash >> (u64::BITS - SHARDS.ilog2())) as usize % SHARDS]
     }
 }
 
@@ -324,7 +326,8 @@ where
     C: Consumer<P, Error = P::Error>,
 {
     fn end(&self, word: u64, which: sealed::Which) {
-        self.shard(word).end(&self.hash, word, which.0);
+        let spot = self.hash.spot(word);
+        self.shard(spot).end(&self.hash, spot, which.0);
     }
 }
 
@@ -387,7 +390,7 @@ where
 
 /// A hash keyed at random: one multiplication, folded.
 #[derive(Debug)]
-pub(crate) struct Hash {
+struct Hash {
     keys: [u64; 2],
 }
 
@@ -405,10 +408,20 @@ impl Hash {
     }
 
     #[inline]
-    fn of(&self, word: u64) -> u64 {
+    fn spot(&self, word: u64) -> Spot {
         let product = u128::from(word ^ self.keys[0]) * u128::from(self.keys[1] | 1);
-        product as u64 ^ (product >> 64) as u64
+        Spot {
+            word,
+            hash: product as u64 ^ (product >> 64) as u64,
+        }
     }
+}
+
+/// A key's word and its hash, which says where to look for it.
+#[derive(Clone, Copy)]
+struct Spot {
+    word: u64,
+    hash: u64,
 }
 
 #[cfg(test)]

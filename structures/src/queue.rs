@@ -159,23 +159,26 @@ impl Queue {
         let guard = self.pops.lock();
         // ORDER: E2. Only a holder of the lock writes `ready`.
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
-        let ready = if ready.oldest == END {
+        let (popped, rest) = if ready.oldest == END {
             self.move_over(ready)?
         } else {
-            ready
-        };
-        let rest = Ready {
-            oldest: self.links.next(ready.oldest),
-            moves: ready.moves,
+            (
+                ready.oldest,
+                Ready {
+                    oldest: self.links.next(ready.oldest),
+                    moves: ready.moves,
+                },
+            )
         };
         self.ready.store(rest.word(), READY);
         drop(guard);
-        self.links.unlist(ready.oldest);
-        Some(ready.oldest)
+        self.links.unlist(popped);
+        Some(popped)
     }
 
-    /// Takes `new` whole and turns it round, under the lock; `None` if there is nothing in it.
-    fn move_over(&self, ready: Ready) -> Option<Ready> {
+    /// Takes `new` whole and turns it round, under the lock. Returns its oldest, and what is ready
+    /// after that one; `None` if there is nothing in it.
+    fn move_over(&self, ready: Ready) -> Option<(u32, Ready)> {
         if self.new.load(Ordering::Relaxed) == END {
             return None;
         }
@@ -187,11 +190,14 @@ impl Queue {
             // ORDER: E3. The swap below releases it.
             self.ready.store(moving.word(), Ordering::Relaxed);
         }
-        let newest = self.new.swap(END, TAKE);
-        Some(Ready {
-            oldest: self.links.reverse(newest),
-            moves: ready.moves + 2,
-        })
+        let (oldest, next) = self.links.reverse(self.new.swap(END, TAKE));
+        Some((
+            oldest,
+            Ready {
+                oldest: next,
+                moves: ready.moves + 2,
+            },
+        ))
     }
 
     /// Takes everything off; the chain yields the oldest first.
@@ -217,7 +223,16 @@ impl Queue {
             );
         }
         drop(guard);
-        Chain::new(&self.links, ready.oldest, self.links.reverse(newest))
+        Chain::new(&self.links, ready.oldest, self.turned_round(newest))
+    }
+
+    fn turned_round(&self, newest: u32) -> u32 {
+        if newest == END {
+            return END;
+        }
+        let (oldest, next) = self.links.reverse(newest);
+        self.links.set(oldest, next);
+        oldest
     }
 
     /// Whether the queue was empty at one moment of the call; `false` if it cannot tell.

@@ -71,7 +71,7 @@ mod imp {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
 
     /// Parks for at most `nanoseconds`; may return early, for a wake-up or for no reason.
@@ -81,7 +81,7 @@ mod imp {
 
     /// Nanoseconds of a clock that never goes back, counted from its first reading in this process.
     pub(crate) fn now_ns() -> u64 {
-        static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        static FIRST: OnceLock<std::time::Instant> = OnceLock::new();
         let elapsed = FIRST.get_or_init(std::time::Instant::now).elapsed();
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -94,6 +94,38 @@ mod imp {
     };
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+    pub(crate) use loom::thread_local;
+
+    /// `std`'s cell behind a flag that loom sees. For cells with one writer: two that write
+    /// together would be ordered by `std` alone.
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        is_set: AtomicBool,
+        value: std::sync::OnceLock<T>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> OnceLock<T> {
+            OnceLock {
+                is_set: AtomicBool::new(false),
+                value: std::sync::OnceLock::new(),
+            }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            if self.is_set.load(Ordering::Acquire) {
+                self.value.get()
+            } else {
+                None
+            }
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            let value = self.value.get_or_init(make);
+            self.is_set.store(true, Ordering::Release);
+            value
+        }
+    }
 
     /// Loom explores no spin that does not yield.
     pub(crate) fn spin_loop() {
@@ -119,6 +151,8 @@ mod imp {
     };
     pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
     pub(crate) use shuttle::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+    pub(crate) use shuttle::thread_local;
+    pub(crate) use std::sync::OnceLock;
 
     /// Parks until woken or until shuttle decides that the time is up.
     pub(crate) fn park_for(nanoseconds: u64) {

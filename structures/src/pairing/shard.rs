@@ -8,8 +8,8 @@
 //! entry is never erased.
 
 use super::introduce::{connect, disconnect};
-use super::{Consumer, Endpoint, Hash, Producer, RegisterError, Side};
-use crate::sync::{Arc, Mutex, Thread, current, lock, park};
+use super::{Consumer, Endpoint, Hash, Producer, RegisterError, Side, Spot};
+use crate::sync::{Arc, Mutex, MutexGuard, Thread, current, lock, park};
 
 /// Slots of a table that was touched; it does not shrink below.
 const SLOTS_MIN: usize = 4;
@@ -22,6 +22,14 @@ pub(super) enum Party<P, C> {
 
 type Pair<P, C> = (Arc<Endpoint<P>>, Arc<Endpoint<C>>);
 type Refusal<P, C, E> = (RegisterError<E>, Party<P, C>);
+
+/// What became of an object that may be registered.
+enum Admitted<P, C> {
+    /// It is; there is no peer yet.
+    Alone,
+    /// It is if it can be connected with its peer. The entry at this place is busy.
+    Meets(usize, Pair<P, C>),
+}
 
 pub(super) struct Shard<P, C> {
     table: Mutex<Table<P, C>>,
@@ -58,10 +66,10 @@ impl<P, C> Shard<P, C> {
         lock(&self.table).len
     }
 
-    pub(super) fn is_connected(&self, hash: &Hash, word: u64) -> bool {
+    pub(super) fn is_connected(&self, spot: Spot) -> bool {
         let table = lock(&self.table);
         table
-            .find(hash, word)
+            .find(spot)
             .is_some_and(|place| table.slots[place].is_paired())
     }
 
@@ -84,19 +92,26 @@ where
     C: Consumer<P, Error = P::Error>,
 {
     /// Registers an object that its caller has claimed, or releases it.
+    #[inline]
     pub(super) fn register(
         &self,
         hash: &Hash,
         entries_max: usize,
-        word: u64,
+        spot: Spot,
         party: Party<P, C>,
     ) -> Result<(), RegisterError<P::Error>> {
         let side = party.side();
-        let admitted = lock(&self.table).admit(hash, entries_max, word, party);
+        let admitted = lock(&self.table).admit(hash, entries_max, spot, party);
         match admitted {
-            Ok(None) => Ok(()),
-            Ok(Some(pair)) => {
-                let mut busy = Busy::new(self, hash, word, side, pair);
+            Ok(Admitted::Alone) => Ok(()),
+            Ok(Admitted::Meets(place, pair)) => {
+                let mut busy = Busy {
+                    shard: self,
+                    spot,
+                    place,
+                    leaves: Some(side),
+                    pair: Some(pair),
+                };
                 let connected = busy.with_pair(|producer, consumer| connect(producer, consumer));
                 if connected.is_ok() || cfg!(drill = "pairing_no_rollback") {
                     busy.leaves = None;
@@ -111,42 +126,56 @@ where
     }
 
     /// Ends the registration of a side. The caller owns it.
-    pub(super) fn end(&self, hash: &Hash, word: u64, side: Side) {
-        let mut has_waited = false;
-        loop {
-            let mut table = lock(&self.table);
-            if has_waited {
-                // Whoever was busy took the handle out; a park that ended for no reason did not.
-                let this = current().id();
-                table.waiters.retain(|(_, waiter)| waiter.id() != this);
-            }
-            let place = table
-                .find(hash, word)
-                .expect("I1: a side that is registered has an entry");
-            let entry = &mut table.slots[place];
-            if entry.busy != 0 && !cfg!(drill = "pairing_no_wait") {
-                assert!(
-                    !is_this_thread(entry.busy),
-                    "a callback ends the registration it is for"
-                );
-                table.waiters.push((word, current()));
-                drop(table);
-                park();
-                has_waited = true;
-            } else if entry.is_paired() {
-                let pair = entry.start_callbacks();
-                drop(table);
-                let busy = Busy::new(self, hash, word, side, pair);
-                busy.with_pair(|producer, consumer| disconnect(producer, consumer));
-                return;
-            } else {
-                let party = entry.take(side);
-                table.erase(hash, place);
-                drop(table);
-                party.into_iter().for_each(Party::release);
-                return;
+    #[inline]
+    pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side) {
+        let mut table = lock(&self.table);
+        let mut place = table.expect(spot);
+        while table.slots[place].busy != 0 && !cfg!(drill = "pairing_no_wait") {
+            (table, place) = self.wait(table, spot, place);
+        }
+        if let Some(pair) = table.slots[place].start_callbacks() {
+            drop(table);
+            let busy = Busy {
+                shard: self,
+                spot,
+                place,
+                leaves: Some(side),
+                pair: Some(pair),
+            };
+            busy.with_pair(|producer, consumer| disconnect(producer, consumer));
+        } else {
+            let party = table.slots[place].take(side);
+            table.erase(hash, place);
+            drop(table);
+            if let Some(party) = party {
+                party.release();
             }
         }
+    }
+}
+
+impl<P, C> Shard<P, C> {
+    /// Waits until the callbacks of an entry are done, or for no reason.
+    #[cold]
+    fn wait<'a>(
+        &'a self,
+        mut table: MutexGuard<'a, Table<P, C>>,
+        spot: Spot,
+        place: usize,
+    ) -> (MutexGuard<'a, Table<P, C>>, usize) {
+        assert!(
+            !is_this_thread(table.slots[place].busy),
+            "a callback ends the registration it is for"
+        );
+        table.waiters.push((spot.word, current()));
+        drop(table);
+        park();
+        let mut table = lock(&self.table);
+        // Whoever was busy took the handle out; a park that ended for no reason did not.
+        let this = current().id();
+        table.waiters.retain(|(_, waiter)| waiter.id() != this);
+        let place = table.expect(spot);
+        (table, place)
     }
 }
 
@@ -154,31 +183,17 @@ where
 /// panic, and wakes who waits.
 struct Busy<'a, P, C> {
     shard: &'a Shard<P, C>,
-    hash: &'a Hash,
-    word: u64,
+    spot: Spot,
+    /// Where the entry was; it may have been moved since.
+    place: usize,
     /// Which side does not stay.
     leaves: Option<Side>,
     /// Until the end.
     pair: Option<Pair<P, C>>,
 }
 
-impl<'a, P, C> Busy<'a, P, C> {
-    fn new(
-        shard: &'a Shard<P, C>,
-        hash: &'a Hash,
-        word: u64,
-        leaves: Side,
-        pair: Pair<P, C>,
-    ) -> Busy<'a, P, C> {
-        Busy {
-            shard,
-            hash,
-            word,
-            leaves: Some(leaves),
-            pair: Some(pair),
-        }
-    }
-
+impl<P, C> Busy<'_, P, C> {
+    #[inline]
     fn with_pair<T>(&self, callbacks: impl FnOnce(&P, &C) -> T) -> T {
         let (producer, consumer) = self.pair.as_ref().expect("until the end");
         callbacks(producer, consumer)
@@ -186,27 +201,39 @@ impl<'a, P, C> Busy<'a, P, C> {
 }
 
 impl<P, C> Drop for Busy<'_, P, C> {
+    #[inline]
     fn drop(&mut self) {
         if cfg!(loom) && std::thread::panicking() {
             // A model check failed; loom's stack is gone already.
             return;
         }
-        let (producer, consumer) = self.pair.take().expect("until the end");
         let mut table = lock(&self.shard.table);
-        let place = table
-            .find(self.hash, self.word)
-            .expect("a busy entry stays");
+        let place = match table.slots.get(self.place) {
+            Some(entry) if entry.word == self.spot.word => self.place,
+            _ => table.expect(self.spot),
+        };
         let entry = &mut table.slots[place];
         entry.busy = 0;
-        entry.producer = Some(producer);
-        entry.consumer = Some(consumer);
+        (entry.producer, entry.consumer) = self.pair.take().unzip();
         let leaver = self.leaves.and_then(|side| entry.take(side));
-        let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == self.word;
-        let waiters: Vec<_> = table.waiters.extract_if(.., is_waiter).collect();
-        drop(table);
-        leaver.into_iter().for_each(Party::release);
-        waiters.iter().for_each(|(_, waiter)| waiter.unpark());
+        if table.waiters.is_empty() {
+            drop(table);
+        } else {
+            wake(table, self.spot.word);
+        }
+        if let Some(leaver) = leaver {
+            leaver.release();
+        }
     }
+}
+
+/// Wakes who waits for the callbacks of a key, after giving back the lock.
+#[cold]
+fn wake<P, C>(mut table: MutexGuard<'_, Table<P, C>>, word: u64) {
+    let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == word;
+    let waiters: Vec<_> = table.waiters.extract_if(.., is_waiter).collect();
+    drop(table);
+    waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
 impl<P, C> Table<P, C> {
@@ -220,22 +247,23 @@ impl<P, C> Table<P, C> {
         }
     }
 
-    /// Puts an object in. Both objects of the pair, if there is a peer to connect it with: then the
-    /// entry is busy.
+    /// Puts an object in. If there is a peer to connect it with, the entry is busy from now on.
+    #[inline]
     fn admit<E>(
         &mut self,
         hash: &Hash,
         entries_max: usize,
-        word: u64,
+        spot: Spot,
         party: Party<P, C>,
-    ) -> Result<Option<Pair<P, C>>, Refusal<P, C, E>> {
-        if let Some(place) = self.find(hash, word) {
+    ) -> Result<Admitted<P, C>, Refusal<P, C, E>> {
+        if let Some(place) = self.find(spot) {
             let entry = &mut self.slots[place];
             if entry.busy != 0 || entry.has(party.side()) {
                 return Err((RegisterError::Taken, party));
             }
             entry.put(party);
-            return Ok(Some(entry.start_callbacks()));
+            let pair = entry.start_callbacks().expect("I1: one side was there");
+            return Ok(Admitted::Meets(place, pair));
         }
         if self.len >= entries_max {
             return Err((RegisterError::Full, party));
@@ -245,29 +273,36 @@ impl<P, C> Table<P, C> {
         {
             return Err((RegisterError::NoMemory, party));
         }
-        let place = self.vacancy(hash, word);
-        self.slots[place].word = word;
+        let place = self.vacancy(spot);
+        self.slots[place].word = spot.word;
         self.slots[place].put(party);
         self.len += 1;
-        Ok(None)
+        Ok(Admitted::Alone)
     }
 
     /// The place of a key.
     #[inline]
-    fn find(&self, hash: &Hash, word: u64) -> Option<usize> {
+    fn find(&self, spot: Spot) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
-        let place = self.vacancy(hash, word);
-        (self.slots[place].word == word).then_some(place)
+        let place = self.vacancy(spot);
+        (self.slots[place].word == spot.word).then_some(place)
+    }
+
+    /// The place of a key under which the caller, or somebody it depends on, is registered.
+    #[inline]
+    fn expect(&self, spot: Spot) -> usize {
+        self.find(spot)
+            .expect("I1: a side that is registered has an entry")
     }
 
     /// The place of a key, or the one where it belongs. A quarter of the slots is vacant.
     #[inline]
-    fn vacancy(&self, hash: &Hash, word: u64) -> usize {
+    fn vacancy(&self, spot: Spot) -> usize {
         let mask = self.slots.len() - 1;
-        let mut place = hash.of(word) as usize & mask;
-        while self.slots[place].word != 0 && self.slots[place].word != word {
+        let mut place = spot.hash as usize & mask;
+        while self.slots[place].word != 0 && self.slots[place].word != spot.word {
             place = (place + 1) & mask;
         }
         place
@@ -280,7 +315,7 @@ impl<P, C> Table<P, C> {
         self.len -= 1;
         let (mut hole, mut next) = (place, (place + 1) & mask);
         while self.slots[next].word != 0 {
-            let home = hash.of(self.slots[next].word) as usize & mask;
+            let home = hash.spot(self.slots[next].word).hash as usize & mask;
             // Unless it belongs behind the hole.
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
                 self.slots.swap(hole, next);
@@ -308,7 +343,7 @@ impl<P, C> Table<P, C> {
         slots.resize_with(count, Entry::vacant);
         let old = std::mem::replace(&mut self.slots, slots.into_boxed_slice());
         for entry in old.into_iter().filter(|entry| entry.word != 0) {
-            let place = self.vacancy(hash, entry.word);
+            let place = self.vacancy(hash.spot(entry.word));
             self.slots[place] = entry;
         }
         true
@@ -350,11 +385,14 @@ impl<P, C> Entry<P, C> {
         }
     }
 
-    /// Marks the entry as busy and hands both objects to this thread.
-    fn start_callbacks(&mut self) -> Pair<P, C> {
-        let pair = self.producer.take().zip(self.consumer.take());
+    /// If both sides are there: marks the entry as busy and hands both objects to this thread.
+    #[inline]
+    fn start_callbacks(&mut self) -> Option<Pair<P, C>> {
+        if !self.is_paired() {
+            return None;
+        }
         self.busy = this_thread();
-        pair.expect("both sides are there")
+        self.producer.take().zip(self.consumer.take())
     }
 }
 

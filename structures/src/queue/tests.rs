@@ -1,3 +1,5 @@
+//! The queue: examples, a model, and bodies that the model checkers run as well.
+
 use super::*;
 use crate::sync::{Arc, AtomicBool, Ordering::Relaxed, fence, spawn};
 use crate::testing::{join, model, race};

@@ -1,3 +1,5 @@
+//! The stack: examples, a model, and bodies that the model checkers run as well.
+
 use super::*;
 use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::testing::race;

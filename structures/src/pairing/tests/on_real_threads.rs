@@ -175,11 +175,11 @@ fn a_full_registry_refuses_new_keys_and_still_pairs_old_ones() {
         }
     });
     let full = full.expect("there is a bound");
-    let shard = registry.shard(full.word());
+    let shard = registry.shard(registry.hash.spot(full.word()));
     assert_eq!(shard.len(), registry.entries_per_shard_max);
     let same = held
         .iter()
-        .find(|(key, _)| std::ptr::eq(registry.shard(key.word()), shard));
+        .find(|(key, _)| std::ptr::eq(registry.shard(registry.hash.spot(key.word())), shard));
     let (key, _) = same.expect("the shard is full");
     let consumed = Registry::register_consumer(&*registry, *key, Counting::endpoint());
     assert!(consumed.is_ok() && registry.is_connected(*key));

@@ -1,0 +1,401 @@
+//! The depot: examples, and bodies that the model checkers run as well.
+
+use super::*;
+use crate::number::NO_NUMBER;
+use crate::sync::{Arc, Ordering::Relaxed};
+use crate::testing::race;
+
+const LINES: u32 = NEAR_LINES + FAR_LINES;
+
+/// A depot whose indices carry a payload and a holder's mark, both written with Relaxed: the depot
+/// alone must order them. What is disposed of is noted, and must not be disposed of twice.
+struct Marked {
+    depot: Depot,
+    held: Vec<AtomicBool>,
+    payload: Vec<AtomicU32>,
+    disposed: Vec<AtomicBool>,
+}
+
+impl Marked {
+    fn new(capacity: u32) -> Arc<Marked> {
+        let flags = |value| (0..capacity).map(|_| AtomicBool::new(value)).collect();
+        Arc::new(Marked {
+            depot: Depot::new(capacity),
+            held: flags(true),
+            payload: (0..capacity).map(|_| AtomicU32::new(0)).collect(),
+            disposed: flags(false),
+        })
+    }
+
+    /// With these indices idle, put by this thread in the order given.
+    fn holding(capacity: u32, thread: u32, indices: &[u32]) -> Arc<Marked> {
+        let marked = Marked::new(capacity);
+        indices.iter().for_each(|&index| marked.put(thread, index));
+        marked
+    }
+
+    fn take(&self, thread: u32) -> Option<u32> {
+        let index = self.depot.take(thread)?;
+        self.received(index);
+        Some(index)
+    }
+
+    fn received(&self, index: u32) {
+        let payload = self.payload[index as usize].load(Relaxed);
+        assert_eq!(payload, index + 100, "not yet visible");
+        let was_held = self.held[index as usize].swap(true, Relaxed);
+        assert!(!was_held, "index {index} was handed out twice");
+    }
+
+    /// What the pool does with its buffers.
+    fn put(&self, thread: u32, index: u32) {
+        self.payload[index as usize].store(index + 100, Relaxed);
+        self.held[index as usize].store(false, Relaxed);
+        let is_in = match self.depot.door(thread) {
+            Door::Slot(slot) => enter(slot, index),
+            Door::Aside => {
+                if self.depot.put_aside(index) {
+                    self.depot.drain(|index| self.dispose(index));
+                }
+                true
+            }
+            Door::Closed => {
+                self.depot.drain(|index| self.dispose(index));
+                false
+            }
+        };
+        if !is_in {
+            self.dispose(index);
+        }
+    }
+
+    fn dispose(&self, index: u32) {
+        self.received(index);
+        let twice = self.disposed[index as usize].swap(true, Relaxed);
+        assert!(!twice, "index {index} was disposed of twice");
+    }
+
+    fn close(&self) {
+        self.depot.close(|index| self.dispose(index));
+    }
+
+    fn take_rest(&self, thread: u32) -> usize {
+        std::iter::from_fn(|| self.take(thread)).count()
+    }
+
+    fn assert_all_disposed(&self) {
+        let left = self
+            .disposed
+            .iter()
+            .position(|disposed| !disposed.load(Relaxed));
+        assert_eq!(left, None, "this index stays in a closed depot for ever");
+    }
+}
+
+mod loom_bodies {
+    use super::*;
+
+    #[test]
+    fn loom_an_index_is_taken_or_stolen_and_never_both() {
+        race(
+            || Marked::holding(1, 0, &[0]),
+            |marked| marked.take(0),
+            |marked| marked.take(1),
+            |_, left, right| assert!(left.is_some() != right.is_some()),
+        );
+    }
+
+    #[test]
+    fn loom_a_thief_sees_what_was_written_before_the_put() {
+        race(
+            || Marked::holding(2, 0, &[0]),
+            |marked| {
+                let held = marked.take(0);
+                marked.put(0, 1);
+                held
+            },
+            |marked| marked.take(1),
+            |marked, left, right| {
+                let taken = left.iter().chain(right.iter()).count();
+                assert_eq!(taken + marked.take_rest(2), 2);
+            },
+        );
+    }
+
+    #[test]
+    fn loom_a_line_that_is_new_is_seen_whole() {
+        race(
+            || Marked::new(1),
+            |marked| marked.put(NEAR_LINES, 0),
+            |marked| marked.take(1),
+            |marked, (), taken| assert_eq!(taken.iter().count() + marked.take_rest(2), 1),
+        );
+    }
+
+    #[test]
+    fn loom_a_chain_from_a_full_line_arrives_whole() {
+        race(
+            || Marked::holding(4, 0, &[0, 1, 2]),
+            |marked| marked.put(0, 3),
+            |marked| marked.take(1),
+            |marked, (), taken| {
+                assert!(taken.is_some(), "three were idle all the time");
+                assert_eq!(marked.take_rest(2), 3);
+            },
+        );
+    }
+
+    #[test]
+    fn loom_two_thieves_share_what_one_line_holds() {
+        race(
+            || Marked::holding(3, 0, &[0, 1, 2]),
+            |marked| marked.take(1).is_some(),
+            |marked| marked.take(2).is_some(),
+            |marked, left, right| {
+                assert!(left || right);
+                assert_eq!(
+                    marked.take_rest(0),
+                    3 - usize::from(left) - usize::from(right)
+                );
+            },
+        );
+    }
+
+    #[test]
+    fn loom_threads_without_a_line_share_the_stack() {
+        race(
+            || Marked::holding(2, NO_NUMBER, &[0, 1]),
+            |marked| {
+                let index = marked.take(NO_NUMBER).expect("two for two takers");
+                marked.put(NO_NUMBER, index);
+            },
+            |marked| marked.take(NO_NUMBER),
+            |marked, (), taken| {
+                assert!(taken.is_some());
+                assert_eq!(marked.take_rest(NO_NUMBER), 1);
+            },
+        );
+    }
+
+    #[test]
+    fn loom_what_is_put_while_the_depot_closes_is_disposed_of_once() {
+        race(
+            || Marked::holding(2, 0, &[0]),
+            |marked| marked.put(0, 1),
+            Marked::close,
+            |marked, (), ()| marked.assert_all_disposed(),
+        );
+    }
+
+    #[test]
+    fn loom_what_is_put_in_a_new_line_while_the_depot_closes_is_disposed_of() {
+        race(
+            || Marked::new(1),
+            |marked| marked.put(NEAR_LINES, 0),
+            Marked::close,
+            |marked, (), ()| marked.assert_all_disposed(),
+        );
+    }
+
+    #[test]
+    fn loom_what_spills_while_the_depot_closes_is_disposed_of() {
+        race(
+            || Marked::holding(4, 0, &[0, 1, 2]),
+            |marked| marked.put(0, 3),
+            Marked::close,
+            |marked, (), ()| marked.assert_all_disposed(),
+        );
+    }
+
+    #[test]
+    fn loom_what_is_put_aside_while_the_depot_closes_is_disposed_of() {
+        race(
+            || Marked::new(1),
+            |marked| marked.put(NO_NUMBER, 0),
+            Marked::close,
+            |marked, (), ()| marked.assert_all_disposed(),
+        );
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod ordinary {
+    use super::*;
+    use crate::sync::spawn;
+    use crate::testing::{Random, join, with_seeds, within_deadline};
+
+    #[test]
+    fn take_gives_the_newest_first_and_none_when_empty() {
+        let marked = Marked::holding(3, 0, &[2, 0, 1]);
+        assert_eq!([marked.take(0), marked.take(0)], [Some(1), Some(0)]);
+        marked.put(0, 1);
+        assert_eq!(
+            [marked.take(0), marked.take(0), marked.take(0)],
+            [Some(1), Some(2), None]
+        );
+    }
+
+    #[test]
+    fn an_idle_index_is_found_wherever_it_lies() {
+        for holder in [0, 1, 7, LINES - 1, LINES, NO_NUMBER] {
+            for taker in [0, 3, LINES - 1, NO_NUMBER] {
+                let marked = Marked::holding(1, holder, &[0]);
+                assert_eq!(
+                    marked.take(taker),
+                    Some(0),
+                    "{taker} takes what {holder} put"
+                );
+                assert_eq!(marked.take(taker), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thief_takes_half_and_leaves_half() {
+        let indices: Vec<u32> = (0..8).collect();
+        let marked = Marked::holding(8, 0, &indices);
+        assert_eq!(marked.take(1), Some(0), "the oldest go first");
+        let line = |number: usize| {
+            marked.depot.near[number]
+                .slots
+                .iter()
+                .filter(|slot| slot.load(Relaxed) != EMPTY)
+                .count()
+        };
+        assert_eq!((line(0), line(1)), (4, 3));
+        assert_eq!(marked.take_rest(0), 7);
+    }
+
+    #[test]
+    fn a_full_line_sends_half_to_all_others() {
+        let indices: Vec<u32> = (0..=SLOTS as u32).collect();
+        let marked = Marked::holding(SLOTS as u32 + 1, 0, &indices);
+        assert!(!marked.depot.chains.is_empty());
+        let taken: Vec<_> = std::iter::from_fn(|| marked.take(1)).collect();
+        assert_eq!(taken.len(), SLOTS + 1);
+        assert!(marked.depot.chains.is_empty());
+    }
+
+    #[test]
+    fn a_thread_at_the_edge_swaps_with_the_others_rarely() {
+        let indices: Vec<u32> = (0..=SLOTS as u32).collect();
+        let marked = Marked::holding(SLOTS as u32 + 1, 0, &indices);
+        let chains_before = marked.depot.chains.peek();
+        for _ in 0..10 {
+            let held = [marked.take(0), marked.take(0), marked.take(0)];
+            held.iter()
+                .flatten()
+                .for_each(|&index| marked.put(0, index));
+            assert_eq!(
+                marked.depot.chains.peek(),
+                chains_before,
+                "no chain came or went"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_whose_owner_is_gone_is_emptied_by_the_others() {
+        let marked = Marked::new(3);
+        let gone = Arc::clone(&marked);
+        join(spawn(move || {
+            (0..3).for_each(|index| gone.put(NEAR_LINES + 5, index));
+        }));
+        assert_eq!(marked.take_rest(0), 3);
+    }
+
+    #[test]
+    fn the_tally_counts_takes_and_puts_on_every_path() {
+        let marked = Marked::holding(40, 0, &(0..40).collect::<Vec<_>>());
+        assert_eq!(marked.depot.tally(), (0, 40));
+        for thread in [0, 1, NO_NUMBER] {
+            for _ in 0..5 {
+                marked.take(thread);
+            }
+        }
+        assert_eq!(marked.depot.tally(), (15, 40));
+        marked.put(NO_NUMBER, 0);
+        assert_eq!(marked.depot.tally(), (15, 41));
+        marked.depot.take_aside();
+        assert_eq!(marked.depot.tally(), (15, 41), "taken for removal");
+    }
+
+    #[test]
+    fn a_closed_depot_keeps_nothing() {
+        let marked = Marked::holding(60, 0, &(0..50).collect::<Vec<_>>());
+        marked.close();
+        for (index, thread) in (50..60).zip([0, 1, NO_NUMBER, LINES].into_iter().cycle()) {
+            marked.put(thread, index);
+        }
+        marked.assert_all_disposed();
+    }
+
+    #[test]
+    fn a_spill_into_a_closed_depot_gives_everything_back() {
+        let indices: Vec<u32> = (0..SLOTS as u32).collect();
+        let marked = Marked::holding(SLOTS as u32 + 1, 0, &indices);
+        // The stack is drained and the lines are not marked yet: the middle of a close.
+        marked.depot.closed.store(true, Relaxed);
+        marked.put(0, SLOTS as u32);
+        let disposed = marked
+            .disposed
+            .iter()
+            .filter(|disposed| disposed.load(Relaxed))
+            .count();
+        assert_eq!(disposed, SPILL + 1);
+        marked.close();
+        marked.assert_all_disposed();
+    }
+
+    #[test]
+    fn model_random_operations_lose_nothing_and_find_everything() {
+        with_seeds(30, |random| {
+            let capacity = 1 + random.below(100);
+            let marked = Marked::new(capacity);
+            let mut held: Vec<u32> = (0..capacity).collect();
+            for _ in 0..600 {
+                let thread = [0, 1, NEAR_LINES, LINES - 1, NO_NUMBER][random.below(5) as usize];
+                if random.below(100) < if random.below(3) == 0 { 80 } else { 30 } {
+                    let taken = marked.take(thread);
+                    assert_eq!(taken.is_some(), (held.len() as u32) < capacity);
+                    held.extend(taken);
+                } else if let Some(index) = held.pop() {
+                    marked.put(thread, index);
+                }
+            }
+            held.into_iter().for_each(|index| marked.put(1, index));
+            assert_eq!(marked.take_rest(0), capacity as usize);
+        });
+    }
+
+    #[test]
+    fn stress_every_index_is_held_by_one_thread_at_a_time() {
+        within_deadline(|| {
+            let indices = 40;
+            let marked = Marked::holding(indices, 0, &(0..indices).collect::<Vec<_>>());
+            let threads: Vec<_> = [0, 1, 2, NO_NUMBER]
+                .map(|thread| {
+                    let marked = Arc::clone(&marked);
+                    spawn(move || churn(&marked, thread))
+                })
+                .into();
+            threads.into_iter().for_each(join);
+            assert_eq!(marked.take_rest(0), indices as usize);
+        });
+    }
+
+    fn churn(marked: &Marked, thread: u32) {
+        let rounds = if cfg!(miri) { 100 } else { 30_000 };
+        let mut random = Random::new(u64::from(thread));
+        let mut held = Vec::new();
+        for _ in 0..rounds {
+            // Long waves, so that lines fill up and run dry and there is stealing.
+            if random.below(64) < 32 + u32::from(held.len() < 12) {
+                held.extend(marked.take(thread));
+            } else if let Some(index) = held.pop() {
+                marked.put(thread, index);
+            }
+        }
+        held.into_iter().for_each(|index| marked.put(thread, index));
+    }
+}

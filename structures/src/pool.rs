@@ -1,0 +1,268 @@
+//! Pool: buffers of a few sizes, used again and again by any number of threads, within a budget.
+//!
+//! Other names: buffer free lists, Linux SMC's `sndbufs` and `rmbs`. `take` reuses an idle buffer
+//! of the size asked for; else it allocates one; else it frees idle buffers of other sizes to make
+//! room for it; else it gives a smaller one, which is counted as degraded; else none, which is
+//! counted as refused. Dropping a buffer returns it, from any thread.
+//!
+//! | may run beside | take | drop of a buffer | trim | statistics | drop of the last `Pool` |
+//! |----------------|------|------------------|------|------------|-------------------------|
+//! | all of them    | yes  | yes              | yes  | yes        | yes: drops only         |
+//!
+//! Invariants
+//! - I1: the bytes of all blocks, in use and idle, never exceed the budget.
+//! - I2: a block belongs to the shelf of its size for life and returns to that one.
+//! - I3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
+//!   can find it, and only as far as it was written.
+//! - I4: nothing is refused or degraded while an idle buffer of the size stays where it is, in
+//!   whatever thread's line.
+//! - I5: blocks are freed when the last `Pool` is dropped, those in use when they come back. No
+//!   order of drops is wrong.
+//!
+//! Ordering: the edges are those of `depot` and `memory`. The budget is one atomic, touched only to
+//! allocate and to free.
+//!
+//! Cost: reuse and return are one uncontended swap each, whatever the number of buffers in use (see
+//! `depot`), plus the zeroing of what was written. Statistics are counted per thread and added up
+//! when asked for, O(threads).
+//!
+//! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
+//! another size for a request that could use it.
+
+use crate::memory::{Budget, Claim, Shelf};
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+pub use crate::buffer::Buffer;
+
+/// Idle buffers of other sizes that one `take` may free to make room for its own.
+const FREED_PER_TAKE_MAX: usize = 64;
+
+/// What a pool is made of.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The sizes of buffers, in bytes. Order and repetition do not matter.
+    pub classes: Vec<usize>,
+    /// Most bytes that all buffers together may have, in use and idle.
+    pub budget_bytes: usize,
+    /// Whether a buffer is zeroed between two users.
+    pub zero: Zero,
+}
+
+/// 4, 16 and 64 KiB, 64 MiB in all, zeroed.
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            classes: vec![4 << 10, 16 << 10, 64 << 10],
+            budget_bytes: 64 << 20,
+            zero: Zero::WrittenOnPut,
+        }
+    }
+}
+
+/// What happens to the contents of a buffer that is returned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Zero {
+    /// What was written is zeroed before anybody else can have the buffer. For buffers that serve
+    /// one peer after the other.
+    WrittenOnPut,
+    /// The next user finds what the last one left.
+    Never,
+}
+
+/// A pool of buffers; clones share it.
+///
+/// ```
+/// use flatpath_structures::pool::{Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() });
+/// let mut buffer = pool.take(1000).expect("nothing is in use yet");
+/// assert_eq!(buffer.capacity(), 4096);
+/// buffer.append(b"hello");
+/// std::thread::spawn(move || drop(buffer)).join().unwrap();
+/// assert_eq!(pool.statistics().idle_bytes, 4096);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// By size, the smallest first.
+    shelves: Box<[Arc<Shelf>]>,
+    users: Arc<Users>,
+}
+
+/// What may take: the pools, not the buffers.
+#[derive(Debug)]
+struct Users {
+    shelves: Box<[Arc<Shelf>]>,
+    budget: Arc<Budget>,
+    degraded: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What a pool did since it was made, and what it holds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PoolStatistics {
+    /// Buffers handed out that were idle.
+    pub reused: u64,
+    /// Buffers allocated.
+    pub allocated: u64,
+    /// Buffers freed: by trim, to make room, or after the pool.
+    pub freed: u64,
+    /// Of those handed out: smaller than asked for.
+    pub degraded: u64,
+    /// Requests that got nothing.
+    pub refused: u64,
+    /// Bytes of the buffers that are handed out.
+    pub in_use_bytes: usize,
+    /// Bytes of the buffers that wait to be used again.
+    pub idle_bytes: usize,
+}
+
+impl Pool {
+    /// A pool that holds nothing yet.
+    ///
+    /// # Panics
+    /// If there is no class, or one of 0 bytes or more than `u32::MAX`.
+    pub fn new(config: PoolConfig) -> Pool {
+        let mut classes = config.classes;
+        classes.sort_unstable();
+        classes.dedup();
+        let is_possible = |&bytes: &usize| bytes > 0 && u32::try_from(bytes).is_ok();
+        assert!(
+            !classes.is_empty() && classes.iter().all(is_possible),
+            "impossible classes"
+        );
+        let zeroes = config.zero == Zero::WrittenOnPut;
+        let budget = Arc::new(Budget::new(config.budget_bytes, zeroes));
+        let shelf = |&bytes| Arc::new(Shelf::new(bytes, Arc::clone(&budget)));
+        let shelves: Box<[Arc<Shelf>]> = classes.iter().map(shelf).collect();
+        let users = Arc::new(Users {
+            shelves: shelves.clone(),
+            budget,
+            degraded: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        Pool { shelves, users }
+    }
+
+    /// A buffer of at least `bytes_min`, if there is one to be had; else a smaller one, as large as
+    /// possible; else `None`. The capacity says what it became.
+    ///
+    /// O(1) when a buffer is reused from the caller's line or the common stack. The other ways, in
+    /// the order of the module's first paragraph, cost an allocation, or a walk over the threads.
+    // Always inline, here and below: a buffer that is returned through memory costs as much again.
+    #[inline(always)]
+    pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
+        let wanted = self.shelf_for(bytes_min);
+        let claim = match self.shelves[wanted].reuse() {
+            Some(claim) => claim,
+            None => self.claim_otherwise(wanted)?,
+        };
+        if claim.block_bytes() < bytes_min {
+            self.users.degraded.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Buffer::new(claim.lease()))
+    }
+
+    /// The smallest size that is large enough, or the largest.
+    #[inline]
+    fn shelf_for(&self, bytes_min: usize) -> usize {
+        let mut wanted = 0;
+        while wanted + 1 < self.shelves.len() && self.shelves[wanted].block_bytes() < bytes_min {
+            wanted += 1;
+        }
+        wanted
+    }
+
+    #[cold]
+    fn claim_otherwise(&self, wanted: usize) -> Option<Claim<'_>> {
+        let smaller = self.shelves[..wanted].iter().rev();
+        let claim = self.shelves[wanted]
+            .allocate()
+            .or_else(|| self.make_room_and_allocate(wanted))
+            .or_else(|| {
+                smaller
+                    .into_iter()
+                    .find_map(|shelf| shelf.reuse().or_else(|| shelf.allocate()))
+            });
+        if claim.is_none() {
+            self.users.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        claim
+    }
+
+    /// Frees idle buffers of other sizes, the largest first, until one of the wanted size fits.
+    fn make_room_and_allocate(&self, wanted: usize) -> Option<Claim<'_>> {
+        let wanted = &self.shelves[wanted];
+        if wanted.block_bytes() > self.users.budget.bytes_max() {
+            return None;
+        }
+        let others = self
+            .shelves
+            .iter()
+            .rev()
+            .filter(|&shelf| !Arc::ptr_eq(shelf, wanted));
+        let idle = others.flat_map(|shelf| std::iter::from_fn(|| shelf.withdraw()));
+        idle.take(FREED_PER_TAKE_MAX).find_map(|claim| {
+            claim.lease().free();
+            wanted.allocate()
+        })
+    }
+
+    /// Frees idle buffers, the largest first, until at most `keep_bytes` are idle. Returns the
+    /// bytes freed. For the owner of the pool to call now and then; O(buffers freed).
+    pub fn trim(&self, keep_bytes: usize) -> usize {
+        let surplus = self.statistics().idle_bytes.saturating_sub(keep_bytes);
+        let mut freed_bytes = 0;
+        for shelf in self.shelves.iter().rev() {
+            while freed_bytes < surplus {
+                let Some(claim) = shelf.withdraw() else { break };
+                claim.lease().free();
+                freed_bytes += shelf.block_bytes();
+            }
+        }
+        freed_bytes
+    }
+
+    /// What the pool did and holds. O(threads); exact when nothing moves, else a little old.
+    pub fn statistics(&self) -> PoolStatistics {
+        let mut sum = PoolStatistics {
+            degraded: self.users.degraded.load(Ordering::Relaxed),
+            refused: self.users.refused.load(Ordering::Relaxed),
+            ..PoolStatistics::default()
+        };
+        for shelf in &self.shelves {
+            let counts = shelf.counts();
+            let in_use = (counts.allocated + counts.reused).saturating_sub(counts.returned);
+            let idle = counts.allocated.saturating_sub(counts.freed + in_use);
+            sum.reused += counts.reused;
+            sum.allocated += counts.allocated;
+            sum.freed += counts.freed;
+            sum.in_use_bytes += in_use as usize * shelf.block_bytes();
+            sum.idle_bytes += idle as usize * shelf.block_bytes();
+        }
+        sum
+    }
+
+    /// Bytes that could be handed out now: a hint, as others take and return meanwhile, and as they
+    /// may be of other sizes than wanted. O(threads).
+    pub fn available_bytes(&self) -> usize {
+        self.users
+            .budget
+            .bytes_max()
+            .saturating_sub(self.statistics().in_use_bytes)
+    }
+
+    /// Bytes of all buffers, in use and idle: never more than the budget. O(1).
+    pub fn allocated_bytes(&self) -> usize {
+        self.users.budget.allocated_bytes()
+    }
+}
+
+/// Runs when the last `Pool` is gone, so that no `take` is under way or to come.
+impl Drop for Users {
+    fn drop(&mut self) {
+        self.shelves.iter().for_each(Shelf::close);
+    }
+}
+
+#[cfg(test)]
+mod tests;
