@@ -1,1 +1,36 @@
-//! Placeholder.
+//! io_uring, epoll and a seeded simulation behind one completion interface.
+//!
+//! The caller starts operations with a token of its own and collects [`Completion`]s from
+//! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means the
+//! same on every driver: start operations, wait, handle what came.
+//!
+//! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its words,
+//! `segment` what is sent, `waker` how another thread ends a wait. Then `uring`, `epoll` and
+//! `simulation`, each with one file per operation. `probe` tells which of them this machine takes.
+//!
+//! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`), no
+//! retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no name
+//! resolution, no listening sockets (the caller makes them), no threads.
+//!
+//! | may run beside      | any method of the same driver | `Waker::wake` |
+//! |---------------------|-------------------------------|---------------|
+//! | any method          | no (one thread, `&mut`)       | yes           |
+//! | `Waker::wake`       | yes                           | yes           |
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod driver;
+mod socket;
+mod completion;
+mod segment;
+mod waker;
+mod config;
+mod statistics;
+
+pub use completion::{Completion, Errno, Outcome, Piece};
+pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
+pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+pub use segment::{SEGMENTS_MAX, Segment, SendList};
+pub use socket::{Listener, Socket};
+pub use statistics::DriverStatistics;
+pub use waker::{Wake, Waker};

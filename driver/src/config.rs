@@ -1,0 +1,45 @@
+//! What a driver is made with.
+
+/// Receive buffers at most: a buffer number has 16 bits and the kernel takes no more.
+pub const BUFFERS_MAX: u32 = 32_768;
+
+/// Which kind of descriptor accepted connections get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptors {
+    /// Ordinary descriptors of the process: other system calls work on them. The default.
+    Ordinary,
+    /// Places of a table in the ring: no descriptor of the process is used up. io_uring only; other
+    /// drivers use ordinary ones.
+    Direct {
+        /// Size of the table. A connection that finds it full is lost.
+        slots: u32,
+    },
+}
+
+/// Sizes of a driver. The defaults suit one network thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverConfig {
+    /// Operations submitted with one system call; more cost another one. io_uring only.
+    pub submission_entries: u32,
+    /// Completions the ring holds; more overflow into kernel memory, slowly, and end multishot
+    /// operations early. io_uring only.
+    pub completion_entries: u32,
+    /// Receive buffers: a power of two, at most [`BUFFERS_MAX`].
+    pub receive_buffers: u32,
+    /// Bytes of one receive buffer.
+    pub receive_buffer_bytes: u32,
+    /// What accepted connections become.
+    pub descriptors: Descriptors,
+}
+
+impl Default for DriverConfig {
+    fn default() -> DriverConfig {
+        DriverConfig {
+            submission_entries: 256,
+            completion_entries: 8192,
+            receive_buffers: 512,
+            receive_buffer_bytes: 8192,
+            descriptors: Descriptors::Ordinary,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a send consists of: up to eight segments, each owned until the kernel has taken its bytes.
+//!
+//! Invariants
+//! - S1: no segment in a list is empty.
+//! - S2: the bytes of a segment do not move in memory while it is in a list, wherever the list moves.
+//!
+//! Cost: push and advance are O(1) per segment, and allocate nothing.
+
+use bytes::{Buf, Bytes};
+
+/// Segments in one list at most: a head, a body and their trailers; more is copied or sent next.
+pub const SEGMENTS_MAX: usize = 8;
+
+/// Bytes to send and who owns them meanwhile.
+#[derive(Debug)]
+pub enum Segment {
+    /// Counted bytes: a cached file, a constant reply.
+    Shared(Bytes),
+}
+
+impl Segment {
+    /// What is left to send.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Segment::Shared(bytes) => bytes,
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self {
+            Segment::Shared(bytes) => bytes.advance(count),
+        }
+    }
+}
+
+/// The segments of one send, in order.
+#[derive(Debug, Default)]
+pub struct SendList {
+    segments: [Option<Segment>; SEGMENTS_MAX],
+    first: u8,
+    end: u8,
+    bytes: usize,
+}
+
+impl SendList {
+    /// An empty list.
+    pub fn new() -> SendList {
+        SendList::default()
+    }
+
+    /// Appends a segment. An empty one is dropped at once.
+    ///
+    /// # Errors
+    /// Gives the segment back when the list has [`SEGMENTS_MAX`] already.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the segment goes back to the caller"
+    )]
+    pub fn push(&mut self, segment: Segment) -> Result<(), Segment> {
+        let count = segment.bytes().len();
+        if count == 0 {
+            return Ok(());
+        }
+        let Some(place) = self.segments.get_mut(usize::from(self.end)) else {
+            return Err(segment);
+        };
+        *place = Some(segment);
+        self.end += 1;
+        self.bytes += count;
+        Ok(())
+    }
+
+    /// Bytes left to send.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Segments left to send.
+    pub fn segments(&self) -> usize {
+        usize::from(self.end - self.first)
+    }
+
+    /// True when nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// What is left to send, segment by segment.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments.iter().flatten().map(Segment::bytes)
+    }
+
+    /// Drops `count` bytes from the front, and with them the segments they end.
+    ///
+    /// # Panics
+    /// When the list has fewer bytes.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.bytes, "more bytes sent than there were");
+        self.bytes -= count;
+        while count > 0 {
+            let place = &mut self.segments[usize::from(self.first)];
+            let Some(segment) = place else {
+                unreachable!("S1: bytes imply a segment")
+            };
+            let left = segment.bytes().len();
+            if left > count {
+                segment.consume(count);
+                return;
+            }
+            *place = None;
+            self.first += 1;
+            count -= left;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(parts: &[&'static [u8]]) -> SendList {
+        let mut list = SendList::new();
+        for part in parts {
+            list.push(Segment::Shared(Bytes::from_static(part)))
+                .expect("room");
+        }
+        list
+    }
+
+    fn flat(list: &SendList) -> Vec<u8> {
+        list.slices().flatten().copied().collect()
+    }
+
+    #[test]
+    fn advancing_by_any_split_leaves_the_rest() {
+        let whole: Vec<u8> = b"abcdefghij".to_vec();
+        for first in 0..=whole.len() {
+            for second in 0..=whole.len() - first {
+                let mut list = list(&[b"abc", b"d", b"efghi", b"j"]);
+                list.advance(first);
+                assert_eq!(flat(&list), whole[first..]);
+                list.advance(second);
+                assert_eq!(flat(&list), whole[first + second..]);
+                assert_eq!(list.bytes(), whole.len() - first - second);
+                assert_eq!(list.is_empty(), list.segments() == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_is_freed_as_soon_as_it_is_sent() {
+        let shared = Bytes::from(vec![7_u8; 10]);
+        let mut list = SendList::new();
+        list.push(Segment::Shared(shared.clone())).expect("room");
+        list.push(Segment::Shared(Bytes::from_static(b"rest")))
+            .expect("room");
+        assert!(!shared.is_unique());
+        list.advance(10);
+        assert!(shared.is_unique());
+        assert_eq!(flat(&list), b"rest");
+    }
+
+    #[test]
+    fn a_full_list_gives_the_segment_back() {
+        let mut list = list(&[b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]);
+        let back = list.push(Segment::Shared(Bytes::from_static(b"9")));
+        assert_eq!(back.expect_err("full").bytes(), b"9");
+        assert_eq!(list.segments(), SEGMENTS_MAX);
+        assert_eq!(list.bytes(), 8);
+    }
+
+    #[test]
+    fn empty_segments_take_no_place() {
+        let mut list = SendList::new();
+        for _ in 0..20 {
+            list.push(Segment::Shared(Bytes::new())).expect("dropped");
+        }
+        assert!(list.is_empty());
+        assert_eq!(list.segments(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "more bytes sent than there were")]
+    fn advancing_past_the_end_is_refused() {
+        list(&[b"abc"]).advance(4);
+    }
+}

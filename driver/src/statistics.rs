@@ -1,0 +1,30 @@
+//! What a driver counts.
+
+/// Counters since the driver was made, and gauges where the name says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct DriverStatistics {
+    /// System calls of any kind, `enters` included.
+    pub system_calls: u64,
+    /// Calls of `io_uring_enter` or `epoll_wait`.
+    pub enters: u64,
+    /// Operations given to the kernel.
+    pub submissions: u64,
+    /// Completions handed to the caller.
+    pub completions: u64,
+    /// Times the completion queue was found overflown.
+    pub completion_overflows: u64,
+    /// Calls of `accept`: the first one and every re-arming.
+    pub accepts_armed: u64,
+    /// Receives that ended for want of a buffer.
+    pub stalls: u64,
+    /// Sends that had to be continued.
+    pub short_sends: u64,
+    /// Wake-ups that cost a system call of the waking thread.
+    pub wakes: u64,
+    /// Gauge: receive buffers with the caller.
+    pub buffers_in_use: u32,
+    /// Receive buffers in all.
+    pub buffers: u32,
+    /// Gauge: sockets open.
+    pub sockets: u32,
+}
