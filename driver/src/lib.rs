@@ -26,10 +26,15 @@ mod segment;
 mod waker;
 mod config;
 mod statistics;
+mod clock;
+mod refusal;
+pub mod uring;
+pub mod epoll;
 
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+pub use refusal::{Cause, Refusal};
 pub use segment::{SEGMENTS_MAX, Segment, SendList};
 pub use socket::{Listener, Socket};
 pub use statistics::DriverStatistics;

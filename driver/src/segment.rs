@@ -16,6 +16,15 @@ pub const SEGMENTS_MAX: usize = 8;
 pub enum Segment {
     /// Counted bytes: a cached file, a constant reply.
     Shared(Bytes),
+    /// A pooled buffer's bytes `from..to`.
+    Pooled {
+        /// The buffer.
+        buffer: flatpath_structures::pool::Buffer,
+        /// First byte.
+        from: u32,
+        /// Byte behind the last.
+        to: u32,
+    },
 }
 
 impl Segment {
@@ -23,12 +32,14 @@ impl Segment {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Segment::Shared(bytes) => bytes,
+            Segment::Pooled { buffer, from, to } => &buffer.filled()[*from as usize..*to as usize],
         }
     }
 
     fn consume(&mut self, count: usize) {
         match self {
             Segment::Shared(bytes) => bytes.advance(count),
+            Segment::Pooled { from, .. } => *from += count as u32,
         }
     }
 }

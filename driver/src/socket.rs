@@ -1,7 +1,9 @@
 //! Handles of what the kernel, or the simulation, keeps: connections and listeners.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// A connection that a driver owns. A plain number: copying it copies no right to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,4 +75,47 @@ impl Listener {
             Source::Simulated(_) => None,
         }
     }
+
+    /// A listener of a simulation.
+    pub(crate) fn simulated(number: u32) -> Listener {
+        Listener { source: Source::Simulated(number), mode: AtomicU8::new(0) }
+    }
+
+    /// The number of a simulated listener.
+    ///
+    /// # Panics
+    /// When it is a real one.
+    pub(crate) fn number(&self) -> u32 {
+        match &self.source {
+            Source::Descriptor(_) => unreachable!("a real listener in a simulation"),
+            Source::Simulated(number) => *number,
+        }
+    }
+
+    /// The descriptor, in the mode a driver wants. Costs system calls the first time only.
+    ///
+    /// # Panics
+    /// When the listener is a simulated one.
+    pub(crate) fn prepare(&self, mode: Mode, system_calls: &mut u64) -> RawFd {
+        let Source::Descriptor(descriptor) = &self.source else {
+            unreachable!("a simulated listener on a real driver")
+        };
+        // Relaxed: the mode is a fact about the descriptor; setting it twice is harmless.
+        if self.mode.swap(mode as u8, Ordering::Relaxed) != mode as u8 {
+            *system_calls += 2;
+            if let Err(error) = set_mode(descriptor, mode) {
+                log::warn!("setting the blocking mode of a listener: {error}");
+            }
+        }
+        descriptor.as_raw_fd()
+    }
+}
+
+/// Sets the blocking mode of a socket: two system calls.
+pub(crate) fn set_mode(descriptor: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    let flags = fcntl_getfl(descriptor)?;
+    fcntl_setfl(descriptor, match mode {
+        Mode::Blocking => flags - OFlags::NONBLOCK,
+        Mode::NonBlocking => flags | OFlags::NONBLOCK,
+    })
 }

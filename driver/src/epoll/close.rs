@@ -1,0 +1,82 @@
+//! Close, reset, finish and cancel: one system call each, at once; a cancel costs none.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown, sockopt};
+
+use super::Epoll;
+use super::table::Entry;
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Operation;
+use crate::socket::Socket;
+
+impl Epoll {
+    pub(super) fn start_close(&mut self, socket: Socket) {
+        let descriptor = super::descriptor_of(socket);
+        let entry = self.entry_of(descriptor);
+        assert!(entry.socket.is_some(), "C4: {socket:?} is closed already");
+        assert!(entry.receive.is_none(), "C3: {socket:?} is closed during a receive");
+        assert!(entry.send.is_none(), "C3: {socket:?} is closed during a send");
+        self.close_descriptor(descriptor);
+    }
+
+    /// Closes the socket and wipes its entry (T1). Work that is still listed for the number finds
+    /// nothing, or finds the next owner's operation ready to try, which is harmless.
+    pub(super) fn close_descriptor(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        debug_assert!(entry.receive.is_none(), "C3: closed behind a send during a receive");
+        let wiped = Entry {
+            receive_queued: entry.receive_queued,
+            send_queued: entry.send_queued,
+            ..Entry::default()
+        };
+        *entry = wiped;
+        self.counters.system_calls += 1;
+        self.counters.sockets -= 1;
+    }
+
+    pub(super) fn start_reset(&mut self, socket: Socket) {
+        if let Some(socket) = &self.entry_of(super::descriptor_of(socket)).socket {
+            // Fails only on what is no socket; then there is nothing to reset.
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+            self.counters.system_calls += 1;
+        }
+        self.start_close(socket);
+    }
+
+    pub(super) fn start_finish(&mut self, socket: Socket) {
+        let entry = self.entry_of(super::descriptor_of(socket));
+        debug_assert!(entry.send.is_none(), "C3: {socket:?} is finished during a send");
+        let Some(descriptor) = &entry.socket else {
+            unreachable!("C4: {socket:?} is finished after its close")
+        };
+        // ENOTCONN: the peer was faster, and the next receive says so.
+        let _ = shutdown(descriptor, Shutdown::Write);
+        self.counters.system_calls += 1;
+    }
+
+    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, token: u64) {
+        match operation {
+            Operation::Accept(listener) => self.cancel_accept(listener, token),
+            Operation::Receive(socket) => {
+                let entry = self.entry_of(super::descriptor_of(socket));
+                if entry.receive.is_some_and(|receive| receive.token == token) {
+                    entry.receive = None;
+                    let outcome = Outcome::Failed(Errno::CANCELED);
+                    self.unasked.push(Completion { token, more: false, outcome });
+                }
+            }
+            Operation::Send(socket) => {
+                let descriptor = super::descriptor_of(socket);
+                let Some(index) = self.entry_of(descriptor).send else { return };
+                if self.sends.at(index).token == token {
+                    let mut completions = std::mem::take(&mut self.unasked);
+                    let outcome = Outcome::Failed(Errno::CANCELED);
+                    self.end_send(descriptor, index, outcome, &mut completions);
+                    self.unasked = completions;
+                }
+            }
+        }
+    }
+}

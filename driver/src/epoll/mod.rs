@@ -1,0 +1,319 @@
+//! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
+//!
+//! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
+//! operation has a file: `accept`, `receive`, `send`, `close` (with reset, finish and cancel).
+//!
+//! A wait first does the work that is listed: sends and receives started since the last wait, and what
+//! a bound per turn left over. If completions came of that, it returns without asking the kernel for
+//! events, but never twice in a row. Otherwise it asks, blocking if nothing is left to do, notes the
+//! readiness that events report, and does the work that follows from them.
+//!
+//! Invariants
+//! - E1: events are noted before any socket is closed, so an event never meets the next owner of its
+//!   descriptor number within one wait. One that comes late (the number was shared with a child) sets
+//!   a flag, and the flag costs one call in vain.
+//!
+//! Cost: one call per operation, one `epoll_wait` per turn with nothing left to do, and one
+//! `epoll_ctl` per connection that ever has to wait.
+
+mod table;
+pub(crate) mod buffers;
+mod accept;
+mod receive;
+mod send;
+mod close;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::Timespec;
+
+use self::accept::Accepting;
+use self::buffers::Buffers;
+use self::table::{Entry, SendTable, Watched};
+use crate::clock::Clock;
+use crate::completion::{Completion, Errno, Piece};
+use crate::config::{BUFFERS_MAX, DriverConfig};
+use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::segment::SendList;
+use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
+use crate::statistics::DriverStatistics;
+use crate::waker::Waker;
+
+/// Events taken with one call.
+const EVENTS_MAX: usize = 1024;
+
+/// Marks the data of a listener's events; the rest is its index.
+const LISTENER: u64 = 1 << 62;
+/// The data of the waker's events.
+const WAKE: u64 = 1 << 63;
+
+/// Something that is worth a call.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Accept(usize),
+    Receive(RawFd),
+    Send(RawFd),
+}
+
+/// The epoll driver. See the module.
+pub struct Epoll {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    entries: Vec<Entry>,
+    listeners: Vec<Accepting>,
+    sends: SendTable,
+    buffers: Buffers,
+    work: VecDeque<Work>,
+    /// Completions made outside of a wait.
+    unasked: Vec<Completion>,
+    skipped: bool,
+    waker: Waker,
+    clock: Clock,
+    counters: DriverStatistics,
+}
+
+fn descriptor_of(socket: Socket) -> RawFd {
+    match socket.handle() {
+        Handle::Descriptor(descriptor) => descriptor,
+        Handle::Slot(_) | Handle::Simulated(_) => unreachable!("a socket of another driver"),
+    }
+}
+
+impl Epoll {
+    /// An epoll instance and its buffers. Accepted connections get ordinary descriptors, whatever the
+    /// configuration says.
+    ///
+    /// # Errors
+    /// When no descriptor is free, or the configuration is impossible.
+    pub fn new(config: &DriverConfig) -> io::Result<Epoll> {
+        let buffers = config.receive_buffers;
+        if !buffers.is_power_of_two() || buffers > BUFFERS_MAX || config.receive_buffer_bytes == 0 {
+            let words = format!("receive buffers: a power of two up to {BUFFERS_MAX}, not empty");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+        }
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let waker = Waker::new()?;
+        if let Some(eventfd) = waker.eventfd() {
+            // Every write is an edge, whatever the counter says: it is never read.
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&epoll, eventfd, EventData::new_u64(WAKE), flags)?;
+        }
+        Ok(Epoll {
+            epoll,
+            events: Vec::with_capacity(EVENTS_MAX),
+            entries: Vec::new(),
+            listeners: Vec::new(),
+            sends: SendTable::default(),
+            buffers: Buffers::new(buffers, config.receive_buffer_bytes),
+            work: VecDeque::new(),
+            unasked: Vec::new(),
+            skipped: false,
+            waker,
+            clock: Clock::new(),
+            counters: DriverStatistics { buffers, ..DriverStatistics::default() },
+        })
+    }
+
+    fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
+        let index = descriptor as usize;
+        if index >= self.entries.len() {
+            self.entries.resize_with(index + 1, Entry::default);
+        }
+        &mut self.entries[index]
+    }
+
+    /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
+    fn watch(&mut self, descriptor: RawFd, wanted: Watched) -> Result<(), Errno> {
+        let entry = &mut self.entries[descriptor as usize];
+        let Some(socket) = &entry.socket else { unreachable!("T1: a closed socket is watched") };
+        if entry.watched == wanted || entry.watched == Watched::Both {
+            return Ok(());
+        }
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if wanted == Watched::Both {
+            flags |= EventFlags::OUT;
+        }
+        let data = EventData::new_u64(descriptor as u64);
+        self.counters.system_calls += 1;
+        if entry.watched == Watched::Nothing {
+            epoll::add(&self.epoll, socket, data, flags)?;
+        } else {
+            epoll::modify(&self.epoll, socket, data, flags)?;
+        }
+        entry.watched = wanted;
+        Ok(())
+    }
+
+    /// Does what is listed now; what that adds to the list is for the next turn.
+    fn run_work(&mut self, completions: &mut Vec<Completion>) {
+        for _ in 0..self.work.len() {
+            match self.work.pop_front() {
+                Some(Work::Accept(index)) => self.run_accept(index, completions),
+                Some(Work::Receive(descriptor)) => self.run_receive(descriptor, completions),
+                Some(Work::Send(descriptor)) => self.run_send(descriptor, completions),
+                None => return,
+            }
+        }
+    }
+
+    /// Takes events and notes what they say.
+    fn take_events(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+        self.events.clear();
+        self.counters.enters += 1;
+        let spare = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, spare, timeout) {
+            Ok(_) => {}
+            Err(Errno::INTR) => self.events.clear(),
+            Err(errno) => return Err(errno.into()),
+        }
+        for index in 0..self.events.len() {
+            let event = self.events[index];
+            self.note(event.data.u64(), event.flags);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, data: u64, flags: EventFlags) {
+        if data & WAKE != 0 {
+            return;
+        }
+        if data & LISTENER != 0 {
+            self.listener_ready((data & !LISTENER) as usize);
+            return;
+        }
+        let descriptor = data as RawFd;
+        let entry = self.entry_of(descriptor);
+        let broken = EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(EventFlags::RDHUP | broken) {
+            entry.ending = true;
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken) {
+            entry.readable = true;
+        }
+        if flags.intersects(EventFlags::OUT | broken) {
+            entry.writable = true;
+        }
+        self.queue_receive(descriptor);
+        self.queue_send(descriptor);
+    }
+
+    /// Asks for events; blocks if there is nothing else to do.
+    fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
+        let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
+        if may_block && self.waker.may_sleep(ready) {
+            let timeout = timeout_ns.map(timespec);
+            let taken = self.take_events(timeout.as_ref());
+            self.waker.awake();
+            return taken;
+        }
+        self.take_events(Some(&timespec(0)))
+    }
+}
+
+fn timespec(nanoseconds: u64) -> Timespec {
+    // A plain epoll_wait counts in 31 bits of milliseconds: 24 days are as good as for ever.
+    const SECONDS_MAX: u64 = 2_000_000;
+    let seconds = nanoseconds / 1_000_000_000;
+    if seconds >= SECONDS_MAX {
+        return Timespec { tv_sec: SECONDS_MAX as i64, tv_nsec: 0 };
+    }
+    Timespec { tv_sec: seconds as i64, tv_nsec: (nanoseconds % 1_000_000_000) as i64 }
+}
+
+impl Driver for Epoll {
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn wall_seconds(&self) -> u64 {
+        self.clock.wall_seconds()
+    }
+
+    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
+        self.counters.system_calls += 2;
+        set_mode(&descriptor, Mode::NonBlocking)?;
+        Ok(self.open(descriptor))
+    }
+
+    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_accept(listener, token, shots);
+    }
+
+    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_receive(socket, token, shots);
+    }
+
+    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_send(socket, token, list, then);
+    }
+
+    fn finish(&mut self, socket: Socket) {
+        self.start_finish(socket);
+    }
+
+    fn close(&mut self, socket: Socket) {
+        self.start_close(socket);
+    }
+
+    fn reset(&mut self, socket: Socket) {
+        self.start_reset(socket);
+    }
+
+    fn cancel(&mut self, operation: Operation<'_>, token: u64) {
+        self.start_cancel(operation, token);
+    }
+
+    fn bytes(&self, piece: &Piece) -> &[u8] {
+        self.buffers.bytes(piece)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        self.buffers.put(piece);
+    }
+
+    fn wait(
+        &mut self,
+        timeout_ns: Option<u64>,
+        ready: &dyn Fn() -> bool,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let before = completions.len();
+        completions.append(&mut self.unasked);
+        self.run_work(completions);
+        let produced = completions.len() > before;
+        if produced && !self.skipped {
+            self.skipped = true;
+        } else {
+            self.skipped = false;
+            let timeout_ns = if produced { Some(0) } else { timeout_ns };
+            self.poll(timeout_ns, ready)?;
+            self.run_work(completions);
+        }
+        self.counters.completions += (completions.len() - before) as u64;
+        self.clock.read();
+        Ok(())
+    }
+
+    fn kind(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn statistics(&self) -> DriverStatistics {
+        DriverStatistics {
+            system_calls: self.counters.system_calls + self.counters.enters,
+            wakes: self.waker.writes(),
+            buffers_in_use: self.buffers.in_use(),
+            ..self.counters
+        }
+    }
+}

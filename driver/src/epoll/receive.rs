@@ -1,0 +1,103 @@
+//! Receive: read when a read is worth a call, into a buffer taken for that moment.
+//!
+//! A fresh socket is read at once: a request often arrives with its connection. A read that leaves room
+//! in the buffer has drained the socket, so the next arrival makes an event, and no call is spent on
+//! finding out. Only once the peer has finished, or the connection broke, is that not so.
+
+use std::os::fd::RawFd;
+
+use rustix::net::{RecvFlags, recv};
+
+use super::table::{Receive, Watched};
+use super::{Epoll, Work};
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Shots;
+use crate::socket::Socket;
+
+/// Buffers filled for one connection in one turn, so that the others get theirs.
+const PIECES_PER_TURN_MAX: usize = 16;
+
+/// What one read came to.
+enum Read {
+    Outcome(Outcome),
+    Nothing,
+}
+
+impl Epoll {
+    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+        self.counters.submissions += 1;
+        let descriptor = super::descriptor_of(socket);
+        let entry = self.entry_of(descriptor);
+        assert!(entry.socket.is_some(), "C4: a receive on {socket:?}, which is closed");
+        assert!(entry.receive.is_none(), "C2: a second receive on {socket:?}");
+        entry.receive = Some(Receive { token, shots });
+        self.queue_receive(descriptor);
+    }
+
+    /// Puts a receive on the work list if there is something to do: read, or begin to watch.
+    pub(super) fn queue_receive(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        let due = entry.readable || entry.watched == Watched::Nothing;
+        if entry.receive.is_some() && due && !entry.receive_queued {
+            entry.receive_queued = true;
+            self.work.push_back(Work::Receive(descriptor));
+        }
+    }
+
+    pub(super) fn run_receive(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
+        self.entry_of(descriptor).receive_queued = false;
+        for _ in 0..PIECES_PER_TURN_MAX {
+            let entry = self.entry_of(descriptor);
+            // Cancelled, or completed with one shot.
+            let Some(Receive { token, shots }) = entry.receive else { return };
+            if !entry.readable {
+                if let Err(errno) = self.watch(descriptor, Watched::Receiving) {
+                    self.entry_of(descriptor).receive = None;
+                    let outcome = Outcome::Failed(errno);
+                    completions.push(Completion { token, more: false, outcome });
+                }
+                return;
+            }
+            let Read::Outcome(outcome) = self.read(descriptor) else { continue };
+            let more = shots == Shots::Many && matches!(outcome, Outcome::Received(_));
+            if !more {
+                self.entry_of(descriptor).receive = None;
+            }
+            completions.push(Completion { token, more, outcome });
+        }
+        self.queue_receive(descriptor);
+    }
+
+    fn read(&mut self, descriptor: RawFd) -> Read {
+        let Some(buffer) = self.buffers.take() else {
+            self.counters.stalls += 1;
+            return Read::Outcome(Outcome::Failed(Errno::NOBUFS));
+        };
+        self.counters.system_calls += 1;
+        let space = self.buffers.space(buffer);
+        let length = space.len();
+        let entry = &mut self.entries[descriptor as usize];
+        let Some(socket) = &entry.socket else { unreachable!("T1: a receive on a closed socket") };
+        let received = recv(socket, space, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
+        match received {
+            Ok(bytes @ 1..) => {
+                if bytes < length && !entry.ending {
+                    entry.readable = false;
+                }
+                Read::Outcome(Outcome::Received(self.buffers.filled(buffer, bytes)))
+            }
+            other => {
+                self.buffers.unused(buffer);
+                match other {
+                    Ok(_) => Read::Outcome(Outcome::EndOfStream),
+                    Err(Errno::INTR) => Read::Nothing,
+                    Err(Errno::AGAIN) => {
+                        entry.readable = false;
+                        Read::Nothing
+                    }
+                    Err(errno) => Read::Outcome(Outcome::Failed(errno)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Send: write in the turn it was started; what the socket does not take waits for an event.
+
+use std::io::IoSlice;
+use std::os::fd::RawFd;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+
+use super::table::{Send, Watched};
+use super::{Epoll, Work};
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Then;
+use crate::segment::{SEGMENTS_MAX, SendList};
+use crate::socket::Socket;
+
+/// Writes to one connection in one turn, so that the others get theirs.
+const WRITES_PER_TURN_MAX: usize = 16;
+
+impl Epoll {
+    pub(super) fn start_send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+        self.counters.submissions += 1;
+        let descriptor = super::descriptor_of(socket);
+        let index = self.sends.insert(Send { token, list, then });
+        let entry = self.entry_of(descriptor);
+        assert!(entry.socket.is_some(), "C4: a send on {socket:?}, which is closed");
+        assert!(entry.send.is_none(), "C2: a second send on {socket:?}");
+        entry.send = Some(index);
+        // A write that found no room has registered for an event; this one may wait for it, too.
+        self.queue_send(descriptor);
+    }
+
+    pub(super) fn queue_send(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        if entry.send.is_some() && entry.writable && !entry.send_queued {
+            entry.send_queued = true;
+            self.work.push_back(Work::Send(descriptor));
+        }
+    }
+
+    pub(super) fn run_send(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
+        self.entry_of(descriptor).send_queued = false;
+        for _ in 0..WRITES_PER_TURN_MAX {
+            // Cancelled, or complete.
+            let Some(index) = self.entry_of(descriptor).send else { return };
+            match self.write(descriptor, index) {
+                Ok(bytes) => self.wrote(descriptor, index, bytes, completions),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.entry_of(descriptor).writable = false;
+                    if let Err(errno) = self.watch(descriptor, Watched::Both) {
+                        self.end_send(descriptor, index, Outcome::Failed(errno), completions);
+                    }
+                    return;
+                }
+                Err(errno) => self.end_send(descriptor, index, Outcome::Failed(errno), completions),
+            }
+        }
+        self.queue_send(descriptor);
+    }
+
+    /// One system call with all that is left of the list.
+    fn write(&mut self, descriptor: RawFd, index: u32) -> Result<usize, Errno> {
+        let list = &self.sends.at(index).list;
+        let entry = &self.entries[descriptor as usize];
+        let Some(socket) = &entry.socket else { unreachable!("T1: a send on a closed socket") };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if list.is_empty() {
+            return Ok(0);
+        }
+        self.counters.system_calls += 1;
+        if list.segments() == 1 {
+            return send(socket, list.slices().next().unwrap_or_default(), flags);
+        }
+        let mut vectors = [IoSlice::new(&[]); SEGMENTS_MAX];
+        let mut count = 0;
+        for (vector, bytes) in vectors.iter_mut().zip(list.slices()) {
+            *vector = IoSlice::new(bytes);
+            count += 1;
+        }
+        sendmsg(socket, &vectors[..count], &mut SendAncillaryBuffer::default(), flags)
+    }
+
+    fn wrote(
+        &mut self,
+        descriptor: RawFd,
+        index: u32,
+        bytes: usize,
+        completions: &mut Vec<Completion>,
+    ) {
+        let send = self.sends.at(index);
+        let (token, closed) = (send.token, send.then == Then::Close);
+        send.list.advance(bytes);
+        if send.list.is_empty() {
+            self.end_send(descriptor, index, Outcome::Sent { bytes, closed }, completions);
+            if closed {
+                self.close_descriptor(descriptor);
+            }
+        } else {
+            self.counters.short_sends += 1;
+            let outcome = Outcome::Sent { bytes, closed: false };
+            completions.push(Completion { token, more: true, outcome });
+        }
+    }
+
+    pub(super) fn end_send(
+        &mut self,
+        descriptor: RawFd,
+        index: u32,
+        outcome: Outcome,
+        completions: &mut Vec<Completion>,
+    ) {
+        let token = self.sends.at(index).token;
+        self.sends.remove(index);
+        self.entry_of(descriptor).send = None;
+        completions.push(Completion { token, more: false, outcome });
+    }
+}

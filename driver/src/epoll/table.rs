@@ -1,0 +1,90 @@
+//! What the driver knows of each descriptor: its operations, and whether trying them is worth a call.
+//!
+//! Indexed by descriptor number. Readiness is edge-triggered: a flag is set by an event and cleared by
+//! what a call returned, so a connection is registered at most once, and only if it ever had to wait.
+//!
+//! Invariants
+//! - T1: an entry with `socket` is open; the entry is wiped when it is closed.
+//! - T2: a descriptor stands in the work list at most once per direction (`receive_queued`,
+//!   `send_queued`).
+//! - T3: a clear readiness flag means that an event will set it: the direction is registered.
+
+use std::os::fd::OwnedFd;
+
+use crate::driver::{Shots, Then};
+use crate::segment::SendList;
+
+/// A receive under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receive {
+    pub(super) token: u64,
+    pub(super) shots: Shots,
+}
+
+/// A send under way.
+pub(super) struct Send {
+    pub(super) token: u64,
+    pub(super) list: SendList,
+    pub(super) then: Then,
+}
+
+/// What epoll watches on a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Watched {
+    #[default]
+    Nothing,
+    Receiving,
+    Both,
+}
+
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) socket: Option<OwnedFd>,
+    pub(super) receive: Option<Receive>,
+    /// Index of the send under way.
+    pub(super) send: Option<u32>,
+    pub(super) watched: Watched,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The peer finished or the connection broke: a short read does not mean "drained" any more.
+    pub(super) ending: bool,
+    pub(super) receive_queued: bool,
+    pub(super) send_queued: bool,
+}
+
+impl Entry {
+    /// An open socket; both directions are worth trying.
+    pub(super) fn open(socket: OwnedFd) -> Entry {
+        Entry { socket: Some(socket), readable: true, writable: true, ..Entry::default() }
+    }
+}
+
+/// Sends under way, by index; places are recycled, newest first.
+#[derive(Default)]
+pub(super) struct SendTable {
+    sends: Vec<Option<Send>>,
+    free: Vec<u32>,
+}
+
+impl SendTable {
+    pub(super) fn insert(&mut self, send: Send) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.sends[index as usize] = Some(send);
+            return index;
+        }
+        self.sends.push(Some(send));
+        (self.sends.len() - 1) as u32
+    }
+
+    pub(super) fn at(&mut self, index: u32) -> &mut Send {
+        let Some(send) = &mut self.sends[index as usize] else {
+            unreachable!("an entry names a send that is over")
+        };
+        send
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        self.sends[index as usize] = None;
+        self.free.push(index);
+    }
+}

@@ -1,0 +1,153 @@
+//! Why the kernel refused something, in words, and what helps against it.
+//!
+//! The same error number means different things at different steps: ENOMEM from setting up a ring is
+//! the locked-memory limit, EMFILE from a direct table is the descriptor limit.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use serde::Serialize;
+
+/// What stands in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The kernel was built without it, or a filter pretends so (ENOSYS).
+    Absent,
+    /// A setting, a container's filter or a security module forbids it (EPERM, EACCES).
+    Forbidden,
+    /// The kernel has io_uring, but not this feature (EINVAL).
+    Unsupported,
+    /// The machine or sandbox offers the call but not what it does (EOPNOTSUPP).
+    Inoperative,
+    /// Memory that may be locked is used up (ENOMEM): a resource, not a missing feature.
+    Memory,
+    /// Descriptors are used up (EMFILE, ENFILE): a resource, not a missing feature.
+    Descriptors,
+    /// The configuration asks for what no kernel gives.
+    Configuration,
+    /// Something else; the error number tells.
+    Other,
+}
+
+impl Cause {
+    fn of(errno: Errno) -> Cause {
+        match errno {
+            Errno::NOSYS => Cause::Absent,
+            Errno::PERM | Errno::ACCESS => Cause::Forbidden,
+            Errno::INVAL | Errno::BADF => Cause::Unsupported,
+            Errno::OPNOTSUPP => Cause::Inoperative,
+            Errno::NOMEM | Errno::AGAIN => Cause::Memory,
+            Errno::MFILE | Errno::NFILE => Cause::Descriptors,
+            _ => Cause::Other,
+        }
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Cause::Absent => "the kernel does not have it, or a filter hides it",
+            Cause::Forbidden => "it is forbidden here",
+            Cause::Unsupported => "this kernel does not have the feature",
+            Cause::Inoperative => "this machine or sandbox offers the call but not what it does",
+            Cause::Memory => "the memory that may be locked is used up",
+            Cause::Descriptors => "the descriptor limit is reached",
+            Cause::Configuration => "the configuration is not possible",
+            Cause::Other => "the kernel gave an unusual reason",
+        }
+    }
+
+    fn cure(self) -> &'static str {
+        match self {
+            Cause::Absent => {
+                "run a kernel built with CONFIG_IO_URING, or allow the io_uring calls in the \
+                 container's seccomp profile"
+            }
+            Cause::Forbidden => {
+                "set sysctl kernel.io_uring_disabled=0 (or 1, with this process's group in \
+                 kernel.io_uring_group), or allow io_uring_setup, io_uring_enter and \
+                 io_uring_register in the container's seccomp profile"
+            }
+            Cause::Unsupported => "run Linux 6.0 or newer",
+            Cause::Inoperative => "ask who runs the sandbox (gVisor and some clouds), or use epoll",
+            Cause::Memory => {
+                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=), or use smaller rings \
+                 and fewer receive buffers"
+            }
+            Cause::Descriptors => "raise the descriptor limit (ulimit -n, LimitNOFILE=)",
+            Cause::Configuration => "correct the configuration",
+            Cause::Other => "use epoll, and report the error number",
+        }
+    }
+
+    /// True when the feature is there and something ran out: worth a warning, not a mere note.
+    pub fn is_resource(self) -> bool {
+        matches!(self, Cause::Memory | Cause::Descriptors)
+    }
+}
+
+/// A step that failed, why, and what helps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// What was tried.
+    pub step: &'static str,
+    /// The kernel's error number; zero when it was no system call that failed.
+    pub errno: i32,
+    /// What the number means at this step.
+    pub cause: Cause,
+    /// What helps.
+    pub cure: String,
+}
+
+impl Refusal {
+    /// What the kernel's answer to `step` means.
+    pub(crate) fn of(step: &'static str, errno: Errno) -> Refusal {
+        let cause = Cause::of(errno);
+        Refusal { step, errno: errno.raw_os_error(), cause, cure: cause.cure().to_owned() }
+    }
+
+    /// From an error of the standard library.
+    pub(crate) fn of_error(step: &'static str, error: &std::io::Error) -> Refusal {
+        let number = error.raw_os_error().unwrap_or(libc::EIO);
+        Refusal::of(step, Errno::from_raw_os_error(number))
+    }
+
+    /// A configuration that cannot be.
+    pub(crate) fn configuration(step: &'static str, cure: String) -> Refusal {
+        Refusal { step, errno: 0, cause: Cause::Configuration, cure }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} was refused: {}", self.step, self.cause.meaning())?;
+        if self.errno != 0 {
+            write!(formatter, " ({})", std::io::Error::from_raw_os_error(self.errno))?;
+        }
+        write!(formatter, "; {}", self.cure)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_told_from_missing_features() {
+        for errno in [Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            assert!(Refusal::of("a ring", errno).cause.is_resource(), "{errno:?}");
+        }
+        for errno in [Errno::NOSYS, Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL] {
+            assert!(!Refusal::of("a ring", errno).cause.is_resource(), "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn the_words_name_step_cause_number_and_cure() {
+        let words = Refusal::of("setting up a ring", Errno::PERM).to_string();
+        for part in ["setting up a ring", "forbidden", "os error 1", "kernel.io_uring_disabled"] {
+            assert!(words.contains(part), "{words:?} lacks {part:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Accept: one entry for one connection, or one for all that come.
+//!
+//! A multishot accept completes with `more` per connection; its final completion may carry one too.
+//! Ordinary descriptors are made close-on-exec and left blocking: a non-blocking socket would make the
+//! kernel answer EAGAIN where it should wait for the peer.
+
+use io_uring::{opcode, squeue, types};
+
+use super::Uring;
+use super::user_data::Origin;
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Shots;
+use crate::socket::{Handle, Listener, Mode, Socket};
+
+impl Uring {
+    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+        let descriptor = listener.prepare(Mode::Blocking, &mut self.counters.system_calls);
+        self.counters.accepts_armed += 1;
+        self.outstanding += 1;
+        let entry = accept_entry(types::Fd(descriptor), shots, self.direct);
+        let entry = entry.user_data(Origin::Accept { token }.pack());
+        // SAFETY: an accept without an address points to nothing.
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    pub(super) fn accepted(
+        &mut self,
+        token: u64,
+        result: i32,
+        more: bool,
+        completions: &mut Vec<Completion>,
+    ) {
+        self.outstanding -= u32::from(!more);
+        let outcome = match u32::try_from(result) {
+            Ok(number) => {
+                let handle =
+                    if self.direct { Handle::Slot(number) } else { Handle::Descriptor(result) };
+                let socket = Socket::new(handle);
+                self.sockets.open(socket);
+                Outcome::Accepted(socket)
+            }
+            Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
+        };
+        completions.push(Completion { token, more, outcome });
+    }
+}
+
+/// The entry that accepts from `listener`.
+pub(crate) fn accept_entry(listener: types::Fd, shots: Shots, direct: bool) -> squeue::Entry {
+    // Descriptors in a direct table do not survive an exec anyway, and the kernel refuses the flag.
+    let flags = if direct { 0 } else { libc::SOCK_CLOEXEC };
+    match shots {
+        Shots::Many => {
+            opcode::AcceptMulti::new(listener).allocate_file_index(direct).flags(flags).build()
+        }
+        Shots::Once => {
+            let place = direct.then(types::DestinationSlot::auto_target);
+            opcode::Accept::new(listener, std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(flags)
+                .file_index(place)
+                .build()
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Cancel: by the 64 bits the operation was submitted with, which the kernel finds by a hash.
+//!
+//! The cancelled operation always completes by itself, with ECANCELED or with what it had come to; the
+//! cancel's own completion is of no interest.
+
+use io_uring::squeue::Flags;
+use io_uring::{opcode, types};
+
+use super::Uring;
+use super::user_data::{Origin, Own};
+use crate::driver::Operation;
+
+impl Uring {
+    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, token: u64) {
+        let origin = match operation {
+            Operation::Accept(_) => Origin::Accept { token },
+            Operation::Receive(_) => Origin::Receive { token },
+            Operation::Send(socket) => {
+                let Some(index) = self.sockets.sending(socket) else { return };
+                let send = self.sends.at(index);
+                if send.token != token {
+                    return;
+                }
+                // A short send that is under way must not be continued.
+                send.cancelled = true;
+                Origin::Send { index }
+            }
+        };
+        let entry = opcode::AsyncCancel::new(origin.pack()).build();
+        let entry = entry.flags(Flags::SKIP_SUCCESS).user_data(Origin::Own(Own::Cancel).pack());
+        // SAFETY: a cancel points to nothing.
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    /// Cancels whatever this ring has under way.
+    pub(super) fn cancel_everything(&mut self) {
+        let every = types::CancelBuilder::any().all();
+        let entry = opcode::AsyncCancel2::new(every).build();
+        let entry = entry.user_data(Origin::Own(Own::Cancel).pack());
+        // SAFETY: a cancel points to nothing.
+        unsafe { self.ring.push(entry, None) };
+    }
+}

@@ -1,0 +1,266 @@
+//! io_uring: one entry per operation, one system call per turn.
+//!
+//! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into,
+//! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`, `send`,
+//! `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
+//!
+//! Invariants
+//! - U1: `outstanding` counts accepts, receives and sends without a final completion. Nothing the kernel
+//!   may touch is freed while it is above zero.
+//! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not `Send`.
+//!
+//! Cost: one `io_uring_enter` per wait. Finish and reset of ordinary descriptors and adoption cost one
+//! call each; so does the first accept on a listener that is in the wrong blocking mode.
+
+pub(crate) mod setup;
+mod ring;
+pub(crate) mod buffers;
+mod sockets;
+mod user_data;
+pub(crate) mod accept;
+pub(crate) mod receive;
+mod send;
+pub(crate) mod close;
+mod cancel;
+mod wake;
+mod teardown;
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{IntoRawFd, OwnedFd};
+
+use io_uring::cqueue;
+
+use self::buffers::BufferRing;
+use self::ring::{Block, Ring};
+use self::send::SendTable;
+use self::sockets::SocketTable;
+use self::user_data::{Origin, Own};
+use crate::clock::Clock;
+use crate::completion::{Completion, Piece};
+use crate::config::{Descriptors, DriverConfig};
+use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::refusal::Refusal;
+use crate::segment::SendList;
+use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
+use crate::statistics::DriverStatistics;
+use crate::waker::Waker;
+
+pub use self::setup::TaskRun;
+
+/// The io_uring driver. See the module.
+pub struct Uring {
+    ring: Ring,
+    /// Freed by the drop, once the kernel is done with them (U1).
+    buffers: ManuallyDrop<BufferRing>,
+    sends: ManuallyDrop<SendTable>,
+    sockets: SocketTable,
+    waker: Waker,
+    clock: Clock,
+    task_run: TaskRun,
+    direct: bool,
+    stopping: bool,
+    outstanding: u32,
+    /// Completions that the kernel was not asked for.
+    unasked: Vec<Completion>,
+    handling: Vec<cqueue::Entry>,
+    counters: DriverStatistics,
+}
+
+impl Uring {
+    /// Sets up a ring, its buffers and, if asked for, its direct descriptor table.
+    ///
+    /// # Errors
+    /// Why the kernel refuses, and what helps.
+    pub fn new(config: &DriverConfig) -> Result<Uring, Refusal> {
+        setup::check(config)?;
+        let (ring, task_run) =
+            setup::set_up(config.submission_entries, config.completion_entries)?;
+        setup::require(&ring)?;
+        let direct = match config.descriptors {
+            Descriptors::Ordinary => false,
+            Descriptors::Direct { slots } => {
+                let registered = ring.submitter().register_files_sparse(slots);
+                registered.map_err(|error| {
+                    Refusal::of_error("registering a direct descriptor table", &error)
+                })?;
+                true
+            }
+        };
+        let buffers =
+            BufferRing::new(&ring, config.receive_buffers, config.receive_buffer_bytes)?;
+        let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
+        let counters =
+            DriverStatistics { buffers: config.receive_buffers, ..DriverStatistics::default() };
+        let mut uring = Uring {
+            ring: Ring::new(ring),
+            buffers: ManuallyDrop::new(buffers),
+            sends: ManuallyDrop::default(),
+            sockets: SocketTable::default(),
+            waker,
+            clock: Clock::new(),
+            task_run,
+            direct,
+            stopping: false,
+            outstanding: 0,
+            unasked: Vec::new(),
+            handling: Vec::new(),
+            counters,
+        };
+        uring.arm_wake();
+        Ok(uring)
+    }
+
+    /// When the kernel works out completions of this ring.
+    pub fn task_run(&self) -> TaskRun {
+        self.task_run
+    }
+
+    /// Turns what was reaped into completions.
+    fn handle_reaped(&mut self, completions: &mut Vec<Completion>) {
+        let empty = std::mem::take(&mut self.handling);
+        let mut reaped = self.ring.exchange(empty);
+        for entry in reaped.drain(..) {
+            self.handle(&entry, completions);
+        }
+        self.handling = reaped;
+    }
+
+    fn handle(&mut self, entry: &cqueue::Entry, completions: &mut Vec<Completion>) {
+        match Origin::unpack(entry.user_data()) {
+            Origin::Accept { token } => {
+                let more = cqueue::more(entry.flags());
+                self.accepted(token, entry.result(), more, completions);
+            }
+            Origin::Receive { token } => self.received(token, entry, completions),
+            Origin::Send { index } => self.sent(index, entry.result(), completions),
+            Origin::Own(own) => self.own(own, entry),
+        }
+    }
+
+    /// A completion of something the driver did for itself.
+    fn own(&mut self, own: Own, entry: &cqueue::Entry) {
+        let result = entry.result();
+        match own {
+            Own::Wake => {
+                if !cqueue::more(entry.flags()) && !self.stopping {
+                    self.arm_wake();
+                }
+            }
+            Own::Close => {
+                // A close linked behind a send that fell short is cancelled, and linked anew.
+                if result < 0 && result != -libc::ECANCELED {
+                    log::warn!("closing a socket: {}", io::Error::from_raw_os_error(-result));
+                }
+            }
+            // A cancel that came too late, a finish after the peer's reset, a missing option.
+            Own::Cancel | Own::Finish | Own::Linger => {}
+        }
+    }
+}
+
+impl Driver for Uring {
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn wall_seconds(&self) -> u64 {
+        self.clock.wall_seconds()
+    }
+
+    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
+        self.counters.system_calls += 2;
+        set_mode(&descriptor, Mode::Blocking)?;
+        let socket = Socket::new(Handle::Descriptor(descriptor.into_raw_fd()));
+        self.sockets.open(socket);
+        Ok(socket)
+    }
+
+    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_accept(listener, token, shots);
+    }
+
+    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_receive(socket, token, shots);
+    }
+
+    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_send(socket, token, list, then);
+    }
+
+    fn finish(&mut self, socket: Socket) {
+        self.start_finish(socket);
+    }
+
+    fn close(&mut self, socket: Socket) {
+        self.start_close(socket);
+    }
+
+    fn reset(&mut self, socket: Socket) {
+        self.start_reset(socket);
+    }
+
+    fn cancel(&mut self, operation: Operation<'_>, token: u64) {
+        self.start_cancel(operation, token);
+    }
+
+    fn bytes(&self, piece: &Piece) -> &[u8] {
+        self.buffers.bytes(piece)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        self.buffers.put(piece);
+    }
+
+    fn wait(
+        &mut self,
+        timeout_ns: Option<u64>,
+        ready: &dyn Fn() -> bool,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let before = completions.len();
+        completions.append(&mut self.unasked);
+        let busy = completions.len() > before || self.ring.has_reaped();
+        let block = match timeout_ns {
+            _ if busy || ready() => Block::No,
+            Some(0) => Block::No,
+            Some(timeout_ns) => Block::UpTo { timeout_ns },
+            None => Block::UntilCompletion,
+        };
+        if block != Block::No && self.waker.may_sleep(ready) {
+            let turned = self.ring.turn(block);
+            self.waker.awake();
+            turned?;
+        } else {
+            self.ring.turn(Block::No)?;
+        }
+        self.handle_reaped(completions);
+        self.counters.completions += (completions.len() - before) as u64;
+        self.clock.read();
+        Ok(())
+    }
+
+    fn kind(&self) -> &'static str {
+        "uring"
+    }
+
+    fn statistics(&self) -> DriverStatistics {
+        DriverStatistics {
+            system_calls: self.counters.system_calls + self.ring.enters,
+            enters: self.ring.enters,
+            submissions: self.ring.submissions,
+            completion_overflows: self.ring.overflows,
+            wakes: self.waker.writes(),
+            buffers_in_use: self.buffers.in_use(),
+            sockets: self.sockets.count(),
+            ..self.counters
+        }
+    }
+}

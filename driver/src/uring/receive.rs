@@ -1,0 +1,73 @@
+//! Receive: the kernel picks a buffer when bytes are there, so a waiting connection holds none.
+//!
+//! ENOBUFS means that no buffer was free, and is passed on as such: never as an end of stream. Whether
+//! a receive without data fails with it at once differs between kernels and between one and many shots.
+
+use io_uring::squeue::Flags;
+use io_uring::{cqueue, opcode, squeue};
+
+use super::Uring;
+use super::buffers::GROUP;
+use super::close::Target;
+use super::user_data::Origin;
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Shots;
+use crate::socket::Socket;
+
+impl Uring {
+    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+        debug_assert!(self.sockets.is_open(socket), "C4: a receive on {socket:?}, which is closed");
+        self.outstanding += 1;
+        let entry = receive_entry(Target::of(socket), shots);
+        let entry = entry.user_data(Origin::Receive { token }.pack());
+        // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring (B2).
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    pub(super) fn received(
+        &mut self,
+        token: u64,
+        entry: &cqueue::Entry,
+        completions: &mut Vec<Completion>,
+    ) {
+        let more = cqueue::more(entry.flags());
+        self.outstanding -= u32::from(!more);
+        let buffer = cqueue::buffer_select(entry.flags());
+        let result = entry.result();
+        let outcome = match (u32::try_from(result), buffer) {
+            (Ok(bytes @ 1..), Some(buffer)) => Outcome::Received(self.buffers.take(buffer, bytes)),
+            (length, buffer) => {
+                if let Some(buffer) = buffer {
+                    // Some kernels name a buffer at the end of the stream or with an error.
+                    let empty = self.buffers.take(buffer, 0);
+                    self.buffers.put(empty);
+                }
+                match length {
+                    Ok(0) => Outcome::EndOfStream,
+                    Ok(_) => Outcome::Failed(Errno::IO),
+                    Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
+                }
+            }
+        };
+        if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
+            self.counters.stalls += 1;
+        }
+        completions.push(Completion { token, more, outcome });
+    }
+}
+
+/// The entry that receives from `target` into a buffer of the group.
+pub(crate) fn receive_entry(target: Target, shots: Shots) -> squeue::Entry {
+    match (shots, target) {
+        (Shots::Many, Target::Descriptor(fd)) => opcode::RecvMulti::new(fd, GROUP).build(),
+        (Shots::Many, Target::Slot(slot)) => opcode::RecvMulti::new(slot, GROUP).build(),
+        (Shots::Once, target) => {
+            let none = std::ptr::null_mut();
+            let entry = match target {
+                Target::Descriptor(fd) => opcode::Recv::new(fd, none, 0).buf_group(GROUP).build(),
+                Target::Slot(slot) => opcode::Recv::new(slot, none, 0).buf_group(GROUP).build(),
+            };
+            entry.flags(Flags::BUFFER_SELECT)
+        }
+    }
+}

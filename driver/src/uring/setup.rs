@@ -1,0 +1,145 @@
+//! Making a ring: the best set of flags the kernel takes, and what it must offer besides.
+//!
+//! Flags are tried, best set first; a kernel refuses a set it does not know as a whole. Features that
+//! have no flag are looked up where the kernel reports them at set-up. Features that have neither
+//! (multishot accept and receive) are tried by `probe`, which runs the operations.
+
+use std::io;
+
+use io_uring::{Builder, IoUring};
+use rustix::io::Errno;
+
+use crate::config::{BUFFERS_MAX, Descriptors, DriverConfig};
+use crate::refusal::Refusal;
+
+/// When completions are worked out in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskRun {
+    /// Only when this thread waits (SINGLE_ISSUER and DEFER_TASKRUN, Linux 6.1).
+    Deferred,
+    /// At any transition to the kernel, without an interrupt (COOP_TASKRUN, Linux 5.19).
+    Cooperative,
+    /// At once, with an interrupt of this thread: about twice the cost per request.
+    Interrupting,
+}
+
+impl TaskRun {
+    const BEST_FIRST: [TaskRun; 3] =
+        [TaskRun::Deferred, TaskRun::Cooperative, TaskRun::Interrupting];
+
+    fn apply(self, builder: &mut Builder) {
+        match self {
+            TaskRun::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+                builder.setup_submit_all();
+            }
+            TaskRun::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+            }
+            TaskRun::Interrupting => {}
+        }
+    }
+}
+
+/// Sets up a ring with the best flags the kernel takes.
+pub(crate) fn set_up(
+    submission_entries: u32,
+    completion_entries: u32,
+) -> Result<(IoUring, TaskRun), Refusal> {
+    let mut refused = None;
+    for task_run in TaskRun::BEST_FIRST {
+        match set_up_as(task_run, submission_entries, completion_entries) {
+            Ok(ring) => return Ok((ring, task_run)),
+            Err(error) => {
+                let unknown = error.raw_os_error() == Some(libc::EINVAL);
+                refused = Some(error);
+                if !unknown {
+                    break;
+                }
+            }
+        }
+    }
+    let error = refused.unwrap_or_else(|| Errno::INVAL.into());
+    Err(Refusal::of_error("setting up an io_uring", &error))
+}
+
+/// Sets up a ring with exactly these flags.
+pub(crate) fn set_up_as(
+    task_run: TaskRun,
+    submission_entries: u32,
+    completion_entries: u32,
+) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp().setup_cqsize(completion_entries);
+    task_run.apply(&mut builder);
+    // The kernel refuses a completion queue smaller than the submission queue.
+    builder.build(submission_entries.min(completion_entries))
+}
+
+/// Refuses configurations that no kernel takes.
+pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
+    let step = "the driver's configuration";
+    let buffers = config.receive_buffers;
+    if !buffers.is_power_of_two() || buffers > BUFFERS_MAX {
+        let cure = format!("receive_buffers is {buffers}: use a power of two up to {BUFFERS_MAX}");
+        return Err(Refusal::configuration(step, cure));
+    }
+    let bytes = config.receive_buffer_bytes;
+    if bytes == 0 || bytes > 1 << 24 {
+        let cure = format!("receive_buffer_bytes is {bytes}: use 1 to {}", 1 << 24);
+        return Err(Refusal::configuration(step, cure));
+    }
+    if config.submission_entries < 4 || config.completion_entries < 4 {
+        let cure = "use at least 4 submission and 4 completion entries".to_owned();
+        return Err(Refusal::configuration(step, cure));
+    }
+    if config.descriptors == (Descriptors::Direct { slots: 0 }) {
+        let cure = "a direct descriptor table needs at least one slot".to_owned();
+        return Err(Refusal::configuration(step, cure));
+    }
+    Ok(())
+}
+
+/// Refuses kernels whose rings lack what the driver cannot do without.
+pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
+    let offered = ring.params();
+    let required = [
+        ("keeping overflown completions", offered.is_feature_nodrop()),
+        ("operations on sockets without threads", offered.is_feature_fast_poll()),
+        ("waiting with a time-out", offered.is_feature_ext_arg()),
+        ("hiding completions of closes", offered.is_feature_skip_cqe_on_success()),
+        ("linking a close behind a send", offered.is_feature_linked_file()),
+    ];
+    for (step, offered) in required {
+        if !offered {
+            return Err(Refusal::of(step, Errno::INVAL));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::Cause;
+
+    #[test]
+    fn impossible_configurations_are_named() {
+        let good = DriverConfig::default();
+        assert_eq!(check(&good), Ok(()));
+        let bad = [
+            DriverConfig { receive_buffers: 0, ..good.clone() },
+            DriverConfig { receive_buffers: 3, ..good.clone() },
+            DriverConfig { receive_buffers: 65_536, ..good.clone() },
+            DriverConfig { receive_buffer_bytes: 0, ..good.clone() },
+            DriverConfig { submission_entries: 1, ..good.clone() },
+            DriverConfig { completion_entries: 2, ..good.clone() },
+            DriverConfig { descriptors: Descriptors::Direct { slots: 0 }, ..good },
+        ];
+        for config in bad {
+            let refusal = check(&config).expect_err("impossible");
+            assert_eq!(refusal.cause, Cause::Configuration, "{config:?}");
+        }
+    }
+}

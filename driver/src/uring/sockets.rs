@@ -1,0 +1,135 @@
+//! Which sockets are open, and which send each of them carries.
+//!
+//! Indexed by descriptor or slot: both are small numbers, as the kernel gives out the lowest free one.
+//! Four bytes per number ever used.
+//!
+//! Invariants
+//! - K1: a socket is open from its accept (or adoption) to its close, as the caller sees it; the kernel
+//!   closes later, when the entry is submitted. It cannot give the number out again before.
+
+use std::os::fd::RawFd;
+
+use crate::socket::{Handle, Socket};
+
+const CLOSED: u32 = u32::MAX;
+const IDLE: u32 = u32::MAX - 1;
+
+#[derive(Default)]
+pub(super) struct SocketTable {
+    descriptors: Vec<u32>,
+    slots: Vec<u32>,
+    open: u32,
+}
+
+impl SocketTable {
+    fn state(&mut self, socket: Socket) -> &mut u32 {
+        let (table, index) = match socket.handle() {
+            Handle::Descriptor(descriptor) => (&mut self.descriptors, descriptor as usize),
+            Handle::Slot(slot) => (&mut self.slots, slot as usize),
+            Handle::Simulated(_) => unreachable!("a simulated socket on a real driver"),
+        };
+        if index >= table.len() {
+            table.resize(index + 1, CLOSED);
+        }
+        &mut table[index]
+    }
+
+    pub(super) fn open(&mut self, socket: Socket) {
+        let state = self.state(socket);
+        debug_assert_eq!(*state, CLOSED, "K1: {socket:?} is open already");
+        *state = IDLE;
+        self.open += 1;
+    }
+
+    /// Panics when a send is outstanding or the socket is not open: after that, its number may be
+    /// somebody else's.
+    pub(super) fn close(&mut self, socket: Socket) {
+        let state = self.state(socket);
+        assert_ne!(*state, CLOSED, "C4: {socket:?} is closed already");
+        assert_eq!(*state, IDLE, "C3: {socket:?} is closed during a send");
+        *state = CLOSED;
+        self.open -= 1;
+    }
+
+    pub(super) fn start_send(&mut self, socket: Socket, index: u32) {
+        let state = self.state(socket);
+        assert_ne!(*state, CLOSED, "C4: a send on {socket:?}, which is closed");
+        assert_eq!(*state, IDLE, "C2: a second send on {socket:?}");
+        *state = index;
+    }
+
+    pub(super) fn end_send(&mut self, socket: Socket) {
+        let state = self.state(socket);
+        debug_assert!(*state < IDLE, "no send was outstanding on {socket:?}");
+        *state = IDLE;
+    }
+
+    /// The send outstanding on a socket.
+    pub(super) fn sending(&mut self, socket: Socket) -> Option<u32> {
+        Some(*self.state(socket)).filter(|index| *index < IDLE)
+    }
+
+    pub(super) fn is_open(&mut self, socket: Socket) -> bool {
+        *self.state(socket) != CLOSED
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.open
+    }
+
+    /// Ordinary descriptors that are open; they are closed in this table afterwards.
+    pub(super) fn take_descriptors(&mut self) -> Vec<RawFd> {
+        let states = std::mem::take(&mut self.descriptors);
+        let open = states.iter().enumerate().filter(|(_, state)| **state != CLOSED);
+        open.map(|(descriptor, _)| descriptor as RawFd).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(descriptor: RawFd) -> Socket {
+        Socket::new(Handle::Descriptor(descriptor))
+    }
+
+    #[test]
+    fn descriptors_and_slots_of_the_same_number_are_different_sockets() {
+        let mut table = SocketTable::default();
+        table.open(socket(7));
+        table.open(Socket::new(Handle::Slot(7)));
+        table.close(socket(7));
+        assert!(table.is_open(Socket::new(Handle::Slot(7))));
+        assert!(!table.is_open(socket(7)));
+        assert_eq!(table.count(), 1);
+    }
+
+    #[test]
+    fn a_send_is_found_by_its_socket() {
+        let mut table = SocketTable::default();
+        table.open(socket(3));
+        assert_eq!(table.sending(socket(3)), None);
+        table.start_send(socket(3), 12);
+        assert_eq!(table.sending(socket(3)), Some(12));
+        table.end_send(socket(3));
+        assert_eq!(table.sending(socket(3)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "closed already")]
+    fn closing_twice_is_found_out() {
+        let mut table = SocketTable::default();
+        table.open(socket(3));
+        table.close(socket(3));
+        table.close(socket(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "during a send")]
+    fn closing_during_a_send_is_found_out() {
+        let mut table = SocketTable::default();
+        table.open(socket(3));
+        table.start_send(socket(3), 0);
+        table.close(socket(3));
+    }
+}

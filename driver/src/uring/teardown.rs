@@ -1,0 +1,82 @@
+//! Dropping the driver: every operation is ended, and its completion seen, before any memory goes.
+//!
+//! The kernel ends operations of a closed ring some time after the close; until then it could write to
+//! receive buffers and read from send lists. So the ring is emptied first. If that does not succeed in
+//! time, the memory is leaked: a leak is reported, a write to freed memory would not be.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::Uring;
+use super::buffers::GROUP;
+use super::ring::Block;
+use crate::completion::{Completion, Outcome};
+
+/// How long a drop may take at most. Operations on sockets end at once; this is for a kernel in need.
+const EMPTYING_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long one attempt waits for completions, in nanoseconds.
+const ATTEMPT_NS: u64 = 10_000_000;
+
+impl Uring {
+    /// Ends all operations. True when the kernel has none left.
+    fn empty(&mut self) -> bool {
+        let deadline = Instant::now() + EMPTYING_TIME_MAX;
+        let mut completions = Vec::new();
+        self.stopping = true;
+        while Instant::now() < deadline {
+            if self.outstanding > 0 {
+                // Operations that are just completing escape a cancel, so it is repeated.
+                self.cancel_everything();
+            }
+            let block = if self.outstanding > 0 {
+                Block::UpTo { timeout_ns: ATTEMPT_NS }
+            } else {
+                Block::No
+            };
+            if self.ring.turn(block).is_err() {
+                return false;
+            }
+            self.handle_reaped(&mut completions);
+            self.discard(&mut completions);
+            if self.outstanding == 0 && self.ring.is_submitted() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Nobody will look at these any more.
+    fn discard(&mut self, completions: &mut Vec<Completion>) {
+        for completion in completions.drain(..) {
+            match completion.outcome {
+                // Closed with the others, by the table of sockets.
+                Outcome::Accepted(_) => {}
+                Outcome::Received(piece) => self.buffers.put(piece),
+                Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let empty = self.empty();
+        for descriptor in self.sockets.take_descriptors() {
+            // SAFETY: the table says that it is open and ours; nothing else closes it.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+        if empty && self.ring.inner().submitter().unregister_buf_ring(GROUP).is_ok() {
+            // SAFETY: not used again: this is the drop. No operation is left that could (B2, P1).
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.sends) };
+        } else {
+            log::error!(
+                "an io_uring could not be emptied ({} operations left): its memory is leaked",
+                self.outstanding
+            );
+        }
+    }
+}
