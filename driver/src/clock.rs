@@ -12,7 +12,10 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Clock {
-        let mut clock = Clock { now_ns: 0, wall_seconds: 0 };
+        let mut clock = Clock {
+            now_ns: 0,
+            wall_seconds: 0,
+        };
         clock.read();
         clock
     }

@@ -28,12 +28,16 @@ mod config;
 mod statistics;
 mod clock;
 mod refusal;
+mod schedule;
+mod select_tmp;
 pub mod uring;
 pub mod epoll;
 
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+pub use schedule::schedule_as_batch;
+pub use select_tmp::*;
 pub use refusal::{Cause, Refusal};
 pub use segment::{SEGMENTS_MAX, Segment, SendList};
 pub use socket::{Listener, Socket};

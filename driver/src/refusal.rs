@@ -102,7 +102,12 @@ impl Refusal {
     /// What the kernel's answer to `step` means.
     pub(crate) fn of(step: &'static str, errno: Errno) -> Refusal {
         let cause = Cause::of(errno);
-        Refusal { step, errno: errno.raw_os_error(), cause, cure: cause.cure().to_owned() }
+        Refusal {
+            step,
+            errno: errno.raw_os_error(),
+            cause,
+            cure: cause.cure().to_owned(),
+        }
     }
 
     /// From an error of the standard library.
@@ -113,15 +118,29 @@ impl Refusal {
 
     /// A configuration that cannot be.
     pub(crate) fn configuration(step: &'static str, cure: String) -> Refusal {
-        Refusal { step, errno: 0, cause: Cause::Configuration, cure }
+        Refusal {
+            step,
+            errno: 0,
+            cause: Cause::Configuration,
+            cure,
+        }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} was refused: {}", self.step, self.cause.meaning())?;
+        write!(
+            formatter,
+            "{} was refused: {}",
+            self.step,
+            self.cause.meaning()
+        )?;
         if self.errno != 0 {
-            write!(formatter, " ({})", std::io::Error::from_raw_os_error(self.errno))?;
+            write!(
+                formatter,
+                " ({})",
+                std::io::Error::from_raw_os_error(self.errno)
+            )?;
         }
         write!(formatter, "; {}", self.cure)
     }
@@ -136,17 +155,28 @@ mod tests {
     #[test]
     fn resources_are_told_from_missing_features() {
         for errno in [Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
-            assert!(Refusal::of("a ring", errno).cause.is_resource(), "{errno:?}");
+            assert!(
+                Refusal::of("a ring", errno).cause.is_resource(),
+                "{errno:?}"
+            );
         }
         for errno in [Errno::NOSYS, Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL] {
-            assert!(!Refusal::of("a ring", errno).cause.is_resource(), "{errno:?}");
+            assert!(
+                !Refusal::of("a ring", errno).cause.is_resource(),
+                "{errno:?}"
+            );
         }
     }
 
     #[test]
     fn the_words_name_step_cause_number_and_cure() {
         let words = Refusal::of("setting up a ring", Errno::PERM).to_string();
-        for part in ["setting up a ring", "forbidden", "os error 1", "kernel.io_uring_disabled"] {
+        for part in [
+            "setting up a ring",
+            "forbidden",
+            "os error 1",
+            "kernel.io_uring_disabled",
+        ] {
             assert!(words.contains(part), "{words:?} lacks {part:?}");
         }
     }

@@ -63,10 +63,6 @@ impl SendList {
     ///
     /// # Errors
     /// Gives the segment back when the list has [`SEGMENTS_MAX`] already.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the segment goes back to the caller"
-    )]
     pub fn push(&mut self, segment: Segment) -> Result<(), Segment> {
         let count = segment.bytes().len();
         if count == 0 {

@@ -78,7 +78,10 @@ impl Listener {
 
     /// A listener of a simulation.
     pub(crate) fn simulated(number: u32) -> Listener {
-        Listener { source: Source::Simulated(number), mode: AtomicU8::new(0) }
+        Listener {
+            source: Source::Simulated(number),
+            mode: AtomicU8::new(0),
+        }
     }
 
     /// The number of a simulated listener.
@@ -114,8 +117,11 @@ impl Listener {
 /// Sets the blocking mode of a socket: two system calls.
 pub(crate) fn set_mode(descriptor: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     let flags = fcntl_getfl(descriptor)?;
-    fcntl_setfl(descriptor, match mode {
-        Mode::Blocking => flags - OFlags::NONBLOCK,
-        Mode::NonBlocking => flags | OFlags::NONBLOCK,
-    })
+    fcntl_setfl(
+        descriptor,
+        match mode {
+            Mode::Blocking => flags - OFlags::NONBLOCK,
+            Mode::NonBlocking => flags | OFlags::NONBLOCK,
+        },
+    )
 }

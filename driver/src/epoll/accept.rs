@@ -34,7 +34,10 @@ impl Epoll {
         self.counters.submissions += 1;
         let index = self.listener_index(descriptor);
         let accepting = &mut self.listeners[index];
-        assert!(accepting.operation.is_none(), "C2: a second accept on listener {descriptor}");
+        assert!(
+            accepting.operation.is_none(),
+            "C2: a second accept on listener {descriptor}"
+        );
         accepting.operation = Some((token, shots));
         if !accepting.watched {
             accepting.acceptable = true;
@@ -44,7 +47,10 @@ impl Epoll {
 
     /// A handful of listeners: a search is cheaper than a table.
     fn listener_index(&mut self, descriptor: RawFd) -> usize {
-        let known = self.listeners.iter().position(|known| known.descriptor == descriptor);
+        let known = self
+            .listeners
+            .iter()
+            .position(|known| known.descriptor == descriptor);
         if let Some(index) = known {
             return index;
         }
@@ -55,8 +61,10 @@ impl Epoll {
             acceptable: true,
             queued: false,
         };
-        let vacant =
-            self.listeners.iter().position(|old| old.operation.is_none() && !old.watched && !old.queued);
+        let vacant = self
+            .listeners
+            .iter()
+            .position(|old| old.operation.is_none() && !old.watched && !old.queued);
         if let Some(index) = vacant {
             self.listeners[index] = fresh;
             return index;
@@ -83,7 +91,9 @@ impl Epoll {
         self.listeners[index].queued = false;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let accepting = &self.listeners[index];
-            let Some((token, shots)) = accepting.operation else { return };
+            let Some((token, shots)) = accepting.operation else {
+                return;
+            };
             // SAFETY: the caller keeps the listener open while an accept is outstanding on it.
             let listener = unsafe { BorrowedFd::borrow_raw(accepting.descriptor) };
             self.counters.system_calls += 1;
@@ -94,7 +104,11 @@ impl Epoll {
                         self.listeners[index].operation = None;
                     }
                     let outcome = Outcome::Accepted(self.open(socket));
-                    completions.push(Completion { token, more, outcome });
+                    completions.push(Completion {
+                        token,
+                        more,
+                        outcome,
+                    });
                 }
                 Err(Errno::AGAIN) => {
                     self.wait_for_connections(index, completions);
@@ -132,7 +146,11 @@ impl Epoll {
         self.forget_listener(index);
         if let Some((token, _)) = self.listeners[index].operation.take() {
             let outcome = Outcome::Failed(errno);
-            completions.push(Completion { token, more: false, outcome });
+            completions.push(Completion {
+                token,
+                more: false,
+                outcome,
+            });
         }
     }
 
@@ -149,7 +167,9 @@ impl Epoll {
     }
 
     pub(super) fn cancel_accept(&mut self, listener: &Listener, token: u64) {
-        let Some(descriptor) = listener.descriptor() else { return };
+        let Some(descriptor) = listener.descriptor() else {
+            return;
+        };
         let descriptor = descriptor.as_raw_fd();
         let found = self.listeners.iter().position(|accepting| {
             accepting.descriptor == descriptor
@@ -166,9 +186,16 @@ impl Epoll {
     pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
         let descriptor = socket.as_raw_fd();
         let entry = self.entry_of(descriptor);
-        debug_assert!(entry.socket.is_none(), "T1: descriptor {descriptor} is open already");
+        debug_assert!(
+            entry.socket.is_none(),
+            "T1: descriptor {descriptor} is open already"
+        );
         let (receive_queued, send_queued) = (entry.receive_queued, entry.send_queued);
-        *entry = Entry { receive_queued, send_queued, ..Entry::open(socket) };
+        *entry = Entry {
+            receive_queued,
+            send_queued,
+            ..Entry::open(socket)
+        };
         self.counters.sockets += 1;
         Socket::new(Handle::Descriptor(descriptor))
     }

@@ -49,18 +49,28 @@ impl Buffers {
     pub(crate) fn filled(&mut self, buffer: u16, bytes: usize) -> Piece {
         debug_assert!((1..=self.buffer_bytes).contains(&bytes));
         self.out[usize::from(buffer)] = true;
-        Piece { buffer, bytes: bytes as u32 }
+        Piece {
+            buffer,
+            bytes: bytes as u32,
+        }
     }
 
     pub(crate) fn bytes(&self, piece: &Piece) -> &[u8] {
-        assert!(self.out[usize::from(piece.buffer)], "C5: the piece is of another driver");
+        assert!(
+            self.out[usize::from(piece.buffer)],
+            "C5: the piece is of another driver"
+        );
         let start = usize::from(piece.buffer) * self.buffer_bytes;
         &self.memory[start..start + piece.len()]
     }
 
     pub(crate) fn put(&mut self, piece: Piece) {
         let out = &mut self.out[usize::from(piece.buffer)];
-        assert!(*out, "C5: piece {} is not out; it belongs to another driver", piece.buffer);
+        assert!(
+            *out,
+            "C5: piece {} is not out; it belongs to another driver",
+            piece.buffer
+        );
         *out = false;
         self.free.push(piece.buffer);
     }

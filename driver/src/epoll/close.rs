@@ -16,8 +16,14 @@ impl Epoll {
         let descriptor = super::descriptor_of(socket);
         let entry = self.entry_of(descriptor);
         assert!(entry.socket.is_some(), "C4: {socket:?} is closed already");
-        assert!(entry.receive.is_none(), "C3: {socket:?} is closed during a receive");
-        assert!(entry.send.is_none(), "C3: {socket:?} is closed during a send");
+        assert!(
+            entry.receive.is_none(),
+            "C3: {socket:?} is closed during a receive"
+        );
+        assert!(
+            entry.send.is_none(),
+            "C3: {socket:?} is closed during a send"
+        );
         self.close_descriptor(descriptor);
     }
 
@@ -25,7 +31,10 @@ impl Epoll {
     /// nothing, or finds the next owner's operation ready to try, which is harmless.
     pub(super) fn close_descriptor(&mut self, descriptor: RawFd) {
         let entry = self.entry_of(descriptor);
-        debug_assert!(entry.receive.is_none(), "C3: closed behind a send during a receive");
+        debug_assert!(
+            entry.receive.is_none(),
+            "C3: closed behind a send during a receive"
+        );
         let wiped = Entry {
             receive_queued: entry.receive_queued,
             send_queued: entry.send_queued,
@@ -47,7 +56,10 @@ impl Epoll {
 
     pub(super) fn start_finish(&mut self, socket: Socket) {
         let entry = self.entry_of(super::descriptor_of(socket));
-        debug_assert!(entry.send.is_none(), "C3: {socket:?} is finished during a send");
+        debug_assert!(
+            entry.send.is_none(),
+            "C3: {socket:?} is finished during a send"
+        );
         let Some(descriptor) = &entry.socket else {
             unreachable!("C4: {socket:?} is finished after its close")
         };
@@ -64,12 +76,18 @@ impl Epoll {
                 if entry.receive.is_some_and(|receive| receive.token == token) {
                     entry.receive = None;
                     let outcome = Outcome::Failed(Errno::CANCELED);
-                    self.unasked.push(Completion { token, more: false, outcome });
+                    self.unasked.push(Completion {
+                        token,
+                        more: false,
+                        outcome,
+                    });
                 }
             }
             Operation::Send(socket) => {
                 let descriptor = super::descriptor_of(socket);
-                let Some(index) = self.entry_of(descriptor).send else { return };
+                let Some(index) = self.entry_of(descriptor).send else {
+                    return;
+                };
                 if self.sends.at(index).token == token {
                     let mut completions = std::mem::take(&mut self.unasked);
                     let outcome = Outcome::Failed(Errno::CANCELED);

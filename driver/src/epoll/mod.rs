@@ -113,7 +113,10 @@ impl Epoll {
             skipped: false,
             waker,
             clock: Clock::new(),
-            counters: DriverStatistics { buffers, ..DriverStatistics::default() },
+            counters: DriverStatistics {
+                buffers,
+                ..DriverStatistics::default()
+            },
         })
     }
 
@@ -128,7 +131,9 @@ impl Epoll {
     /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
     fn watch(&mut self, descriptor: RawFd, wanted: Watched) -> Result<(), Errno> {
         let entry = &mut self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else { unreachable!("T1: a closed socket is watched") };
+        let Some(socket) = &entry.socket else {
+            unreachable!("T1: a closed socket is watched")
+        };
         if entry.watched == wanted || entry.watched == Watched::Both {
             return Ok(());
         }
@@ -218,9 +223,15 @@ fn timespec(nanoseconds: u64) -> Timespec {
     const SECONDS_MAX: u64 = 2_000_000;
     let seconds = nanoseconds / 1_000_000_000;
     if seconds >= SECONDS_MAX {
-        return Timespec { tv_sec: SECONDS_MAX as i64, tv_nsec: 0 };
+        return Timespec {
+            tv_sec: SECONDS_MAX as i64,
+            tv_nsec: 0,
+        };
     }
-    Timespec { tv_sec: seconds as i64, tv_nsec: (nanoseconds % 1_000_000_000) as i64 }
+    Timespec {
+        tv_sec: seconds as i64,
+        tv_nsec: (nanoseconds % 1_000_000_000) as i64,
+    }
 }
 
 impl Driver for Epoll {

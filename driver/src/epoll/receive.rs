@@ -28,8 +28,14 @@ impl Epoll {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
         let entry = self.entry_of(descriptor);
-        assert!(entry.socket.is_some(), "C4: a receive on {socket:?}, which is closed");
-        assert!(entry.receive.is_none(), "C2: a second receive on {socket:?}");
+        assert!(
+            entry.socket.is_some(),
+            "C4: a receive on {socket:?}, which is closed"
+        );
+        assert!(
+            entry.receive.is_none(),
+            "C2: a second receive on {socket:?}"
+        );
         entry.receive = Some(Receive { token, shots });
         self.queue_receive(descriptor);
     }
@@ -49,21 +55,33 @@ impl Epoll {
         for _ in 0..PIECES_PER_TURN_MAX {
             let entry = self.entry_of(descriptor);
             // Cancelled, or completed with one shot.
-            let Some(Receive { token, shots }) = entry.receive else { return };
+            let Some(Receive { token, shots }) = entry.receive else {
+                return;
+            };
             if !entry.readable {
                 if let Err(errno) = self.watch(descriptor, Watched::Receiving) {
                     self.entry_of(descriptor).receive = None;
                     let outcome = Outcome::Failed(errno);
-                    completions.push(Completion { token, more: false, outcome });
+                    completions.push(Completion {
+                        token,
+                        more: false,
+                        outcome,
+                    });
                 }
                 return;
             }
-            let Read::Outcome(outcome) = self.read(descriptor) else { continue };
+            let Read::Outcome(outcome) = self.read(descriptor) else {
+                continue;
+            };
             let more = shots == Shots::Many && matches!(outcome, Outcome::Received(_));
             if !more {
                 self.entry_of(descriptor).receive = None;
             }
-            completions.push(Completion { token, more, outcome });
+            completions.push(Completion {
+                token,
+                more,
+                outcome,
+            });
         }
         self.queue_receive(descriptor);
     }
@@ -77,7 +95,9 @@ impl Epoll {
         let space = self.buffers.space(buffer);
         let length = space.len();
         let entry = &mut self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else { unreachable!("T1: a receive on a closed socket") };
+        let Some(socket) = &entry.socket else {
+            unreachable!("T1: a receive on a closed socket")
+        };
         let received = recv(socket, space, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
         match received {
             Ok(bytes @ 1..) => {

@@ -21,7 +21,10 @@ impl Epoll {
         let descriptor = super::descriptor_of(socket);
         let index = self.sends.insert(Send { token, list, then });
         let entry = self.entry_of(descriptor);
-        assert!(entry.socket.is_some(), "C4: a send on {socket:?}, which is closed");
+        assert!(
+            entry.socket.is_some(),
+            "C4: a send on {socket:?}, which is closed"
+        );
         assert!(entry.send.is_none(), "C2: a second send on {socket:?}");
         entry.send = Some(index);
         // A write that found no room has registered for an event; this one may wait for it, too.
@@ -40,7 +43,9 @@ impl Epoll {
         self.entry_of(descriptor).send_queued = false;
         for _ in 0..WRITES_PER_TURN_MAX {
             // Cancelled, or complete.
-            let Some(index) = self.entry_of(descriptor).send else { return };
+            let Some(index) = self.entry_of(descriptor).send else {
+                return;
+            };
             match self.write(descriptor, index) {
                 Ok(bytes) => self.wrote(descriptor, index, bytes, completions),
                 Err(Errno::INTR) => {}
@@ -61,7 +66,9 @@ impl Epoll {
     fn write(&mut self, descriptor: RawFd, index: u32) -> Result<usize, Errno> {
         let list = &self.sends.at(index).list;
         let entry = &self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else { unreachable!("T1: a send on a closed socket") };
+        let Some(socket) = &entry.socket else {
+            unreachable!("T1: a send on a closed socket")
+        };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         if list.is_empty() {
             return Ok(0);
@@ -76,7 +83,12 @@ impl Epoll {
             *vector = IoSlice::new(bytes);
             count += 1;
         }
-        sendmsg(socket, &vectors[..count], &mut SendAncillaryBuffer::default(), flags)
+        sendmsg(
+            socket,
+            &vectors[..count],
+            &mut SendAncillaryBuffer::default(),
+            flags,
+        )
     }
 
     fn wrote(
@@ -90,14 +102,26 @@ impl Epoll {
         let (token, closed) = (send.token, send.then == Then::Close);
         send.list.advance(bytes);
         if send.list.is_empty() {
-            self.end_send(descriptor, index, Outcome::Sent { bytes, closed }, completions);
+            self.end_send(
+                descriptor,
+                index,
+                Outcome::Sent { bytes, closed },
+                completions,
+            );
             if closed {
                 self.close_descriptor(descriptor);
             }
         } else {
             self.counters.short_sends += 1;
-            let outcome = Outcome::Sent { bytes, closed: false };
-            completions.push(Completion { token, more: true, outcome });
+            let outcome = Outcome::Sent {
+                bytes,
+                closed: false,
+            };
+            completions.push(Completion {
+                token,
+                more: true,
+                outcome,
+            });
         }
     }
 
@@ -111,6 +135,10 @@ impl Epoll {
         let token = self.sends.at(index).token;
         self.sends.remove(index);
         self.entry_of(descriptor).send = None;
-        completions.push(Completion { token, more: false, outcome });
+        completions.push(Completion {
+            token,
+            more: false,
+            outcome,
+        });
     }
 }

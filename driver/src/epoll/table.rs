@@ -55,7 +55,12 @@ pub(super) struct Entry {
 impl Entry {
     /// An open socket; both directions are worth trying.
     pub(super) fn open(socket: OwnedFd) -> Entry {
-        Entry { socket: Some(socket), readable: true, writable: true, ..Entry::default() }
+        Entry {
+            socket: Some(socket),
+            readable: true,
+            writable: true,
+            ..Entry::default()
+        }
     }
 }
 

@@ -33,15 +33,22 @@ impl Uring {
         self.outstanding -= u32::from(!more);
         let outcome = match u32::try_from(result) {
             Ok(number) => {
-                let handle =
-                    if self.direct { Handle::Slot(number) } else { Handle::Descriptor(result) };
+                let handle = if self.direct {
+                    Handle::Slot(number)
+                } else {
+                    Handle::Descriptor(result)
+                };
                 let socket = Socket::new(handle);
                 self.sockets.open(socket);
                 Outcome::Accepted(socket)
             }
             Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
         };
-        completions.push(Completion { token, more, outcome });
+        completions.push(Completion {
+            token,
+            more,
+            outcome,
+        });
     }
 }
 
@@ -50,9 +57,10 @@ pub(crate) fn accept_entry(listener: types::Fd, shots: Shots, direct: bool) -> s
     // Descriptors in a direct table do not survive an exec anyway, and the kernel refuses the flag.
     let flags = if direct { 0 } else { libc::SOCK_CLOEXEC };
     match shots {
-        Shots::Many => {
-            opcode::AcceptMulti::new(listener).allocate_file_index(direct).flags(flags).build()
-        }
+        Shots::Many => opcode::AcceptMulti::new(listener)
+            .allocate_file_index(direct)
+            .flags(flags)
+            .build(),
         Shots::Once => {
             let place = direct.then(types::DestinationSlot::auto_target);
             opcode::Accept::new(listener, std::ptr::null_mut(), std::ptr::null_mut())

@@ -50,9 +50,11 @@ impl BufferRing {
         // SAFETY: the address is page-aligned and has room for the entries; B2 keeps it mapped.
         let registered = unsafe {
             let address = buffers.base.as_ptr() as u64;
-            ring.submitter().register_buf_ring_with_flags(address, entries, GROUP, 0)
+            ring.submitter()
+                .register_buf_ring_with_flags(address, entries, GROUP, 0)
         };
-        registered.map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
+        registered
+            .map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
         for buffer in 0..entries {
             buffers.give(buffer);
         }
@@ -69,7 +71,12 @@ impl BufferRing {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh private mapping aliases nothing.
         let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, MapFlags::PRIVATE)
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                mapped_bytes,
+                protection,
+                MapFlags::PRIVATE,
+            )
         }?;
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
         // A child must not share, or copy, memory that the kernel writes to. Old kernels and odd
@@ -96,7 +103,10 @@ impl BufferRing {
     pub(super) fn take(&mut self, buffer: u16, bytes: u32) -> Piece {
         let out = &mut self.out[usize::from(buffer)];
         assert!(!*out, "B1: the kernel gave out buffer {buffer} twice");
-        debug_assert!(bytes as usize <= self.buffer_bytes, "more bytes than a buffer has");
+        debug_assert!(
+            bytes as usize <= self.buffer_bytes,
+            "more bytes than a buffer has"
+        );
         *out = true;
         self.out_count += 1;
         Piece { buffer, bytes }
@@ -105,7 +115,11 @@ impl BufferRing {
     /// The caller gives a buffer back.
     pub(super) fn put(&mut self, piece: Piece) {
         let out = &mut self.out[usize::from(piece.buffer)];
-        assert!(*out, "C5: piece {} is not out; it belongs to another driver", piece.buffer);
+        assert!(
+            *out,
+            "C5: piece {} is not out; it belongs to another driver",
+            piece.buffer
+        );
         *out = false;
         self.out_count -= 1;
         self.give(piece.buffer);
@@ -113,7 +127,10 @@ impl BufferRing {
     }
 
     pub(super) fn bytes(&self, piece: &Piece) -> &[u8] {
-        assert!(self.out[usize::from(piece.buffer)], "C5: the piece is of another driver");
+        assert!(
+            self.out[usize::from(piece.buffer)],
+            "C5: the piece is of another driver"
+        );
         let length = (piece.bytes as usize).min(self.buffer_bytes);
         let address = self.address(piece.buffer);
         // SAFETY: B1: the buffer is with the caller, so the kernel does not write to it until `put`,
@@ -133,9 +150,11 @@ impl BufferRing {
     fn give(&mut self, buffer: u16) {
         let address = self.address(buffer).as_ptr() as u64;
         let place = usize::from(self.tail & self.mask);
-        // SAFETY: the place is below the count; the mapping begins with that many entries. The kernel
-        // does not read it: it is beyond the tail, and at most `count` entries are within.
-        let entry = unsafe { self.base.cast::<BufRingEntry>().add(place).as_mut() };
+        // SAFETY: the place is below the count; the mapping begins with that many entries.
+        let mut entry = unsafe { self.base.cast::<BufRingEntry>().add(place) };
+        // SAFETY: initialised (zeroed or written before), and not read by the kernel: it is beyond the
+        // tail, as at most `count` entries are within.
+        let entry = unsafe { entry.as_mut() };
         entry.set_addr(address);
         entry.set_len(self.buffer_bytes as u32);
         entry.set_bid(buffer);

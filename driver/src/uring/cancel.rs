@@ -16,7 +16,9 @@ impl Uring {
             Operation::Accept(_) => Origin::Accept { token },
             Operation::Receive(_) => Origin::Receive { token },
             Operation::Send(socket) => {
-                let Some(index) = self.sockets.sending(socket) else { return };
+                let Some(index) = self.sockets.sending(socket) else {
+                    return;
+                };
                 let send = self.sends.at(index);
                 if send.token != token {
                     return;
@@ -27,7 +29,9 @@ impl Uring {
             }
         };
         let entry = opcode::AsyncCancel::new(origin.pack()).build();
-        let entry = entry.flags(Flags::SKIP_SUCCESS).user_data(Origin::Own(Own::Cancel).pack());
+        let entry = entry
+            .flags(Flags::SKIP_SUCCESS)
+            .user_data(Origin::Own(Own::Cancel).pack());
         // SAFETY: a cancel points to nothing.
         unsafe { self.ring.push(entry, None) };
     }

@@ -32,7 +32,10 @@ impl Target {
 }
 
 /// What SO_LINGER is set to for a close with RST. The kernel reads it when the entry is submitted.
-static LINGER_NOT: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
+static LINGER_NOT: libc::linger = libc::linger {
+    l_onoff: 1,
+    l_linger: 0,
+};
 
 impl Uring {
     pub(super) fn start_close(&mut self, socket: Socket) {
@@ -64,8 +67,14 @@ impl Uring {
     }
 
     pub(super) fn start_finish(&mut self, socket: Socket) {
-        debug_assert!(self.sockets.is_open(socket), "C4: {socket:?} is finished after its close");
-        debug_assert!(self.sockets.sending(socket).is_none(), "C3: finished during a send");
+        debug_assert!(
+            self.sockets.is_open(socket),
+            "C4: {socket:?} is finished after its close"
+        );
+        debug_assert!(
+            self.sockets.sending(socket).is_none(),
+            "C3: finished during a send"
+        );
         match Target::of(socket) {
             Target::Descriptor(types::Fd(descriptor)) => {
                 // SAFETY: the table says that the descriptor is open and ours.
@@ -90,7 +99,9 @@ pub(super) fn close_entry(target: Target) -> squeue::Entry {
         Target::Descriptor(fd) => opcode::Close::new(fd).build(),
         Target::Slot(slot) => opcode::Close::new(slot).build(),
     };
-    entry.flags(Flags::SKIP_SUCCESS).user_data(Origin::Own(Own::Close).pack())
+    entry
+        .flags(Flags::SKIP_SUCCESS)
+        .user_data(Origin::Own(Own::Close).pack())
 }
 
 /// The entry that makes the close behind it a reset; that happens whether or not this one succeeds.

@@ -74,8 +74,7 @@ impl Uring {
     /// Why the kernel refuses, and what helps.
     pub fn new(config: &DriverConfig) -> Result<Uring, Refusal> {
         setup::check(config)?;
-        let (ring, task_run) =
-            setup::set_up(config.submission_entries, config.completion_entries)?;
+        let (ring, task_run) = setup::set_up(config.submission_entries, config.completion_entries)?;
         setup::require(&ring)?;
         let direct = match config.descriptors {
             Descriptors::Ordinary => false,
@@ -87,11 +86,12 @@ impl Uring {
                 true
             }
         };
-        let buffers =
-            BufferRing::new(&ring, config.receive_buffers, config.receive_buffer_bytes)?;
+        let buffers = BufferRing::new(&ring, config.receive_buffers, config.receive_buffer_bytes)?;
         let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
-        let counters =
-            DriverStatistics { buffers: config.receive_buffers, ..DriverStatistics::default() };
+        let counters = DriverStatistics {
+            buffers: config.receive_buffers,
+            ..DriverStatistics::default()
+        };
         let mut uring = Uring {
             ring: Ring::new(ring),
             buffers: ManuallyDrop::new(buffers),
@@ -150,7 +150,10 @@ impl Uring {
             Own::Close => {
                 // A close linked behind a send that fell short is cancelled, and linked anew.
                 if result < 0 && result != -libc::ECANCELED {
-                    log::warn!("closing a socket: {}", io::Error::from_raw_os_error(-result));
+                    log::warn!(
+                        "closing a socket: {}",
+                        io::Error::from_raw_os_error(-result)
+                    );
                 }
             }
             // A cancel that came too late, a finish after the peer's reset, a missing option.

@@ -16,7 +16,10 @@ use crate::socket::Socket;
 
 impl Uring {
     pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots) {
-        debug_assert!(self.sockets.is_open(socket), "C4: a receive on {socket:?}, which is closed");
+        debug_assert!(
+            self.sockets.is_open(socket),
+            "C4: a receive on {socket:?}, which is closed"
+        );
         self.outstanding += 1;
         let entry = receive_entry(Target::of(socket), shots);
         let entry = entry.user_data(Origin::Receive { token }.pack());
@@ -52,7 +55,11 @@ impl Uring {
         if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
             self.counters.stalls += 1;
         }
-        completions.push(Completion { token, more, outcome });
+        completions.push(Completion {
+            token,
+            more,
+            outcome,
+        });
     }
 }
 

@@ -45,7 +45,15 @@ impl Ring {
         }
         let reaped = Vec::with_capacity(ring.params().cq_entries() as usize);
         let backlog = VecDeque::new();
-        Ring { ring, backlog, reaped, flags, enters: 0, submissions: 0, overflows: 0 }
+        Ring {
+            ring,
+            backlog,
+            reaped,
+            flags,
+            enters: 0,
+            submissions: 0,
+            overflows: 0,
+        }
     }
 
     pub(super) fn inner(&self) -> &IoUring {
@@ -114,7 +122,11 @@ impl Ring {
     /// What makes the ring unusable.
     pub(super) fn turn(&mut self, block: Block) -> io::Result<()> {
         self.submit_backlog();
-        let block = if self.backlog.is_empty() { block } else { Block::No };
+        let block = if self.backlog.is_empty() {
+            block
+        } else {
+            Block::No
+        };
         if block != Block::No || !self.is_quiet() {
             self.enter(block)?;
         }
@@ -129,15 +141,20 @@ impl Ring {
         let mut arguments = SubmitArgs::new();
         if let Block::UpTo { timeout_ns } = block {
             let nanoseconds = (timeout_ns % 1_000_000_000) as u32;
-            timeout = Timespec::new().sec(timeout_ns / 1_000_000_000).nsec(nanoseconds);
+            timeout = Timespec::new()
+                .sec(timeout_ns / 1_000_000_000)
+                .nsec(nanoseconds);
             arguments = arguments.timespec(&timeout);
         }
         let wanted = u32::from(block != Block::No);
         let flags = (self.flags | EnterFlags::EXT_ARG).bits();
         self.enters += 1;
         // SAFETY: the argument is what EXT_ARG says; entries are sound by the promise of `push`.
-        let entered =
-            unsafe { self.ring.submitter().enter(count, wanted, flags, Some(&arguments)) };
+        let entered = unsafe {
+            self.ring
+                .submitter()
+                .enter(count, wanted, flags, Some(&arguments))
+        };
         match entered {
             Ok(submitted) => {
                 self.submissions += submitted as u64;

@@ -70,7 +70,10 @@ impl SendTable {
             send.cancelled = false;
             return index;
         }
-        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let none = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
         // SAFETY: all-zero is a message header that points to nothing.
         let header = unsafe { std::mem::zeroed() };
         let vectors = [none; SEGMENTS_MAX];
@@ -117,12 +120,14 @@ impl Send {
         let bytes = self.list.slices().next().unwrap_or_default();
         let (start, length) = (bytes.as_ptr(), bytes.len().min(ENTRY_BYTES_MAX) as u32);
         match target {
-            Target::Descriptor(fd) => {
-                opcode::Send::new(fd, start, length).flags(flags).ioprio(options).build()
-            }
-            Target::Slot(slot) => {
-                opcode::Send::new(slot, start, length).flags(flags).ioprio(options).build()
-            }
+            Target::Descriptor(fd) => opcode::Send::new(fd, start, length)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+            Target::Slot(slot) => opcode::Send::new(slot, start, length)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
         }
     }
 
@@ -138,12 +143,14 @@ impl Send {
         let header = &raw const self.header;
         let flags = flags as u32;
         match target {
-            Target::Descriptor(fd) => {
-                opcode::SendMsg::new(fd, header).flags(flags).ioprio(options).build()
-            }
-            Target::Slot(slot) => {
-                opcode::SendMsg::new(slot, header).flags(flags).ioprio(options).build()
-            }
+            Target::Descriptor(fd) => opcode::SendMsg::new(fd, header)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+            Target::Slot(slot) => opcode::SendMsg::new(slot, header)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
         }
     }
 }
@@ -166,7 +173,11 @@ impl Uring {
             self.start_close(socket);
         }
         let outcome = Outcome::Sent { bytes: 0, closed };
-        self.unasked.push(Completion { token, more: false, outcome });
+        self.unasked.push(Completion {
+            token,
+            more: false,
+            outcome,
+        });
     }
 
     fn submit_send(&mut self, index: u32, options: u16) {
@@ -181,10 +192,7 @@ impl Uring {
         let token = send.token;
         let Ok(bytes) = usize::try_from(result) else {
             let errno = Errno::from_raw_os_error(-result);
-            if matches!(errno, Errno::AGAIN | Errno::INTR)
-                && !send.cancelled
-                && !self.stopping
-            {
+            if matches!(errno, Errno::AGAIN | Errno::INTR) && !send.cancelled && !self.stopping {
                 self.submit_send(index, POLL_FIRST);
             } else {
                 self.end_send(index, Outcome::Failed(errno), completions);
@@ -198,8 +206,15 @@ impl Uring {
         }
         self.counters.short_sends += 1;
         if bytes > 0 {
-            let outcome = Outcome::Sent { bytes, closed: false };
-            completions.push(Completion { token, more: true, outcome });
+            let outcome = Outcome::Sent {
+                bytes,
+                closed: false,
+            };
+            completions.push(Completion {
+                token,
+                more: true,
+                outcome,
+            });
         }
         if self.sends.at(index).cancelled || self.stopping {
             self.end_send(index, Outcome::Failed(Errno::CANCELED), completions);
@@ -229,6 +244,10 @@ impl Uring {
         self.sends.remove(index);
         self.sockets.end_send(socket);
         self.outstanding -= 1;
-        completions.push(Completion { token, more: false, outcome });
+        completions.push(Completion {
+            token,
+            more: false,
+            outcome,
+        });
     }
 }

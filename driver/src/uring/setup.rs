@@ -25,17 +25,26 @@ pub enum TaskRun {
 }
 
 impl TaskRun {
-    const BEST_FIRST: [TaskRun; 3] =
-        [TaskRun::Deferred, TaskRun::Cooperative, TaskRun::Interrupting];
+    const BEST_FIRST: [TaskRun; 3] = [
+        TaskRun::Deferred,
+        TaskRun::Cooperative,
+        TaskRun::Interrupting,
+    ];
 
     fn apply(self, builder: &mut Builder) {
         match self {
             TaskRun::Deferred => {
-                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+                builder
+                    .setup_single_issuer()
+                    .setup_defer_taskrun()
+                    .setup_taskrun_flag();
                 builder.setup_submit_all();
             }
             TaskRun::Cooperative => {
-                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+                builder
+                    .setup_coop_taskrun()
+                    .setup_taskrun_flag()
+                    .setup_submit_all();
             }
             TaskRun::Interrupting => {}
         }
@@ -71,7 +80,10 @@ pub(crate) fn set_up_as(
     completion_entries: u32,
 ) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder.dontfork().setup_clamp().setup_cqsize(completion_entries);
+    builder
+        .dontfork()
+        .setup_clamp()
+        .setup_cqsize(completion_entries);
     task_run.apply(&mut builder);
     // The kernel refuses a completion queue smaller than the submission queue.
     builder.build(submission_entries.min(completion_entries))
@@ -106,10 +118,19 @@ pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
     let offered = ring.params();
     let required = [
         ("keeping overflown completions", offered.is_feature_nodrop()),
-        ("operations on sockets without threads", offered.is_feature_fast_poll()),
+        (
+            "operations on sockets without threads",
+            offered.is_feature_fast_poll(),
+        ),
         ("waiting with a time-out", offered.is_feature_ext_arg()),
-        ("hiding completions of closes", offered.is_feature_skip_cqe_on_success()),
-        ("linking a close behind a send", offered.is_feature_linked_file()),
+        (
+            "hiding completions of closes",
+            offered.is_feature_skip_cqe_on_success(),
+        ),
+        (
+            "linking a close behind a send",
+            offered.is_feature_linked_file(),
+        ),
     ];
     for (step, offered) in required {
         if !offered {
@@ -129,13 +150,34 @@ mod tests {
         let good = DriverConfig::default();
         assert_eq!(check(&good), Ok(()));
         let bad = [
-            DriverConfig { receive_buffers: 0, ..good.clone() },
-            DriverConfig { receive_buffers: 3, ..good.clone() },
-            DriverConfig { receive_buffers: 65_536, ..good.clone() },
-            DriverConfig { receive_buffer_bytes: 0, ..good.clone() },
-            DriverConfig { submission_entries: 1, ..good.clone() },
-            DriverConfig { completion_entries: 2, ..good.clone() },
-            DriverConfig { descriptors: Descriptors::Direct { slots: 0 }, ..good },
+            DriverConfig {
+                receive_buffers: 0,
+                ..good.clone()
+            },
+            DriverConfig {
+                receive_buffers: 3,
+                ..good.clone()
+            },
+            DriverConfig {
+                receive_buffers: 65_536,
+                ..good.clone()
+            },
+            DriverConfig {
+                receive_buffer_bytes: 0,
+                ..good.clone()
+            },
+            DriverConfig {
+                submission_entries: 1,
+                ..good.clone()
+            },
+            DriverConfig {
+                completion_entries: 2,
+                ..good.clone()
+            },
+            DriverConfig {
+                descriptors: Descriptors::Direct { slots: 0 },
+                ..good
+            },
         ];
         for config in bad {
             let refusal = check(&config).expect_err("impossible");

@@ -80,7 +80,10 @@ impl SocketTable {
     /// Ordinary descriptors that are open; they are closed in this table afterwards.
     pub(super) fn take_descriptors(&mut self) -> Vec<RawFd> {
         let states = std::mem::take(&mut self.descriptors);
-        let open = states.iter().enumerate().filter(|(_, state)| **state != CLOSED);
+        let open = states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| **state != CLOSED);
         open.map(|(descriptor, _)| descriptor as RawFd).collect()
     }
 }

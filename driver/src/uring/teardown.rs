@@ -31,7 +31,9 @@ impl Uring {
                 self.cancel_everything();
             }
             let block = if self.outstanding > 0 {
-                Block::UpTo { timeout_ns: ATTEMPT_NS }
+                Block::UpTo {
+                    timeout_ns: ATTEMPT_NS,
+                }
             } else {
                 Block::No
             };
@@ -67,7 +69,14 @@ impl Drop for Uring {
             // SAFETY: the table says that it is open and ours; nothing else closes it.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
-        if empty && self.ring.inner().submitter().unregister_buf_ring(GROUP).is_ok() {
+        if empty
+            && self
+                .ring
+                .inner()
+                .submitter()
+                .unregister_buf_ring(GROUP)
+                .is_ok()
+        {
             // SAFETY: not used again: this is the drop. No operation is left that could (B2, P1).
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
             // SAFETY: as above.

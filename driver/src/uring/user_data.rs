@@ -46,7 +46,9 @@ impl Origin {
             0 => Origin::Accept { token },
             1 => Origin::Receive { token },
             // What is cut off is zero: `pack` made it from 32 bits.
-            2 => Origin::Send { index: token as u32 },
+            2 => Origin::Send {
+                index: token as u32,
+            },
             _ => Origin::Own(match token {
                 0 => Own::Wake,
                 1 => Own::Cancel,

@@ -11,9 +11,13 @@ use super::user_data::{Origin, Own};
 
 impl Uring {
     pub(super) fn arm_wake(&mut self) {
-        let Some(eventfd) = self.waker.eventfd() else { return };
+        let Some(eventfd) = self.waker.eventfd() else {
+            return;
+        };
         let fd = types::Fd(eventfd.as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32)
+            .multi(true)
+            .build();
         let entry = entry.user_data(Origin::Own(Own::Wake).pack());
         // SAFETY: a poll points to nothing; the waker keeps the eventfd open.
         unsafe { self.ring.push(entry, None) };

@@ -1,0 +1,467 @@
+//! What drivers do at their limits: tiny queues, few buffers, no descriptors left, a drop in full flight,
+//! and wake-ups under stress.
+
+mod rig;
+
+macro_rules! on_every_driver {
+    ($($case:ident)*) => {
+        mod uring {
+            $(#[test] fn $case() {
+                super::cases::$case::<super::rig::OnUring>(concat!("uring::", stringify!($case)));
+            })*
+        }
+        mod uring_direct {
+            $(#[test] fn $case() {
+                let name = concat!("uring_direct::", stringify!($case));
+                super::cases::$case::<super::rig::OnUringDirect>(name);
+            })*
+        }
+        mod epoll {
+            $(#[test] fn $case() {
+                super::cases::$case::<super::rig::OnEpoll>(concat!("epoll::", stringify!($case)));
+            })*
+        }
+    };
+}
+
+on_every_driver! {
+    a_completion_queue_of_eight_serves_a_thousand_clients
+    a_submission_queue_of_four_takes_a_hundred_operations
+    four_buffers_serve_three_hundred_clients
+    one_buffer_and_single_shots_serve_fifty_clients
+    no_descriptor_left_keeps_connections_in_the_backlog
+    dropping_a_busy_driver_ends_everything
+    a_wake_ends_a_wait
+    a_wake_before_the_wait_is_not_lost
+    every_wake_of_many_threads_is_seen
+    a_time_out_ends_a_wait
+    ready_work_keeps_a_wait_from_blocking
+    accepted_sockets_are_not_inherited
+}
+
+/// Only a direct table can be full while descriptors are left.
+#[test]
+fn a_full_direct_table_loses_the_connection_and_says_so() {
+    cases::a_full_direct_table();
+}
+
+mod cases {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+    use std::os::fd::{AsRawFd, BorrowedFd};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use flatpath_driver::uring::Uring;
+    use flatpath_driver::{
+        Descriptors, Driver, DriverConfig, Errno, Listener, Outcome, Shots, Then, Wake,
+    };
+
+    use crate::rig::echo::Echo;
+    use crate::rig::{
+        Make, OnUring, PATIENCE, Rig, connect, in_child, listen, pattern, read_to_end, small, write,
+    };
+
+    /// Serves `clients` with an echo server; every one of them checks its bytes.
+    fn serve<M: Make>(config: &DriverConfig, clients: usize, bytes: usize, shots: Shots) {
+        let (listener, address) = listen();
+        let Some(mut driver) = M::make(config) else {
+            return;
+        };
+        let client_threads = std::thread::spawn(move || {
+            let mut open: Vec<TcpStream> = (0..clients).map(|_| connect(address)).collect();
+            for (number, client) in open.iter_mut().enumerate() {
+                write(client, &pattern(bytes + number % 7));
+                client.shutdown(Shutdown::Write).expect("open");
+            }
+            for (number, client) in open.iter_mut().enumerate() {
+                assert!(
+                    read_to_end(client) == pattern(bytes + number % 7),
+                    "client {number}"
+                );
+            }
+        });
+        let mut echo = Echo::new(listener, shots, shots);
+        let deadline = Instant::now() + PATIENCE;
+        while echo.ended < clients {
+            echo.turn(&mut driver, 50_000_000);
+            assert!(
+                Instant::now() < deadline,
+                "{} of {clients} ended",
+                echo.ended
+            );
+            assert_eq!(echo.broken, 0);
+        }
+        while !client_threads.is_finished() {
+            echo.turn(&mut driver, 10_000_000);
+            assert!(Instant::now() < deadline, "clients do not end");
+        }
+        client_threads.join().expect("every client got its bytes");
+        assert_eq!(echo.accepted, clients);
+        let statistics = driver.statistics();
+        assert_eq!(
+            (statistics.sockets, statistics.buffers_in_use),
+            (0, 0),
+            "{statistics:?}"
+        );
+    }
+
+    pub(crate) fn a_completion_queue_of_eight_serves_a_thousand_clients<M: Make>(_: &str) {
+        let config = DriverConfig {
+            completion_entries: 8,
+            ..small()
+        };
+        serve::<M>(&config, 1_000, 500, Shots::Many);
+    }
+
+    pub(crate) fn a_submission_queue_of_four_takes_a_hundred_operations<M: Make>(_: &str) {
+        let config = DriverConfig {
+            submission_entries: 4,
+            ..small()
+        };
+        serve::<M>(&config, 100, 5_000, Shots::Many);
+    }
+
+    pub(crate) fn four_buffers_serve_three_hundred_clients<M: Make>(_: &str) {
+        let config = DriverConfig {
+            receive_buffers: 4,
+            receive_buffer_bytes: 1000,
+            ..small()
+        };
+        serve::<M>(&config, 300, 2_500, Shots::Many);
+    }
+
+    pub(crate) fn one_buffer_and_single_shots_serve_fifty_clients<M: Make>(_: &str) {
+        let config = DriverConfig {
+            receive_buffers: 1,
+            receive_buffer_bytes: 64,
+            ..small()
+        };
+        serve::<M>(&config, 50, 300, Shots::Once);
+    }
+
+    pub(crate) fn no_descriptor_left_keeps_connections_in_the_backlog<M: Make>(name: &str) {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        if !in_child(name) {
+            return;
+        }
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        if let Ok(driver) = Uring::new(&small()) {
+            // Whatever this opens for good is open now.
+            drop(driver);
+        }
+        let mut clients: Vec<_> = (0..10).map(|_| rig.connect()).collect();
+        let next = clients[0].try_clone().expect("a descriptor").as_raw_fd() as u64;
+        let limit = Rlimit {
+            current: Some(next + 3),
+            maximum: Some(next + 3),
+        };
+        setrlimit(Resource::Nofile, limit).expect("lowering is allowed");
+        let mut served = 0;
+        let mut open = vec![];
+        let mut refusals = 0;
+        while served < clients.len() {
+            rig.driver.accept(&rig.listener, 1, Shots::Many);
+            loop {
+                if served + open.len() == clients.len() {
+                    break;
+                }
+                let completion = rig.next(1);
+                match completion.outcome {
+                    Outcome::Accepted(socket) => open.push(socket),
+                    Outcome::Failed(errno) => {
+                        assert_eq!(errno, Errno::MFILE);
+                        assert!(!completion.more, "a refused accept ends");
+                        refusals += 1;
+                    }
+                    _ => panic!("{completion:?}"),
+                }
+                if !completion.more {
+                    break;
+                }
+            }
+            let enters = rig.driver.statistics().enters;
+            rig.turn();
+            rig.turn();
+            assert!(rig.driver.statistics().enters <= enters + 2, "it spins");
+            for socket in open.drain(..) {
+                rig.send_all(socket, 2, b"served", Then::Close);
+                served += 1;
+            }
+            rig.turn();
+        }
+        for client in &mut clients {
+            assert_eq!(read_to_end(client), b"served");
+        }
+        let direct = rig.driver.kind() == "uring" && name.starts_with("uring_direct");
+        assert_eq!(
+            refusals > 0,
+            !direct,
+            "{refusals} refusals; direct ones need no descriptor"
+        );
+    }
+
+    pub(crate) fn a_full_direct_table() {
+        let config = DriverConfig {
+            descriptors: Descriptors::Direct { slots: 3 },
+            ..small()
+        };
+        let Some(mut rig) = Rig::<Uring>::new::<OnUring>(&config) else {
+            return;
+        };
+        let mut clients: Vec<_> = (0..4).map(|_| rig.connect()).collect();
+        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        let mut open = vec![];
+        for _ in 0..3 {
+            let completion = rig.next(1);
+            let Outcome::Accepted(socket) = completion.outcome else {
+                panic!("{completion:?}")
+            };
+            open.push(socket);
+        }
+        let completion = rig.next(1);
+        assert!(!completion.more);
+        assert!(
+            matches!(completion.outcome, Outcome::Failed(Errno::NFILE)),
+            "{completion:?}"
+        );
+        // The one that found no place is closed by the kernel.
+        assert_eq!(read_to_end(&mut clients[3]), b"");
+        for socket in open {
+            rig.driver.close(socket);
+        }
+        let (mut client, socket) = rig.pair();
+        rig.send_all(socket, 2, b"room again", Then::Close);
+        rig.turn();
+        assert_eq!(read_to_end(&mut client), b"room again");
+    }
+
+    pub(crate) fn dropping_a_busy_driver_ends_everything<M: Make>(_: &str) {
+        for round in 0..5 {
+            let config = DriverConfig {
+                completion_entries: 64 >> round,
+                ..small()
+            };
+            let Some(mut rig) = Rig::new::<M>(&config) else {
+                return;
+            };
+            let mut clients = vec![];
+            for token in 0..20_u64 {
+                let (client, socket) = rig.pair();
+                rig.driver.receive(socket, token, Shots::Many);
+                rig.send(socket, 100 + token, &pattern(5 << 20), Then::Keep);
+                clients.push(client);
+            }
+            rig.driver.accept(&rig.listener, 50, Shots::Many);
+            if round % 2 == 0 {
+                rig.turn();
+            }
+            clients.push(rig.connect());
+            let Rig {
+                driver,
+                listener,
+                arrived,
+                ..
+            } = rig;
+            drop(arrived);
+            drop(driver);
+            // Nothing of the driver holds the port any more, and every client sees an end.
+            let descriptor = listener.descriptor().expect("a real one");
+            let address = rustix::net::getsockname(descriptor).expect("bound");
+            drop(listener);
+            for mut client in clients {
+                let mut rest = vec![];
+                // What was sent arrives, then an end or a reset.
+                let _ = client.read_to_end(&mut rest);
+            }
+            let address = std::net::SocketAddr::try_from(address).expect("an internet address");
+            assert!(
+                TcpStream::connect(address).is_err(),
+                "somebody still listens"
+            );
+        }
+    }
+
+    pub(crate) fn a_wake_ends_a_wait<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let waker = rig.driver.waker();
+        let asleep = Arc::new(AtomicUsize::new(0));
+        let thread = std::thread::spawn({
+            let asleep = Arc::clone(&asleep);
+            move || {
+                for round in 1..=100 {
+                    while asleep.load(Ordering::Acquire) < round {
+                        std::thread::yield_now();
+                    }
+                    waker.wake();
+                }
+            }
+        });
+        for _ in 0..100 {
+            // The flag goes up inside `ready`: at that time the thread counts as asleep. Without the
+            // wake-up this wait would never end.
+            let asked = AtomicUsize::new(0);
+            let ready = || {
+                if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+                    asleep.fetch_add(1, Ordering::AcqRel);
+                }
+                false
+            };
+            while asked.load(Ordering::Relaxed) < 2 {
+                rig.driver
+                    .wait(None, &ready, &mut rig.arrived)
+                    .expect("goes on");
+            }
+        }
+        thread.join().expect("done");
+        assert!(rig.arrived.is_empty());
+        assert!(rig.driver.statistics().wakes <= 100);
+    }
+
+    pub(crate) fn a_wake_before_the_wait_is_not_lost<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let work = AtomicUsize::new(1);
+        rig.driver.waker().wake();
+        let ready = || work.load(Ordering::Acquire) > 0;
+        rig.driver
+            .wait(None, &ready, &mut rig.arrived)
+            .expect("goes on");
+        assert_eq!(rig.driver.statistics().wakes, 0, "nobody slept");
+    }
+
+    pub(crate) fn every_wake_of_many_threads_is_seen<M: Make>(_: &str) {
+        const EACH: usize = 2_000;
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let queued = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (waker, queued) = (rig.driver.waker(), Arc::clone(&queued));
+                std::thread::spawn(move || {
+                    for _ in 0..EACH {
+                        queued.fetch_add(1, Ordering::Release);
+                        waker.wake();
+                    }
+                })
+            })
+            .collect();
+        let mut taken = 0;
+        while taken < 3 * EACH {
+            // No time-out: a lost wake-up hangs here, and the watchdog below names it.
+            let watchdog = Some(PATIENCE.as_nanos() as u64);
+            let before = Instant::now();
+            let ready = || queued.load(Ordering::Acquire) > 0;
+            rig.driver
+                .wait(watchdog, &ready, &mut rig.arrived)
+                .expect("goes on");
+            assert!(before.elapsed() < PATIENCE, "a wake-up was lost at {taken}");
+            taken += queued.swap(0, Ordering::AcqRel);
+        }
+        for thread in threads {
+            thread.join().expect("done");
+        }
+    }
+
+    pub(crate) fn a_time_out_ends_a_wait<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        let start = rig.driver.now_ns();
+        for timeout_ns in [0, 1, 1_000_000, 1_500_000, 20_000_000] {
+            let before = rig.driver.now_ns();
+            // Signals and late wake-ups may end a wait early, never the clock.
+            rig.driver
+                .wait(Some(timeout_ns), &|| false, &mut rig.arrived)
+                .expect("goes on");
+            assert!(rig.driver.now_ns() >= before);
+        }
+        assert!(rig.driver.now_ns() > start);
+        assert!(rig.arrived.is_empty());
+    }
+
+    pub(crate) fn ready_work_keeps_a_wait_from_blocking<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        for _ in 0..100 {
+            rig.driver
+                .wait(None, &|| true, &mut rig.arrived)
+                .expect("goes on");
+        }
+        assert!(rig.arrived.is_empty());
+        // And what was started meanwhile is submitted all the same.
+        let (mut client, socket) = rig.pair();
+        rig.send(socket, 1, b"sent", Then::Close);
+        let deadline = Instant::now() + PATIENCE;
+        while rig.arrived.is_empty() || rig.driver.statistics().sockets > 0 {
+            rig.driver
+                .wait(None, &|| true, &mut rig.arrived)
+                .expect("goes on");
+            assert!(Instant::now() < deadline, "the send does not end");
+        }
+        for _ in 0..3 {
+            rig.driver
+                .wait(None, &|| true, &mut rig.arrived)
+                .expect("goes on");
+        }
+        assert_eq!(read_to_end(&mut client), b"sent");
+    }
+
+    pub(crate) fn accepted_sockets_are_not_inherited<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (_first, once) = rig.pair();
+        let _second = rig.connect();
+        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        let completion = rig.next(1);
+        let Outcome::Accepted(many) = completion.outcome else {
+            panic!("{completion:?}")
+        };
+        for descriptor in [once, many]
+            .into_iter()
+            .filter_map(flatpath_driver::Socket::descriptor)
+        {
+            // SAFETY: the driver keeps it open.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            let flags = rustix::io::fcntl_getfd(borrowed).expect("open");
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
+        // A child that lives on holds nothing: the client sees the end at once.
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a child");
+        let (mut client, socket) = rig_pair_while_many(&mut rig);
+        rig.driver.close(socket);
+        rig.turn();
+        assert_eq!(read_to_end(&mut client), b"");
+        child.kill().expect("alive");
+        child.wait().expect("gone");
+    }
+
+    /// A connection through the accept that is armed already.
+    fn rig_pair_while_many<D: Driver>(rig: &mut Rig<D>) -> (TcpStream, flatpath_driver::Socket) {
+        let mut client = rig.connect();
+        client.flush().expect("open");
+        let completion = rig.next(1);
+        let Outcome::Accepted(socket) = completion.outcome else {
+            panic!("{completion:?}")
+        };
+        (client, socket)
+    }
+
+    const _: fn() = || {
+        fn shared_between_threads<T: Send + Sync>() {}
+        shared_between_threads::<Listener>();
+    };
+}

@@ -1,0 +1,304 @@
+//! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting with
+//! a deadline.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod echo;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flatpath_driver::epoll::Epoll;
+use flatpath_driver::uring::Uring;
+use flatpath_driver::{
+    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Segment, SendList, Shots,
+    Socket, Then,
+};
+
+/// Longer than anything here takes on a busy machine: what is not there by then is lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A way to make a driver.
+pub(crate) trait Make {
+    type Driver: Driver;
+
+    /// `None`: this machine does not offer it, for a reason that is no fault of the driver.
+    fn make(config: &DriverConfig) -> Option<Self::Driver>;
+}
+
+pub(crate) struct OnUring;
+pub(crate) struct OnUringDirect;
+pub(crate) struct OnEpoll;
+
+fn uring(config: &DriverConfig) -> Option<Uring> {
+    match Uring::new(config) {
+        Ok(uring) => Some(uring),
+        Err(refusal) if refusal.cause.is_resource() => panic!("{refusal}"),
+        Err(refusal) => {
+            eprintln!("not run: {refusal}");
+            None
+        }
+    }
+}
+
+impl Make for OnUring {
+    type Driver = Uring;
+
+    fn make(config: &DriverConfig) -> Option<Uring> {
+        uring(config)
+    }
+}
+
+impl Make for OnUringDirect {
+    type Driver = Uring;
+
+    fn make(config: &DriverConfig) -> Option<Uring> {
+        let descriptors = Descriptors::Direct { slots: 4096 };
+        uring(&DriverConfig {
+            descriptors,
+            ..config.clone()
+        })
+    }
+}
+
+impl Make for OnEpoll {
+    type Driver = Epoll;
+
+    fn make(config: &DriverConfig) -> Option<Epoll> {
+        Some(Epoll::new(config).expect("an epoll instance"))
+    }
+}
+
+/// Small rings and buffers, so that tests meet their ends.
+pub(crate) fn small() -> DriverConfig {
+    DriverConfig {
+        submission_entries: 64,
+        completion_entries: 1024,
+        receive_buffers: 64,
+        receive_buffer_bytes: 4096,
+        ..DriverConfig::default()
+    }
+}
+
+pub(crate) struct Rig<D: Driver> {
+    pub(crate) driver: D,
+    pub(crate) listener: Listener,
+    pub(crate) address: SocketAddr,
+    pub(crate) arrived: Vec<Completion>,
+    accepts: u64,
+}
+
+impl<D: Driver> Rig<D> {
+    pub(crate) fn new<M: Make<Driver = D>>(config: &DriverConfig) -> Option<Rig<D>> {
+        let (listener, address) = listen();
+        let driver = M::make(config)?;
+        Some(Rig {
+            driver,
+            listener,
+            address,
+            arrived: vec![],
+            accepts: 0,
+        })
+    }
+
+    /// One turn of at most 50 ms.
+    pub(crate) fn turn(&mut self) {
+        let turned = self
+            .driver
+            .wait(Some(50_000_000), &|| false, &mut self.arrived);
+        turned.expect("the driver goes on");
+    }
+
+    /// The next completion that fits; others stay for later, in order.
+    pub(crate) fn next_where(
+        &mut self,
+        what: &str,
+        fits: impl Fn(&Completion) -> bool,
+    ) -> Completion {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(index) = self.arrived.iter().position(&fits) {
+                return self.arrived.remove(index);
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no {what}; instead {:?}",
+                self.arrived
+            );
+            self.turn();
+        }
+    }
+
+    pub(crate) fn next(&mut self, token: u64) -> Completion {
+        self.next_where(&format!("completion of {token}"), |completion| {
+            completion.token == token
+        })
+    }
+
+    /// Turns until the condition holds.
+    pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Rig<D>) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never came: {what}");
+            self.turn();
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    /// A client and the server's side of its connection.
+    pub(crate) fn pair(&mut self) -> (TcpStream, Socket) {
+        let client = self.connect();
+        self.accepts += 1;
+        let token = 1_000_000 + self.accepts;
+        self.driver.accept(&self.listener, token, Shots::Once);
+        let completion = self.next(token);
+        assert!(!completion.more);
+        let Outcome::Accepted(socket) = completion.outcome else {
+            panic!("no connection but {completion:?}")
+        };
+        (client, socket)
+    }
+
+    pub(crate) fn send(&mut self, socket: Socket, token: u64, bytes: &[u8], then: Then) {
+        let list = list(&[Bytes::copy_from_slice(bytes)]);
+        self.driver.send(socket, token, list, then);
+    }
+
+    /// Sends and waits for the end.
+    pub(crate) fn send_all(&mut self, socket: Socket, token: u64, bytes: &[u8], then: Then) {
+        self.send(socket, token, bytes, then);
+        assert_eq!(self.sent(token), (bytes.len(), then == Then::Close));
+    }
+
+    /// Follows a send to its end: bytes in all, and whether the socket was closed.
+    pub(crate) fn sent(&mut self, token: u64) -> (usize, bool) {
+        let mut total = 0;
+        loop {
+            let completion = self.next(token);
+            let Outcome::Sent { bytes, closed } = completion.outcome else {
+                panic!("not sent but {completion:?}")
+            };
+            total += bytes;
+            if !completion.more {
+                return (total, closed);
+            }
+            assert!(!closed, "closed before the end");
+        }
+    }
+
+    /// The bytes of a received completion; the piece is put back.
+    pub(crate) fn received(&mut self, completion: Completion) -> Vec<u8> {
+        let Outcome::Received(piece) = completion.outcome else {
+            panic!("no bytes but {completion:?}")
+        };
+        let bytes = self.driver.bytes(&piece).to_vec();
+        self.driver.put(piece);
+        bytes
+    }
+
+    /// Receives with single shots until the stream ends.
+    pub(crate) fn receive_to_end(&mut self, socket: Socket, token: u64) -> Vec<u8> {
+        let mut all = vec![];
+        loop {
+            self.driver.receive(socket, token, Shots::Once);
+            let completion = self.next(token);
+            assert!(!completion.more, "one shot, one completion");
+            if matches!(completion.outcome, Outcome::EndOfStream) {
+                return all;
+            }
+            all.extend(self.received(completion));
+        }
+    }
+}
+
+/// Raises the descriptor limit as far as it goes: many systems give out 1024, and tests of one binary
+/// run side by side.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // As far as it goes; a test that needs more says so by failing.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+pub(crate) fn listen() -> (Listener, SocketAddr) {
+    raise_descriptor_limit();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    // The standard library asks for a backlog of 128; tests connect more at once.
+    let listener = OwnedFd::from(listener);
+    rustix::net::listen(&listener, 4096).expect("a longer backlog");
+    (Listener::new(listener), address)
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).expect("the listener is there");
+    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    client
+        .set_write_timeout(Some(PATIENCE))
+        .expect("a time-out");
+    client
+}
+
+pub(crate) fn list(segments: &[Bytes]) -> SendList {
+    let mut list = SendList::new();
+    for segment in segments {
+        list.push(Segment::Shared(segment.clone())).expect("room");
+    }
+    list
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|place| (place as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect()
+}
+
+pub(crate) fn read_to_end(client: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = vec![];
+    client.read_to_end(&mut bytes).expect("an orderly end");
+    bytes
+}
+
+pub(crate) fn read_exactly(client: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    client.read_exact(&mut bytes).expect("bytes in time");
+    bytes
+}
+
+pub(crate) fn write(client: &mut TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).expect("the server reads");
+}
+
+/// Runs one test of this binary again, alone in a process of its own. True in that process; false when
+/// it has come back without a failure.
+pub(crate) fn in_child(test: &str) -> bool {
+    const MARK: &str = "FLATPATH_DRIVER_CHILD";
+    if std::env::var_os(MARK).is_some_and(|mark| mark == *test) {
+        return true;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let output = std::process::Command::new(program)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(MARK, test)
+        .output()
+        .expect("a child");
+    let words = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && words.contains("1 passed"),
+        "{test} in a child: {}\n{words}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
