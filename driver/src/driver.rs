@@ -5,25 +5,26 @@
 //! - C2: one receive and one send at a time per socket; one accept at a time per listener.
 //! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
 //!   on a socket that is finished.
-//! - C4: a closed socket is not used again. A send with [`Then::Close`] closes it as soon as its final
-//!   completion says `closed`.
+//! - C4: a closed socket is not used again. A send with [`Then::Close`] closes it as soon as its
+//!   final completion says `closed`.
 //! - C5: every [`Piece`](crate::Piece) is put back once, to the driver it came from.
-//! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of, also
-//!   when its token means nothing to the caller any more (a late completion after a cancel).
+//! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
+//!   also when its token means nothing to the caller any more (a late completion after a cancel).
 //! - C7: all methods are called from the thread that made the driver.
 //!
 //! The driver promises
-//! - D1: an operation has any number of completions with `more`, then exactly one without. That flag is
-//!   the only sign of life; neither a success nor an error says anything about it.
-//! - D2: completions of one operation come in order. Nothing is said about the order of different ones.
+//! - D1: an operation has any number of completions with `more`, then exactly one without. That
+//!   flag is the only sign of life; neither a success nor an error says anything about it.
+//! - D2: completions of one operation come in order. Nothing is said about the order of different
+//!   ones.
 //! - D3: completions come out of [`Driver::wait`] only.
 //! - D4: it owns a send list until the final completion, and frees each segment as it is sent.
-//! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory the
-//!   kernel may write to outlives the kernel's use of it.
+//! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
+//!   the kernel may write to outlives the kernel's use of it.
 //!
 //! Ordering
-//! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence, ask
-//!   `ready`): either the waker sees the flag, or `ready` sees what was published.
+//! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence,
+//!   ask `ready`): either the waker sees the flag, or `ready` sees what was published.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -65,8 +66,8 @@ pub enum Operation<'a> {
 
 /// An event loop's way to the kernel. See the module for the promises of both sides.
 ///
-/// Cost: every method is O(1); system calls are made in [`Driver::wait`], except where a method says
-/// otherwise and when a submission queue is full.
+/// Cost: every method is O(1); system calls are made in [`Driver::wait`], except where a method
+/// says otherwise and when a submission queue is full.
 pub trait Driver {
     /// A handle with which any thread ends a [`Driver::wait`].
     fn waker(&self) -> Waker;
@@ -77,8 +78,8 @@ pub trait Driver {
     /// Seconds since 1970, read once per [`Driver::wait`]; for dates, not for durations.
     fn wall_seconds(&self) -> u64;
 
-    /// Makes a connected stream socket from elsewhere usable with this driver, which owns it from now
-    /// on. Sets the blocking mode this driver wants (one system call).
+    /// Makes a connected stream socket from elsewhere usable with this driver, which owns it from
+    /// now on. Sets the blocking mode this driver wants (one system call).
     ///
     /// # Errors
     /// What `fcntl` says; the descriptor is closed then.
@@ -89,21 +90,25 @@ pub trait Driver {
     /// Failed(MFILE) or Failed(NFILE): no descriptor was free. With ordinary descriptors the
     /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket was
     /// closed or after a pause: at once would spin. Any other failure (CONNABORTED and its like) hit
-    /// one connection: re-arm.
+    /// one connection: re-arm. The listener stays open until the final completion.
     fn accept(&mut self, listener: &Listener, token: u64, shots: Shots);
 
     /// Starts receiving into the driver's buffers.
     ///
-    /// Failed(NOBUFS) is a stall and never an end: no buffer was free. Re-arm after a
-    /// [`Driver::put`]. Whether an armed receive without data fails so depends on the kernel.
+    /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when one is:
+    /// after a [`Driver::put`], or in the next turn if every piece was put back by then. Whether a
+    /// receive without data fails so when it is armed depends on the kernel. Any other failure means
+    /// that the connection is broken.
     fn receive(&mut self, socket: Socket, token: u64, shots: Shots);
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.
     ///
-    /// An empty list completes with zero bytes.
+    /// A long list shows its progress with completions that have `more`; what they count adds up to
+    /// the list. An empty list completes with zero bytes.
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then);
 
-    /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary descriptors.
+    /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary
+    /// descriptors.
     fn finish(&mut self, socket: Socket);
 
     /// Closes the socket. The kernel sends RST instead of FIN if bytes were received and not read.
@@ -112,8 +117,8 @@ pub trait Driver {
     /// Closes the socket with RST. One system call more than [`Driver::close`].
     fn reset(&mut self, socket: Socket);
 
-    /// Ends an operation early. Its final completion follows: Failed(CANCELED), or what it had come to
-    /// before the cancel reached it. Does nothing when the final completion is out already.
+    /// Ends an operation early. Its final completion follows: Failed(CANCELED), or what it had come
+    /// to before the cancel reached it. Does nothing when the final completion is out already.
     fn cancel(&mut self, operation: Operation<'_>, token: u64);
 
     /// The bytes of a piece.
@@ -126,13 +131,13 @@ pub trait Driver {
     ///
     /// Returns at the latest after `timeout_ns` (`None`: no limit; zero: at once), earlier with
     /// completions, after a wake-up, on a signal, and at once when `ready` says that the caller has
-    /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that work
-    /// pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. All receives that a driver
-    /// makes for one call happen before it returns.
+    /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that
+    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. All receives that
+    /// a driver makes for one call happen before it returns.
     ///
     /// # Errors
-    /// Only what makes going on impossible, with the reason in words: completions were lost (EBADR), or
-    /// the kernel refuses the ring.
+    /// Only what makes going on impossible, with the reason in words: completions were lost
+    /// (EBADR), or the kernel refuses the ring.
     fn wait(
         &mut self,
         timeout_ns: Option<u64>,

@@ -1,16 +1,16 @@
 //! io_uring, epoll and a seeded simulation behind one completion interface.
 //!
 //! The caller starts operations with a token of its own and collects [`Completion`]s from
-//! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means the
-//! same on every driver: start operations, wait, handle what came.
+//! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means
+//! the same on every driver: start operations, wait, handle what came.
 //!
 //! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its words,
 //! `segment` what is sent, `waker` how another thread ends a wait. Then `uring`, `epoll` and
-//! `simulation`, each with one file per operation. `probe` tells which of them this machine takes.
+//! [`simulation`], each with one file per operation. `probe` tells which of them this machine takes.
 //!
-//! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`), no
-//! retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no name
-//! resolution, no listening sockets (the caller makes them), no threads.
+//! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
+//! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no
+//! name resolution, no listening sockets (the caller makes them), no threads.
 //!
 //! | may run beside      | any method of the same driver | `Waker::wake` |
 //! |---------------------|-------------------------------|---------------|
@@ -28,18 +28,19 @@ mod config;
 mod statistics;
 mod clock;
 mod refusal;
+mod buffers;
 mod schedule;
-mod select_tmp;
 pub mod uring;
 pub mod epoll;
+pub mod simulation;
 
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
-pub use schedule::schedule_as_batch;
-pub use select_tmp::*;
 pub use refusal::{Cause, Refusal};
+pub use schedule::schedule_as_batch;
 pub use segment::{SEGMENTS_MAX, Segment, SendList};
+pub use select::{Choice, Selection, select};
 pub use socket::{Listener, Socket};
 pub use statistics::DriverStatistics;
 pub use waker::{Wake, Waker};

@@ -1,7 +1,7 @@
 //! Why the kernel refused something, in words, and what helps against it.
 //!
-//! The same error number means different things at different steps: ENOMEM from setting up a ring is
-//! the locked-memory limit, EMFILE from a direct table is the descriptor limit.
+//! The same error number means different things at different steps: ENOMEM from setting up a ring
+//! is the locked-memory limit, EMFILE from a direct table is the descriptor limit.
 
 use std::fmt;
 
@@ -56,16 +56,25 @@ impl Cause {
         }
     }
 
-    fn cure(self) -> &'static str {
-        match self {
+    /// What helps. Looks at the machine where the number alone does not tell.
+    fn cure(self) -> String {
+        if self == Cause::Forbidden
+            && let Some(cure) = sysctl_cure()
+        {
+            return cure;
+        }
+        let limit = rustix::process::getrlimit(match self {
+            Cause::Descriptors => rustix::process::Resource::Nofile,
+            _ => rustix::process::Resource::Memlock,
+        });
+        let words = match self {
             Cause::Absent => {
                 "run a kernel built with CONFIG_IO_URING, or allow the io_uring calls in the \
                  container's seccomp profile"
             }
             Cause::Forbidden => {
-                "set sysctl kernel.io_uring_disabled=0 (or 1, with this process's group in \
-                 kernel.io_uring_group), or allow io_uring_setup, io_uring_enter and \
-                 io_uring_register in the container's seccomp profile"
+                "allow io_uring_setup, io_uring_enter and io_uring_register in the container's \
+                 seccomp profile or security module"
             }
             Cause::Unsupported => "run Linux 6.0 or newer",
             Cause::Inoperative => "ask who runs the sandbox (gVisor and some clouds), or use epoll",
@@ -76,12 +85,30 @@ impl Cause {
             Cause::Descriptors => "raise the descriptor limit (ulimit -n, LimitNOFILE=)",
             Cause::Configuration => "correct the configuration",
             Cause::Other => "use epoll, and report the error number",
+        };
+        match (self.is_resource(), limit.current) {
+            (true, Some(limit)) => format!("{words}; the limit is {limit} now"),
+            _ => words.to_owned(),
         }
     }
 
     /// True when the feature is there and something ran out: worth a warning, not a mere note.
     pub fn is_resource(self) -> bool {
         matches!(self, Cause::Memory | Cause::Descriptors)
+    }
+}
+
+/// The cure if it is the system-wide switch that forbids io_uring.
+fn sysctl_cure() -> Option<String> {
+    let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?;
+    match switch.trim() {
+        "1" => Some(
+            "set sysctl kernel.io_uring_disabled=0, or run with the group that sysctl \
+             kernel.io_uring_group names"
+                .to_owned(),
+        ),
+        "2" => Some("set sysctl kernel.io_uring_disabled=0".to_owned()),
+        _ => None,
     }
 }
 
@@ -106,7 +133,7 @@ impl Refusal {
             step,
             errno: errno.raw_os_error(),
             cause,
-            cure: cause.cure().to_owned(),
+            cure: cause.cure(),
         }
     }
 
@@ -171,12 +198,7 @@ mod tests {
     #[test]
     fn the_words_name_step_cause_number_and_cure() {
         let words = Refusal::of("setting up a ring", Errno::PERM).to_string();
-        for part in [
-            "setting up a ring",
-            "forbidden",
-            "os error 1",
-            "kernel.io_uring_disabled",
-        ] {
+        for part in ["setting up a ring", "forbidden", "os error 1", "io_uring"] {
             assert!(words.contains(part), "{words:?} lacks {part:?}");
         }
     }

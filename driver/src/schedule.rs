@@ -12,5 +12,9 @@ pub fn schedule_as_batch() -> io::Result<()> {
     // SAFETY: the pointer is to a live `sched_param`, which the call only reads; pid 0 is this
     // thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

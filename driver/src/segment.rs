@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - S1: no segment in a list is empty.
-//! - S2: the bytes of a segment do not move in memory while it is in a list, wherever the list moves.
+//! - S2: the bytes of a segment do not move in memory while it is in a list, wherever the list
+//!   moves.
 //!
 //! Cost: push and advance are O(1) per segment, and allocate nothing.
 

@@ -28,8 +28,8 @@ impl Socket {
         self.0
     }
 
-    /// The ordinary descriptor, for system calls of the caller's own (peer address, options). `None`
-    /// for direct descriptors and in the simulation. It stays the driver's: never close it.
+    /// The ordinary descriptor, for system calls of the caller's own (peer address, options).
+    /// `None` for direct descriptors and in the simulation. It stays the driver's: never close it.
     pub fn descriptor(self) -> Option<RawFd> {
         match self.0 {
             Handle::Descriptor(descriptor) => Some(descriptor),
@@ -103,7 +103,8 @@ impl Listener {
         let Source::Descriptor(descriptor) = &self.source else {
             unreachable!("a simulated listener on a real driver")
         };
-        // Relaxed: the mode is a fact about the descriptor; setting it twice is harmless.
+        // ORDER: Relaxed: a fact about the descriptor, which publishes nothing; setting it twice is
+        // harmless.
         if self.mode.swap(mode as u8, Ordering::Relaxed) != mode as u8 {
             *system_calls += 2;
             if let Err(error) = set_mode(descriptor, mode) {

@@ -1,8 +1,8 @@
 //! Accept: as many as have come, up to a bound per turn.
 //!
-//! A listener is watched exclusively, so that one of several drivers is woken per connection, and only
-//! while an accept that had to wait is armed: a driver that pauses does not swallow the others'
-//! wake-ups. A refused accept (EMFILE) ends the operation, so there is nothing to spin on.
+//! A listener is watched exclusively, so that one of several drivers is woken per connection, and
+//! only while an accept that had to wait is armed: a driver that pauses does not swallow the
+//! others' wake-ups. A refused accept (EMFILE) ends the operation, so there is nothing to spin on.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

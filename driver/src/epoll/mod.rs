@@ -3,21 +3,21 @@
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
 //! operation has a file: `accept`, `receive`, `send`, `close` (with reset, finish and cancel).
 //!
-//! A wait first does the work that is listed: sends and receives started since the last wait, and what
-//! a bound per turn left over. If completions came of that, it returns without asking the kernel for
-//! events, but never twice in a row. Otherwise it asks, blocking if nothing is left to do, notes the
-//! readiness that events report, and does the work that follows from them.
+//! A wait first does the work that is listed: sends and receives started since the last wait, and
+//! what a bound per turn left over. If completions came of that, it returns without asking the
+//! kernel for events, but never twice in a row. Otherwise it asks, blocking if nothing is left to
+//! do, notes the readiness that events report, and does the work that follows from them.
 //!
 //! Invariants
-//! - E1: events are noted before any socket is closed, so an event never meets the next owner of its
-//!   descriptor number within one wait. One that comes late (the number was shared with a child) sets
-//!   a flag, and the flag costs one call in vain.
+//! - E1: events are noted before any socket is closed, so an event never meets the next owner of
+//!   its descriptor number within one wait. One that comes late (the number was shared with a
+//!   child) sets a flag, and the flag costs one call in vain.
 //!
 //! Cost: one call per operation, one `epoll_wait` per turn with nothing left to do, and one
 //! `epoll_ctl` per connection that ever has to wait.
 
 mod table;
-pub(crate) mod buffers;
+
 mod accept;
 mod receive;
 mod send;
@@ -31,8 +31,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
 
 use self::accept::Accepting;
-use self::buffers::Buffers;
 use self::table::{Entry, SendTable, Watched};
+use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::{BUFFERS_MAX, DriverConfig};
@@ -83,8 +83,8 @@ fn descriptor_of(socket: Socket) -> RawFd {
 }
 
 impl Epoll {
-    /// An epoll instance and its buffers. Accepted connections get ordinary descriptors, whatever the
-    /// configuration says.
+    /// An epoll instance and its buffers. Accepted connections get ordinary descriptors, whatever
+    /// the configuration says.
     ///
     /// # Errors
     /// When no descriptor is free, or the configuration is impossible.

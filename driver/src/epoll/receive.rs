@@ -1,8 +1,8 @@
 //! Receive: read when a read is worth a call, into a buffer taken for that moment.
 //!
-//! A fresh socket is read at once: a request often arrives with its connection. A read that leaves room
-//! in the buffer has drained the socket, so the next arrival makes an event, and no call is spent on
-//! finding out. Only once the peer has finished, or the connection broke, is that not so.
+//! A fresh socket is read at once: a request often arrives with its connection. A read that leaves
+//! room in the buffer has drained the socket, so the next arrival makes an event, and no call is
+//! spent on finding out. Only once the peer has finished, or the connection broke, is that not so.
 
 use std::os::fd::RawFd;
 

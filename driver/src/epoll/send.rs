@@ -64,12 +64,17 @@ impl Epoll {
 
     /// One system call with all that is left of the list.
     fn write(&mut self, descriptor: RawFd, index: u32) -> Result<usize, Errno> {
-        let list = &self.sends.at(index).list;
+        let send_under_way = self.sends.at(index);
+        let (list, then) = (&send_under_way.list, send_under_way.then);
         let entry = &self.entries[descriptor as usize];
         let Some(socket) = &entry.socket else {
             unreachable!("T1: a send on a closed socket")
         };
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if then == Then::Close {
+            // The close is next and takes the last bytes along: data and FIN in one segment.
+            flags |= SendFlags::MORE;
+        }
         if list.is_empty() {
             return Ok(0);
         }

@@ -1,7 +1,9 @@
-//! What the driver knows of each descriptor: its operations, and whether trying them is worth a call.
+//! What the driver knows of each descriptor: its operations, and whether trying them is worth a
+//! call.
 //!
-//! Indexed by descriptor number. Readiness is edge-triggered: a flag is set by an event and cleared by
-//! what a call returned, so a connection is registered at most once, and only if it ever had to wait.
+//! Indexed by descriptor number. Readiness is edge-triggered: a flag is set by an event and cleared
+//! by what a call returned, so a connection is registered at most once, and only if it ever had to
+//! wait.
 //!
 //! Invariants
 //! - T1: an entry with `socket` is open; the entry is wiped when it is closed.

@@ -1,8 +1,8 @@
 //! Accept: one entry for one connection, or one for all that come.
 //!
 //! A multishot accept completes with `more` per connection; its final completion may carry one too.
-//! Ordinary descriptors are made close-on-exec and left blocking: a non-blocking socket would make the
-//! kernel answer EAGAIN where it should wait for the peer.
+//! Ordinary descriptors are made close-on-exec and left blocking: a non-blocking socket would make
+//! the kernel answer EAGAIN where it should wait for the peer.
 
 use io_uring::{opcode, squeue, types};
 

@@ -1,11 +1,12 @@
 //! Provided-buffer ring: memory that the kernel picks receive buffers from, oldest first.
 //!
-//! One mapping holds the ring's entries, page-aligned, and behind them the buffers. The kernel reads
-//! entries up to the tail that this side publishes; a buffer number comes back with a completion.
+//! One mapping holds the ring's entries, page-aligned, and behind them the buffers. The kernel
+//! reads entries up to the tail that this side publishes; a buffer number comes back with a
+//! completion.
 //!
 //! Invariants
-//! - B1: a buffer is with the kernel or with the caller. `is_out` says which; it changes in `take` and
-//!   `put` only, so a completion that names a buffer twice, or none of ours, is found out.
+//! - B1: a buffer is with the kernel or with the caller. `is_out` says which; it changes in `take`
+//!   and `put` only, so a completion that names a buffer twice, or none of ours, is found out.
 //! - B2: the memory is unmapped only after the ring that knows it has no operation left.
 //!
 //! Ordering
@@ -26,9 +27,9 @@ use crate::Piece;
 use crate::refusal::Refusal;
 
 /// The only buffer group.
-pub(super) const GROUP: u16 = 0;
+pub(crate) const GROUP: u16 = 0;
 
-pub(super) struct BufferRing {
+pub(crate) struct BufferRing {
     base: NonNull<c_void>,
     mapped_bytes: usize,
     /// Where the buffers begin, in bytes from `base`.
@@ -42,7 +43,17 @@ pub(super) struct BufferRing {
 
 impl BufferRing {
     /// Maps the memory and registers it; all buffers are with the kernel afterwards.
-    pub(super) fn new(ring: &IoUring, count: u32, buffer_bytes: u32) -> Result<Self, Refusal> {
+    pub(crate) fn new(ring: &IoUring, count: u32, buffer_bytes: u32) -> Result<Self, Refusal> {
+        BufferRing::with_flags(ring, count, buffer_bytes, 0)
+    }
+
+    /// The same with flags of the kernel's, which `probe` tries.
+    pub(crate) fn with_flags(
+        ring: &IoUring,
+        count: u32,
+        buffer_bytes: u32,
+        flags: u16,
+    ) -> Result<Self, Refusal> {
         let mut buffers = BufferRing::map(count, buffer_bytes)
             .map_err(|errno| Refusal::of("mapping receive buffers", errno))?;
         // Power of two up to 32,768, checked with the configuration.
@@ -51,7 +62,7 @@ impl BufferRing {
         let registered = unsafe {
             let address = buffers.base.as_ptr() as u64;
             ring.submitter()
-                .register_buf_ring_with_flags(address, entries, GROUP, 0)
+                .register_buf_ring_with_flags(address, entries, GROUP, flags)
         };
         registered
             .map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
@@ -95,12 +106,12 @@ impl BufferRing {
         })
     }
 
-    pub(super) fn in_use(&self) -> u32 {
+    pub(crate) fn in_use(&self) -> u32 {
         self.out_count
     }
 
     /// A completion named this buffer: it is the caller's now.
-    pub(super) fn take(&mut self, buffer: u16, bytes: u32) -> Piece {
+    pub(crate) fn take(&mut self, buffer: u16, bytes: u32) -> Piece {
         let out = &mut self.out[usize::from(buffer)];
         assert!(!*out, "B1: the kernel gave out buffer {buffer} twice");
         debug_assert!(
@@ -113,7 +124,7 @@ impl BufferRing {
     }
 
     /// The caller gives a buffer back.
-    pub(super) fn put(&mut self, piece: Piece) {
+    pub(crate) fn put(&mut self, piece: Piece) {
         let out = &mut self.out[usize::from(piece.buffer)];
         assert!(
             *out,
@@ -126,23 +137,23 @@ impl BufferRing {
         self.publish();
     }
 
-    pub(super) fn bytes(&self, piece: &Piece) -> &[u8] {
+    pub(crate) fn bytes(&self, piece: &Piece) -> &[u8] {
         assert!(
             self.out[usize::from(piece.buffer)],
             "C5: the piece is of another driver"
         );
         let length = (piece.bytes as usize).min(self.buffer_bytes);
         let address = self.address(piece.buffer);
-        // SAFETY: B1: the buffer is with the caller, so the kernel does not write to it until `put`,
-        // which takes the piece that this borrow rests on. It lies within the mapping.
+        // SAFETY: B1: the buffer is with the caller, so the kernel does not write to it until
+        // `put`, which takes the piece that this borrow rests on. It lies within the mapping.
         unsafe { std::slice::from_raw_parts(address.as_ptr(), length) }
     }
 
     fn address(&self, buffer: u16) -> NonNull<u8> {
         let offset = self.buffers_at + usize::from(buffer) * self.buffer_bytes;
         debug_assert!(offset + self.buffer_bytes <= self.mapped_bytes);
-        // SAFETY: the offset is within the mapping, as buffer numbers are below the count (B1 indexes
-        // `out` with them first).
+        // SAFETY: the offset is within the mapping, as buffer numbers are below the count (B1
+        // indexes `out` with them first).
         unsafe { self.base.cast::<u8>().add(offset) }
     }
 
@@ -152,8 +163,8 @@ impl BufferRing {
         let place = usize::from(self.tail & self.mask);
         // SAFETY: the place is below the count; the mapping begins with that many entries.
         let mut entry = unsafe { self.base.cast::<BufRingEntry>().add(place) };
-        // SAFETY: initialised (zeroed or written before), and not read by the kernel: it is beyond the
-        // tail, as at most `count` entries are within.
+        // SAFETY: initialised (zeroed or written before), and not read by the kernel: it is beyond
+        // the tail, as at most `count` entries are within.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(address);
         entry.set_len(self.buffer_bytes as u32);

@@ -1,7 +1,7 @@
 //! Cancel: by the 64 bits the operation was submitted with, which the kernel finds by a hash.
 //!
-//! The cancelled operation always completes by itself, with ECANCELED or with what it had come to; the
-//! cancel's own completion is of no interest.
+//! The cancelled operation always completes by itself, with ECANCELED or with what it had come to;
+//! the cancel's own completion is of no interest.
 
 use io_uring::squeue::Flags;
 use io_uring::{opcode, types};

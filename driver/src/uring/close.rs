@@ -1,7 +1,8 @@
 //! Close, reset and finish: the ends of a connection.
 //!
-//! A close is an entry like any other, so closing many connections costs no call of its own. A finish
-//! (FIN) of an ordinary descriptor is one call: as an entry it would go through a kernel thread.
+//! A close is an entry like any other, so closing many connections costs no call of its own. A
+//! finish (FIN) of an ordinary descriptor is one call: as an entry it would go through a kernel
+//! thread.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -50,8 +51,8 @@ impl Uring {
         let close = close_entry(target);
         match target {
             Target::Descriptor(types::Fd(descriptor)) => {
-                // SAFETY: the table says that the descriptor is open and ours; the entry that closes
-                // it is pushed afterwards.
+                // SAFETY: the table says that the descriptor is open and ours; the entry that
+                // closes it is pushed afterwards.
                 let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
                 self.counters.system_calls += 1;
                 // Fails only on what is no socket; then there is nothing to reset.
@@ -94,7 +95,7 @@ impl Uring {
 }
 
 /// The entry that closes `target`, silently if it succeeds.
-pub(super) fn close_entry(target: Target) -> squeue::Entry {
+pub(crate) fn close_entry(target: Target) -> squeue::Entry {
     let entry = match target {
         Target::Descriptor(fd) => opcode::Close::new(fd).build(),
         Target::Slot(slot) => opcode::Close::new(slot).build(),

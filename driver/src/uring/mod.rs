@@ -1,16 +1,17 @@
 //! io_uring: one entry per operation, one system call per turn.
 //!
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into,
-//! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`, `send`,
-//! `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
+//! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`,
+//! `send`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives and sends without a final completion. Nothing the kernel
-//!   may touch is freed while it is above zero.
-//! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not `Send`.
+//! - U1: `outstanding` counts accepts, receives and sends without a final completion. Nothing the
+//!   kernel may touch is freed while it is above zero.
+//! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
+//!   `Send`.
 //!
-//! Cost: one `io_uring_enter` per wait. Finish and reset of ordinary descriptors and adoption cost one
-//! call each; so does the first accept on a listener that is in the wrong blocking mode.
+//! Cost: one `io_uring_enter` per wait. Finish and reset of ordinary descriptors and adoption cost
+//! one call each; so does the first accept on a listener that is in the wrong blocking mode.
 
 pub(crate) mod setup;
 mod ring;
@@ -29,7 +30,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-use io_uring::cqueue;
+use io_uring::{IoUring, cqueue};
 
 use self::buffers::BufferRing;
 use self::ring::{Block, Ring};
@@ -75,6 +76,23 @@ impl Uring {
     pub fn new(config: &DriverConfig) -> Result<Uring, Refusal> {
         setup::check(config)?;
         let (ring, task_run) = setup::set_up(config.submission_entries, config.completion_entries)?;
+        Uring::on(ring, task_run, config)
+    }
+
+    /// The same with exactly this kind of ring, to compare what they cost. [`Uring::new`] takes the
+    /// best that the kernel offers.
+    ///
+    /// # Errors
+    /// As [`Uring::new`].
+    pub fn with_task_run(config: &DriverConfig, task_run: TaskRun) -> Result<Uring, Refusal> {
+        setup::check(config)?;
+        let (submission, completion) = (config.submission_entries, config.completion_entries);
+        let ring = setup::set_up_as(task_run, submission, completion)
+            .map_err(|error| Refusal::of_error("setting up an io_uring", &error))?;
+        Uring::on(ring, task_run, config)
+    }
+
+    fn on(ring: IoUring, task_run: TaskRun, config: &DriverConfig) -> Result<Uring, Refusal> {
         setup::require(&ring)?;
         let direct = match config.descriptors {
             Descriptors::Ordinary => false,

@@ -1,7 +1,8 @@
 //! Receive: the kernel picks a buffer when bytes are there, so a waiting connection holds none.
 //!
-//! ENOBUFS means that no buffer was free, and is passed on as such: never as an end of stream. Whether
-//! a receive without data fails with it at once differs between kernels and between one and many shots.
+//! ENOBUFS means that no buffer was free, and is passed on as such: never as an end of stream.
+//! Whether a receive without data fails with it at once differs between kernels and between one and
+//! many shots.
 
 use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, squeue};
@@ -23,7 +24,8 @@ impl Uring {
         self.outstanding += 1;
         let entry = receive_entry(Target::of(socket), shots);
         let entry = entry.user_data(Origin::Receive { token }.pack());
-        // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring (B2).
+        // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
+        // (B2).
         unsafe { self.ring.push(entry, None) };
     }
 

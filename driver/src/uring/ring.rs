@@ -1,8 +1,9 @@
-//! The two queues shared with the kernel: submit without ever losing an entry, reap without blocking.
+//! The two queues shared with the kernel: submit without ever losing an entry, reap without
+//! blocking.
 //!
 //! Invariants
-//! - R1: entries reach the kernel in the order of the `push` calls; a linked pair is never split over
-//!   two calls of the kernel.
+//! - R1: entries reach the kernel in the order of the `push` calls; a linked pair is never split
+//!   over two calls of the kernel.
 //! - R2: completions leave `reaped` in the order the kernel posted them.
 //!
 //! A full submission queue costs one more system call. If the kernel does not take the entries even
@@ -63,7 +64,8 @@ impl Ring {
     /// Queues an entry, and one linked behind it.
     ///
     /// # Safety
-    /// What the entries point to lives, and stays where it is, until their completions were handled.
+    /// What the entries point to lives, and stays where it is, until their completions were
+    /// handled.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry, linked: Option<squeue::Entry>) {
         if self.backlog.is_empty() && self.try_push(&entry, linked.as_ref()) {
             return;

@@ -1,14 +1,15 @@
-//! Send: the whole list with one entry when it is short, piece by piece with visible progress when it
-//! is long, and the close behind the last byte.
+//! Send: the whole list with one entry when it is short, piece by piece with visible progress when
+//! it is long, and the close behind the last byte.
 //!
-//! A list of at most [`WHOLE_BYTES_MAX`] goes out with MSG_WAITALL: the kernel waits for room by itself
-//! and completes once, and a close can be linked behind it, since anything short breaks the link. A
-//! longer list is sent without: each completion then says how far a slow peer has come, and the rest
-//! is submitted again, behind a poll, because the socket was just found full.
+//! A list of at most [`WHOLE_BYTES_MAX`] goes out with MSG_WAITALL: the kernel waits for room by
+//! itself and completes once, and a close can be linked behind it, since anything short breaks the
+//! link. A longer list is sent without: each completion then says how far a slow peer has come, and
+//! the rest is submitted again, behind a poll, because the socket was just found full.
 //!
 //! Invariants
-//! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel may
-//!   read (bytes, vectors, header) is in it or owned by it, and it never moves: entries are boxed.
+//! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel
+//!   may read (bytes, vectors, header) is in it or owned by it, and it never moves: entries are
+//!   boxed.
 //! - P2: at most one submission per entry is under way.
 //!
 //! Cost: after warm-up no allocation; one entry in the queue per send, two with a close.
@@ -101,7 +102,11 @@ impl Send {
     /// The entry for what is left of the list.
     fn entry(&mut self, options: u16) -> (squeue::Entry, Option<squeue::Entry>) {
         let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
-        let flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
+        let mut flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
+        if self.then == Then::Close {
+            // The close is next and takes the last bytes along: data and FIN in one segment.
+            flags |= libc::MSG_MORE;
+        }
         let target = Target::of(self.socket);
         let entry = if self.list.segments() == 1 {
             self.plain_entry(target, flags, options)

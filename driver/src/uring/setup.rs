@@ -1,8 +1,8 @@
 //! Making a ring: the best set of flags the kernel takes, and what it must offer besides.
 //!
-//! Flags are tried, best set first; a kernel refuses a set it does not know as a whole. Features that
-//! have no flag are looked up where the kernel reports them at set-up. Features that have neither
-//! (multishot accept and receive) are tried by `probe`, which runs the operations.
+//! Flags are tried, best set first; a kernel refuses a set it does not know as a whole. Features
+//! that have no flag are looked up where the kernel reports them at set-up. Features that have
+//! neither (multishot accept and receive) are tried by `probe`, which runs the operations.
 
 use std::io;
 

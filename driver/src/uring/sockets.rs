@@ -1,11 +1,11 @@
 //! Which sockets are open, and which send each of them carries.
 //!
-//! Indexed by descriptor or slot: both are small numbers, as the kernel gives out the lowest free one.
-//! Four bytes per number ever used.
+//! Indexed by descriptor or slot: both are small numbers, as the kernel gives out the lowest free
+//! one. Four bytes per number ever used.
 //!
 //! Invariants
-//! - K1: a socket is open from its accept (or adoption) to its close, as the caller sees it; the kernel
-//!   closes later, when the entry is submitted. It cannot give the number out again before.
+//! - K1: a socket is open from its accept (or adoption) to its close, as the caller sees it; the
+//!   kernel closes later, when the entry is submitted. It cannot give the number out again before.
 
 use std::os::fd::RawFd;
 

@@ -1,8 +1,8 @@
 //! Dropping the driver: every operation is ended, and its completion seen, before any memory goes.
 //!
-//! The kernel ends operations of a closed ring some time after the close; until then it could write to
-//! receive buffers and read from send lists. So the ring is emptied first. If that does not succeed in
-//! time, the memory is leaked: a leak is reported, a write to freed memory would not be.
+//! The kernel ends operations of a closed ring some time after the close; until then it could write
+//! to receive buffers and read from send lists. So the ring is emptied first. If that does not
+//! succeed in time, the memory is leaked: a leak is reported, a write to freed memory would not be.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,7 +13,8 @@ use super::buffers::GROUP;
 use super::ring::Block;
 use crate::completion::{Completion, Outcome};
 
-/// How long a drop may take at most. Operations on sockets end at once; this is for a kernel in need.
+/// How long a drop may take at most. Operations on sockets end at once; this is for a kernel in
+/// need.
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// How long one attempt waits for completions, in nanoseconds.
@@ -38,7 +39,7 @@ impl Uring {
                 Block::No
             };
             if self.ring.turn(block).is_err() {
-                return false;
+                return self.outstanding == 0;
             }
             self.handle_reaped(&mut completions);
             self.discard(&mut completions);

@@ -1,8 +1,8 @@
 //! What the 64 bits that travel with an operation mean.
 //!
-//! The two bits above the caller's token say which kind of operation completes. Accepts and receives
-//! carry the caller's token itself; sends carry the index of their entry in the send table; what the
-//! driver does for itself carries its kind.
+//! The two bits above the caller's token say which kind of operation completes. Accepts and
+//! receives carry the caller's token itself; sends carry the index of their entry in the send
+//! table; what the driver does for itself carries its kind.
 
 use crate::TOKEN_MAX;
 

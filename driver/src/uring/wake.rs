@@ -1,7 +1,7 @@
 //! Wake: a poll that stays armed on the waker's eventfd.
 //!
-//! The poll fires on every write, whatever the counter says, so the eventfd is never read. It ends when
-//! the completion queue overflows; arming it again then fires once, for nothing.
+//! The poll fires on every write, whatever the counter says, so the eventfd is never read. It ends
+//! when the completion queue overflows; arming it again then fires once, for nothing.
 
 use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;

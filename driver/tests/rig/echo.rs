@@ -1,5 +1,5 @@
-//! A caller that keeps its promises: an echo server in the shape of the engine's network thread, for
-//! real drivers and for the simulation.
+//! A caller that keeps its promises: an echo server in the shape of the engine's network thread,
+//! for real drivers and for the simulation.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting with
-//! a deadline.
+//! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting
+//! with a deadline.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -12,14 +12,40 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
-use flatpath_driver::uring::Uring;
+use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Segment, SendList, Shots,
-    Socket, Then,
+    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Refusal, Segment, SendList,
+    Shots, Socket, Then,
 };
 
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test.
+/// A case that is missing in the list is an unused function, and refused by the lints.
+#[macro_export]
+macro_rules! on_every_driver {
+    ($(#[$test:meta] fn $case:ident;)*) => {
+        $crate::on_this_driver! { uring OnUring $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_direct OnUringDirect $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_cooperative OnUringCooperative $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_interrupting OnUringInterrupting $(#[$test] $case)* }
+        $crate::on_this_driver! { epoll OnEpoll $(#[$test] $case)* }
+    };
+}
+
+/// See `on_every_driver`.
+#[macro_export]
+macro_rules! on_this_driver {
+    ($module:ident $make:ident $(#[$test:meta] $case:ident)*) => {
+        mod $module {
+            $(#[$test] fn $case() {
+                let name = concat!(stringify!($module), "::", stringify!($case));
+                super::cases::$case::<super::rig::$make>(name);
+            })*
+        }
+    };
+}
 
 /// A way to make a driver.
 pub(crate) trait Make {
@@ -31,10 +57,12 @@ pub(crate) trait Make {
 
 pub(crate) struct OnUring;
 pub(crate) struct OnUringDirect;
+pub(crate) struct OnUringCooperative;
+pub(crate) struct OnUringInterrupting;
 pub(crate) struct OnEpoll;
 
-fn uring(config: &DriverConfig) -> Option<Uring> {
-    match Uring::new(config) {
+fn uring(made: Result<Uring, Refusal>) -> Option<Uring> {
+    match made {
         Ok(uring) => Some(uring),
         Err(refusal) if refusal.cause.is_resource() => panic!("{refusal}"),
         Err(refusal) => {
@@ -48,7 +76,7 @@ impl Make for OnUring {
     type Driver = Uring;
 
     fn make(config: &DriverConfig) -> Option<Uring> {
-        uring(config)
+        uring(Uring::new(config))
     }
 }
 
@@ -57,10 +85,26 @@ impl Make for OnUringDirect {
 
     fn make(config: &DriverConfig) -> Option<Uring> {
         let descriptors = Descriptors::Direct { slots: 4096 };
-        uring(&DriverConfig {
+        uring(Uring::new(&DriverConfig {
             descriptors,
             ..config.clone()
-        })
+        }))
+    }
+}
+
+impl Make for OnUringCooperative {
+    type Driver = Uring;
+
+    fn make(config: &DriverConfig) -> Option<Uring> {
+        uring(Uring::with_task_run(config, TaskRun::Cooperative))
+    }
+}
+
+impl Make for OnUringInterrupting {
+    type Driver = Uring;
+
+    fn make(config: &DriverConfig) -> Option<Uring> {
+        uring(Uring::with_task_run(config, TaskRun::Interrupting))
     }
 }
 
@@ -217,8 +261,8 @@ impl<D: Driver> Rig<D> {
     }
 }
 
-/// Raises the descriptor limit as far as it goes: many systems give out 1024, and tests of one binary
-/// run side by side.
+/// Raises the descriptor limit as far as it goes: many systems give out 1024, and tests of one
+/// binary run side by side.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -280,8 +324,8 @@ pub(crate) fn write(client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).expect("the server reads");
 }
 
-/// Runs one test of this binary again, alone in a process of its own. True in that process; false when
-/// it has come back without a failure.
+/// Runs one test of this binary again, alone in a process of its own. True in that process; false
+/// when it has come back without a failure.
 pub(crate) fn in_child(test: &str) -> bool {
     const MARK: &str = "FLATPATH_DRIVER_CHILD";
     if std::env::var_os(MARK).is_some_and(|mark| mark == *test) {

@@ -32,6 +32,11 @@ impl Buffers {
         (self.out.len() - self.free.len()) as u32
     }
 
+    /// True when no buffer is free.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// A free buffer to receive into; goes back with `unused` or to the caller with `filled`.
     pub(crate) fn take(&mut self) -> Option<u16> {
         self.free.pop()

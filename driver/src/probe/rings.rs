@@ -1,0 +1,92 @@
+//! Trials of the ring itself: its flags, its waits, its overflow.
+
+use std::os::fd::AsRawFd;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::trial::{Bench, expect, number, result};
+use crate::uring::TaskRun;
+use crate::uring::setup::set_up_as;
+
+fn nothing_on(ring: IoUring) -> Result<(), Errno> {
+    let mut bench = Bench::of(ring);
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Nop::new().build()) }?;
+    result(&bench.next()?).map(drop)
+}
+
+/// SINGLE_ISSUER and DEFER_TASKRUN.
+pub(super) fn deferred_task_work() -> Result<(), Errno> {
+    nothing_on(set_up_as(TaskRun::Deferred, 4, 8).map_err(|error| number(&error))?)
+}
+
+/// COOP_TASKRUN.
+pub(super) fn cooperative_task_work() -> Result<(), Errno> {
+    nothing_on(set_up_as(TaskRun::Cooperative, 4, 8).map_err(|error| number(&error))?)
+}
+
+/// EXT_ARG: the time-out ends the wait, and nothing else does.
+pub(super) fn timed_wait() -> Result<(), Errno> {
+    let bench = Bench::new()?;
+    let timeout = Timespec::new().nsec(1_000);
+    let arguments = SubmitArgs::new().timespec(&timeout);
+    match bench.ring().submitter().submit_with_args(1, &arguments) {
+        Ok(_) => Err(Errno::OPNOTSUPP),
+        Err(error) if number(&error) == Errno::TIME => Ok(()),
+        Err(error) => Err(number(&error)),
+    }
+}
+
+/// NO_IOWAIT.
+pub(super) fn quiet_wait() -> Result<(), Errno> {
+    let mut bench = Bench::new()?;
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Nop::new().build()) }?;
+    let flags = (EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT).bits();
+    // SAFETY: no argument, and the entry is sound.
+    let entered = unsafe { bench.ring().submitter().enter::<u64>(1, 1, flags, None) };
+    entered.map_err(|error| number(&error))?;
+    result(&bench.next()?).map(drop)
+}
+
+/// NODROP: more completions than the queue holds, and all of them come.
+pub(super) fn overflow_is_kept() -> Result<(), Errno> {
+    let ring = IoUring::builder()
+        .setup_cqsize(2)
+        .build(2)
+        .map_err(|error| number(&error))?;
+    let mut bench = Bench::of(ring);
+    for round in 0..8 {
+        // SAFETY: it points to nothing.
+        unsafe { bench.push(&opcode::Nop::new().build().user_data(round)) }?;
+        bench.submit()?;
+    }
+    for round in 0..8 {
+        expect(bench.next()?.user_data() == round)?;
+    }
+    Ok(())
+}
+
+/// A multishot poll fires for every write to an eventfd that nobody reads.
+pub(super) fn staying_poll() -> Result<(), Errno> {
+    let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let mut bench = Bench::new()?;
+    let fd = types::Fd(eventfd.as_raw_fd());
+    let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32)
+        .multi(true)
+        .build()
+        .user_data(1);
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&poll) }?;
+    bench.submit()?;
+    for _ in 0..2 {
+        rustix::io::write(&eventfd, &1_u64.to_ne_bytes())?;
+        let entry = bench.next()?;
+        result(&entry)?;
+        expect(cqueue::more(entry.flags()))?;
+    }
+    bench.cancel(1)
+}

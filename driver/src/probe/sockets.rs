@@ -1,0 +1,190 @@
+//! Trials on connections over the loopback interface.
+
+use std::io::{Read, Write};
+use std::mem::ManuallyDrop;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::squeue::Flags;
+use io_uring::{cqueue, opcode, types};
+use rustix::io::Errno;
+
+use super::trial::{Bench, connect, expect, listen, number, pair, result};
+use crate::driver::Shots;
+use crate::uring::accept::accept_entry;
+use crate::uring::buffers::{BufferRing, GROUP};
+use crate::uring::close::{Target, close_entry};
+use crate::uring::receive::receive_entry;
+
+fn target(stream: &TcpStream) -> Target {
+    Target::Descriptor(types::Fd(stream.as_raw_fd()))
+}
+
+/// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
+fn buffers(bench: &Bench, bytes: u32, flags: u16) -> Result<ManuallyDrop<BufferRing>, Errno> {
+    let buffers = BufferRing::with_flags(bench.ring(), 4, bytes, flags);
+    let buffers = buffers.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
+    Ok(ManuallyDrop::new(buffers))
+}
+
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
+    stream.write_all(bytes).map_err(|error| number(&error))
+}
+
+fn finish(stream: &TcpStream) -> Result<(), Errno> {
+    stream
+        .shutdown(Shutdown::Write)
+        .map_err(|error| number(&error))
+}
+
+/// One accept takes two connections and lives on.
+pub(super) fn multishot_accept() -> Result<(), Errno> {
+    let listener = listen()?;
+    let mut bench = Bench::new()?;
+    let entry = accept_entry(types::Fd(listener.as_raw_fd()), Shots::Many, false).user_data(1);
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&entry) }?;
+    bench.submit()?;
+    for _ in 0..2 {
+        let _client = connect(&listener)?;
+        let entry = bench.next()?;
+        let descriptor = result(&entry)?;
+        // SAFETY: just accepted, and nobody else's.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor as i32) });
+        expect(cqueue::more(entry.flags()))?;
+    }
+    bench.cancel(1)
+}
+
+/// One receive brings two pieces in buffers of the kernel's choice, then the end.
+pub(super) fn multishot_receive() -> Result<(), Errno> {
+    let (client, server) = pair()?;
+    let mut bench = Bench::new()?;
+    let mut buffers = buffers(&bench, 64, 0)?;
+    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
+    unsafe { bench.push(&receive_entry(target(&server), Shots::Many)) }?;
+    bench.submit()?;
+    for bytes in [b"one", b"two"] {
+        write(&client, bytes)?;
+        let entry = bench.next()?;
+        let length = result(&entry)?;
+        let buffer = cqueue::buffer_select(entry.flags()).ok_or(Errno::OPNOTSUPP)?;
+        let piece = buffers.take(buffer, length);
+        expect(buffers.bytes(&piece) == bytes && cqueue::more(entry.flags()))?;
+        buffers.put(piece);
+    }
+    finish(&client)?;
+    let entry = bench.next()?;
+    expect(!cqueue::more(entry.flags()))?;
+    drop(ManuallyDrop::into_inner(buffers));
+    expect(result(&entry)? == 0)
+}
+
+/// The close follows the last byte, and says nothing when it succeeds.
+pub(super) fn linked_close() -> Result<(), Errno> {
+    let (mut client, server) = pair()?;
+    let patience = Some(Duration::from_secs(2));
+    client
+        .set_read_timeout(patience)
+        .map_err(|error| number(&error))?;
+    let mut bench = Bench::new()?;
+    let target = target(&server);
+    // The ring closes it.
+    let descriptor = server.into_raw_fd();
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+    let send = opcode::Send::new(types::Fd(descriptor), b"last".as_ptr(), 4).flags(flags);
+    let send = send.build().user_data(1).flags(Flags::IO_LINK);
+    // SAFETY: the bytes are static.
+    unsafe { bench.push(&send) }?;
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&close_entry(target)) }?;
+    let entry = bench.next()?;
+    expect(entry.user_data() == 1 && result(&entry)? == 4)?;
+    // Lets the link go on where task work is deferred.
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Nop::new().build().user_data(2)) }?;
+    expect(bench.next()?.user_data() == 2)?;
+    let mut bytes = vec![];
+    client
+        .read_to_end(&mut bytes)
+        .map_err(|error| number(&error))?;
+    expect(bytes == b"last")
+}
+
+/// A connection in a place of the ring's own table: accept, send, close.
+pub(super) fn direct_descriptors() -> Result<(), Errno> {
+    let listener = listen()?;
+    let mut bench = Bench::new()?;
+    bench
+        .ring()
+        .submitter()
+        .register_files_sparse(2)
+        .map_err(|error| number(&error))?;
+    let mut client = connect(&listener)?;
+    let patience = Some(Duration::from_secs(2));
+    client
+        .set_read_timeout(patience)
+        .map_err(|error| number(&error))?;
+    let entry = accept_entry(types::Fd(listener.as_raw_fd()), Shots::Once, true);
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&entry) }?;
+    let slot = types::Fixed(result(&bench.next()?)?);
+    let send = opcode::Send::new(slot, b"slot".as_ptr(), 4)
+        .flags(libc::MSG_NOSIGNAL)
+        .build();
+    // SAFETY: the bytes are static.
+    unsafe { bench.push(&send) }?;
+    expect(result(&bench.next()?)? == 4)?;
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Close::new(slot).build()) }?;
+    result(&bench.next()?)?;
+    let mut bytes = vec![];
+    client
+        .read_to_end(&mut bytes)
+        .map_err(|error| number(&error))?;
+    expect(bytes == b"slot")
+}
+
+/// SEND_ZC: a completion for the bytes, and one when their memory is free.
+pub(super) fn zero_copy_send() -> Result<(), Errno> {
+    let (_client, server) = pair()?;
+    let mut bench = Bench::new()?;
+    let fd = types::Fd(server.as_raw_fd());
+    // SAFETY: the bytes are static.
+    unsafe { bench.push(&opcode::SendZc::new(fd, b"zero".as_ptr(), 4).build()) }?;
+    let entry = bench.next()?;
+    let sent = result(&entry);
+    if cqueue::more(entry.flags()) {
+        expect(cqueue::notif(bench.next()?.flags()))?;
+    }
+    expect(sent? == 4)
+}
+
+/// One completion for bytes in several buffers.
+pub(super) fn receive_bundle() -> Result<(), Errno> {
+    let (client, server) = pair()?;
+    let mut bench = Bench::new()?;
+    let buffers = buffers(&bench, 4, 0)?;
+    write(&client, b"eight...")?;
+    let fd = types::Fd(server.as_raw_fd());
+    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
+    unsafe { bench.push(&opcode::RecvBundle::new(fd, GROUP).build()) }?;
+    let entry = bench.next()?;
+    drop(ManuallyDrop::into_inner(buffers));
+    expect(result(&entry)? == 8)
+}
+
+/// A buffer that is filled little by little.
+pub(super) fn incremental_buffers() -> Result<(), Errno> {
+    let (client, server) = pair()?;
+    let mut bench = Bench::new()?;
+    let flags = u16::try_from(types::IOU_PBUF_RING_INC).map_err(|_| Errno::INVAL)?;
+    let buffers = buffers(&bench, 64, flags)?;
+    write(&client, b"some")?;
+    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
+    unsafe { bench.push(&receive_entry(target(&server), Shots::Once)) }?;
+    let entry = bench.next()?;
+    drop(ManuallyDrop::into_inner(buffers));
+    expect(result(&entry)? == 4 && cqueue::buffer_more(entry.flags()))
+}

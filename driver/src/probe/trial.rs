@@ -1,0 +1,126 @@
+//! A ring to try things on: submit, wait for the completion with a deadline, compare.
+//!
+//! A trial ends every operation that could touch memory before it drops that memory.
+
+use std::net::{TcpListener, TcpStream};
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+use crate::uring::setup;
+
+/// How long a trial waits for what should come at once, in seconds.
+const PATIENCE_SECONDS: u64 = 2;
+
+/// Marks the completions of cancels.
+const CANCEL: u64 = u64::MAX;
+
+pub(super) struct Bench {
+    ring: IoUring,
+}
+
+/// The error number of a standard library error.
+pub(super) fn number(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The result of a completion, or its error number.
+pub(super) fn result(entry: &cqueue::Entry) -> Result<u32, Errno> {
+    u32::try_from(entry.result()).map_err(|_| Errno::from_raw_os_error(-entry.result()))
+}
+
+/// A trial went through, but not as it should have.
+pub(super) fn expect(condition: bool) -> Result<(), Errno> {
+    if condition {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+impl Bench {
+    pub(super) fn new() -> Result<Bench, Errno> {
+        let ring = setup::set_up(8, 16);
+        let (ring, _) = ring.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
+        Ok(Bench { ring })
+    }
+
+    pub(super) fn of(ring: IoUring) -> Bench {
+        Bench { ring }
+    }
+
+    pub(super) fn ring(&self) -> &IoUring {
+        &self.ring
+    }
+
+    /// Queues an entry.
+    ///
+    /// # Safety
+    /// What it points to lives until the operation has ended.
+    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
+        // SAFETY: promised by the caller.
+        unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOBUFS)
+    }
+
+    pub(super) fn submit(&self) -> Result<(), Errno> {
+        self.ring
+            .submitter()
+            .submit()
+            .map(drop)
+            .map_err(|error| number(&error))
+    }
+
+    /// Submits, waits for the next completion and takes it.
+    pub(super) fn next(&mut self) -> Result<cqueue::Entry, Errno> {
+        let patience = Timespec::new().sec(PATIENCE_SECONDS);
+        loop {
+            let arrived = self.ring.completion().next();
+            match arrived {
+                Some(entry) if entry.user_data() == CANCEL => continue,
+                Some(entry) => return Ok(entry),
+                None => {}
+            }
+            let arguments = SubmitArgs::new().timespec(&patience);
+            let waited = self.ring.submitter().submit_with_args(1, &arguments);
+            match waited.map_err(|error| number(&error)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Waits until an operation has ended; `more` says that it lives on.
+    pub(super) fn drain(&mut self) -> Result<(), Errno> {
+        while cqueue::more(self.next()?.flags()) {}
+        Ok(())
+    }
+
+    /// Cancels the operation with this user data and waits for its end.
+    pub(super) fn cancel(&mut self, user_data: u64) -> Result<(), Errno> {
+        let entry = opcode::AsyncCancel::new(user_data)
+            .build()
+            .user_data(CANCEL);
+        // SAFETY: a cancel points to nothing.
+        unsafe { self.push(&entry) }?;
+        self.drain()
+    }
+}
+
+/// A listener on the loopback interface.
+pub(super) fn listen() -> Result<TcpListener, Errno> {
+    TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error))
+}
+
+pub(super) fn connect(listener: &TcpListener) -> Result<TcpStream, Errno> {
+    let address = listener.local_addr().map_err(|error| number(&error))?;
+    TcpStream::connect(address).map_err(|error| number(&error))
+}
+
+/// Two ends of a connection over the loopback interface.
+pub(super) fn pair() -> Result<(TcpStream, TcpStream), Errno> {
+    let listener = listen()?;
+    let client = connect(&listener)?;
+    let (server, _) = listener.accept().map_err(|error| number(&error))?;
+    Ok((client, server))
+}

@@ -1,0 +1,92 @@
+//! Which driver to use, and why: decided once per process, before any thread starts.
+
+use std::fmt;
+
+use crate::config::DriverConfig;
+use crate::probe;
+use crate::refusal::Refusal;
+
+/// What the operator asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring where it works, epoll where it is refused.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// The driver to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    uring: bool,
+    reason: String,
+    refusal: Option<Refusal>,
+}
+
+impl Selection {
+    /// `uring` or `epoll`, as [`Driver::kind`](crate::Driver::kind) says.
+    pub fn name(&self) -> &'static str {
+        if self.uring { "uring" } else { "epoll" }
+    }
+
+    /// True for io_uring.
+    pub fn is_uring(&self) -> bool {
+        self.uring
+    }
+
+    /// Why, in words.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What stood in the way of io_uring, if something did. When its cause is a resource
+    /// ([`Cause::is_resource`](crate::Cause::is_resource)), the operator should hear of it.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.name(), self.reason)
+    }
+}
+
+/// Tries what the choice needs on throw-away rings of the configured size, and decides. Takes about
+/// a millisecond.
+///
+/// # Errors
+/// [`Choice::Uring`] and it is refused; or, with any choice, a configuration that cannot be.
+pub fn select(choice: Choice, config: &DriverConfig) -> Result<Selection, Refusal> {
+    crate::uring::setup::check(config)?;
+    if choice == Choice::Epoll {
+        let reason = "it was asked for".to_owned();
+        return Ok(Selection {
+            uring: false,
+            reason,
+            refusal: None,
+        });
+    }
+    match (probe::require(config), choice) {
+        (Ok(()), _) => {
+            let reason = "everything it needs was tried and works".to_owned();
+            Ok(Selection {
+                uring: true,
+                reason,
+                refusal: None,
+            })
+        }
+        (Err(refusal), Choice::Uring) => Err(refusal),
+        (Err(refusal), _) => {
+            let reason = format!("io_uring does not work here: {refusal}");
+            Ok(Selection {
+                uring: false,
+                reason,
+                refusal: Some(refusal),
+            })
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The test's side of a simulation: the network it drives the clients of, and what it asks afterwards.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::faults::{Faults, Injected};
+use super::world::{ClientState, Connection, World};
+use crate::socket::Listener;
+
+/// A handle on the simulated network. Clones are the same network.
+#[derive(Clone)]
+pub struct Network(Arc<Mutex<World>>);
+
+/// What the caller of the driver has not given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leaks {
+    /// Sockets that are open.
+    pub sockets: Vec<u32>,
+    /// Pieces that were not put back.
+    pub pieces: u32,
+    /// Tokens of operations without a final completion.
+    pub operations: Vec<u64>,
+}
+
+impl Leaks {
+    /// True when everything was given back.
+    pub fn is_none(&self) -> bool {
+        *self == Leaks::default()
+    }
+}
+
+impl Network {
+    pub(super) fn of(world: World) -> Network {
+        Network(Arc::new(Mutex::new(world)))
+    }
+
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+        // A test that failed with the lock held has said so already.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seed, for messages of failing tests.
+    pub fn seed(&self) -> u64 {
+        self.world().seed
+    }
+
+    /// A listener to accept from.
+    pub fn listen(&self) -> Listener {
+        let mut world = self.world();
+        world.listeners.push(super::world::Backlog::default());
+        Listener::simulated((world.listeners.len() - 1) as u32)
+    }
+
+    /// A client that connects now; it is in the listener's backlog after the network's latency.
+    pub fn connect(&self, listener: &Listener) -> Client {
+        let mut world = self.world();
+        let number = world.connections.len() as u32;
+        world.connections.push(Connection::default());
+        let arrival_ns = world.arrival_ns();
+        let waiting = &mut world.listeners[listener.number() as usize].waiting;
+        let arrival_ns = waiting
+            .back()
+            .map_or(arrival_ns, |(last, _)| arrival_ns.max(*last));
+        waiting.push_back((arrival_ns, number));
+        Client {
+            network: self.clone(),
+            number,
+        }
+    }
+
+    /// The simulated time.
+    pub fn now_ns(&self) -> u64 {
+        self.world().now_ns
+    }
+
+    /// Moves the clock, for deadlines that are far away.
+    pub fn advance(&self, nanoseconds: u64) {
+        self.world().now_ns += nanoseconds;
+    }
+
+    /// How far one wait of the driver may move the clock; a millisecond unless set. Clients act between
+    /// waits, so a longer step makes them slower.
+    pub fn set_step_ns_max(&self, nanoseconds: u64) {
+        self.world().step_ns_max = nanoseconds.max(1);
+    }
+
+    /// Changes the faults from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world().faults = faults;
+    }
+
+    /// Bytes that the way to a client takes before the client reads; 64 KiB unless set.
+    pub fn set_window_bytes(&self, bytes: usize) {
+        self.world().window_bytes = bytes.max(1);
+    }
+
+    /// Sockets the driver may have open; an accept beyond that fails with EMFILE.
+    pub fn set_sockets_max(&self, sockets: usize) {
+        self.world().sockets_max = sockets;
+    }
+
+    /// What struck so far.
+    pub fn injected(&self) -> Injected {
+        self.world().injected
+    }
+
+    /// What the driver's caller has not given back; to be asked when it claims to be done.
+    pub fn leaks(&self) -> Leaks {
+        let world = self.world();
+        Leaks {
+            sockets: world.sockets.keys().copied().collect(),
+            pieces: world.pieces_out,
+            operations: world.operations.tokens(),
+        }
+    }
+}
+
+/// A simulated client. Dropping it closes both directions.
+pub struct Client {
+    network: Network,
+    number: u32,
+}
+
+impl Client {
+    fn with<T>(&self, act: impl FnOnce(&mut Connection, u64, u64) -> T) -> T {
+        let mut world = self.network.world();
+        let (arrival_ns, now_ns) = (world.arrival_ns(), world.now_ns);
+        act(
+            &mut world.connections[self.number as usize],
+            arrival_ns,
+            now_ns,
+        )
+    }
+
+    /// Sends bytes. They are lost when the server has closed, as on a real network.
+    pub fn write(&self, bytes: &[u8]) {
+        self.with(|connection, arrival_ns, _| {
+            assert!(
+                !connection.to_server.is_ended_by_writer(),
+                "a write after a finish"
+            );
+            if connection.server_closed || connection.broken {
+                // The server's kernel answers with a reset.
+                connection.broken = true;
+            } else {
+                connection.to_server.write(bytes, arrival_ns);
+            }
+        });
+    }
+
+    /// Takes the bytes that have arrived.
+    pub fn read(&self) -> Vec<u8> {
+        self.with(|connection, _, now_ns| {
+            let mut bytes = vec![0; connection.to_client.readable(now_ns)];
+            connection.to_client.read(now_ns, &mut bytes);
+            bytes
+        })
+    }
+
+    /// Ends the sending direction (FIN).
+    pub fn finish(&self) {
+        self.with(|connection, arrival_ns, _| connection.to_server.end(arrival_ns));
+    }
+
+    /// Resets the connection (RST).
+    pub fn reset(&self) {
+        self.with(|connection, arrival_ns, _| {
+            connection.deserted = true;
+            connection.reset_ns.get_or_insert(arrival_ns);
+        });
+    }
+
+    /// Whether the server has ended the connection, as far as the client knows by now.
+    pub fn state(&self) -> ClientState {
+        self.with(|connection, _, now_ns| {
+            if connection.broken {
+                ClientState::Reset
+            } else if connection.to_client.is_over(now_ns) {
+                ClientState::Finished
+            } else {
+                ClientState::Open
+            }
+        })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.with(|connection, arrival_ns, _| {
+            connection.deserted = true;
+            connection.to_server.end(arrival_ns);
+        });
+    }
+}

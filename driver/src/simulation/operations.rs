@@ -1,0 +1,203 @@
+//! Operations of the simulated driver, and their completions on the way to the caller.
+//!
+//! Invariants
+//! - O1: an operation is listed from its start until its final completion was delivered.
+//! - O2: completions of one operation are delivered in order; of different ones in random order.
+//! - O3: a duplicate is delivered only while no operation with its token is listed, and not together
+//!   with a completion of one: the caller could not tell them apart, nor could a kernel do it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::random::Random;
+use crate::completion::{Completion, Outcome};
+use crate::driver::{Shots, Then};
+use crate::segment::SendList;
+
+/// What an operation does.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a simulation, and most operations are few"
+)]
+pub(super) enum Kind {
+    Accept {
+        listener: u32,
+    },
+    Receive {
+        socket: u32,
+    },
+    Send {
+        socket: u32,
+        list: SendList,
+        then: Then,
+    },
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) token: u64,
+    pub(super) kind: Kind,
+    pub(super) shots: Shots,
+    pub(super) cancelled: bool,
+    /// Its final completion is on the way.
+    pub(super) over: bool,
+    /// Completions on the way: when they are due, and what they say.
+    way: VecDeque<(u64, Completion)>,
+}
+
+impl Running {
+    fn last_due_ns(&self) -> u64 {
+        self.way.back().map_or(0, |(due_ns, _)| *due_ns)
+    }
+}
+
+/// All operations of a driver, oldest first.
+#[derive(Default)]
+pub(super) struct Operations {
+    running: BTreeMap<u64, Running>,
+    started: u64,
+    /// Final completions to deliver once more: when, and what they say.
+    again: Vec<(u64, Completion)>,
+}
+
+impl Operations {
+    pub(super) fn start(&mut self, token: u64, kind: Kind, shots: Shots) {
+        let way = VecDeque::new();
+        let running = Running {
+            token,
+            kind,
+            shots,
+            cancelled: false,
+            over: false,
+            way,
+        };
+        self.running.insert(self.started, running);
+        self.started += 1;
+    }
+
+    pub(super) fn started(&self) -> u64 {
+        self.started
+    }
+
+    pub(super) fn tokens(&self) -> Vec<u64> {
+        self.running.values().map(|running| running.token).collect()
+    }
+
+    pub(super) fn find(&self, matches: impl Fn(&Running) -> bool) -> Option<&Running> {
+        self.running.values().find(|running| matches(running))
+    }
+
+    pub(super) fn find_mut(&mut self, matches: impl Fn(&Running) -> bool) -> Option<&mut Running> {
+        self.running.values_mut().find(|running| matches(running))
+    }
+
+    pub(super) fn at(&mut self, number: u64) -> &mut Running {
+        let Some(running) = self.running.get_mut(&number) else {
+            unreachable!("O1: operation {number} is listed")
+        };
+        running
+    }
+
+    /// Operations that may still come to something, in random order.
+    pub(super) fn live(&self, random: &mut Random) -> Vec<u64> {
+        let live = self.running.iter().filter(|(_, running)| !running.over);
+        let mut numbers: Vec<u64> = live.map(|(number, _)| *number).collect();
+        for place in (1..numbers.len()).rev() {
+            numbers.swap(place, random.below(place + 1));
+        }
+        numbers
+    }
+
+    /// Puts a completion on its way, behind the operation's others.
+    pub(super) fn complete(&mut self, number: u64, due_ns: u64, more: bool, outcome: Outcome) {
+        let running = self.at(number);
+        debug_assert!(!running.over, "O1: nothing follows a final completion");
+        running.over = !more;
+        let due_ns = due_ns.max(running.last_due_ns());
+        running.way.push_back((
+            due_ns,
+            Completion {
+                token: running.token,
+                more,
+                outcome,
+            },
+        ));
+    }
+
+    /// Ends operations of many shots whose last completion is on the way: it becomes the final one.
+    /// Returns how many.
+    pub(super) fn end_with_what_is_on_the_way(&mut self) -> u64 {
+        let mut ended = 0;
+        for running in self.running.values_mut() {
+            let many = running.shots == Shots::Many && !running.over;
+            if let Some((_, last)) = running.way.back_mut().filter(|_| many) {
+                last.more = false;
+                running.over = true;
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// When the next completion is due.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        let fronts = self
+            .running
+            .values()
+            .filter_map(|running| running.way.front());
+        let again = self.again.iter().map(|(due_ns, _)| *due_ns);
+        fronts.map(|(due_ns, _)| *due_ns).chain(again).min()
+    }
+
+    /// Takes one completion that is due, from a random operation.
+    pub(super) fn take_due(&mut self, now_ns: u64, random: &mut Random) -> Option<Completion> {
+        let due = |running: &Running| running.way.front().is_some_and(|(at, _)| *at <= now_ns);
+        let due = self.running.iter().filter(|(_, running)| due(running));
+        let numbers: Vec<u64> = due.map(|(number, _)| *number).collect();
+        if numbers.is_empty() {
+            return None;
+        }
+        let number = numbers[random.below(numbers.len())];
+        let (_, completion) = self.at(number).way.pop_front()?;
+        if !completion.more {
+            self.running.remove(&number);
+        }
+        Some(completion)
+    }
+
+    /// Lets a final completion come again at `due_ns`.
+    pub(super) fn repeat(&mut self, due_ns: u64, completion: Completion) {
+        self.again.push((due_ns, completion));
+    }
+
+    /// Takes a duplicate that is due; those that O3 forbids are dropped.
+    pub(super) fn take_duplicate(
+        &mut self,
+        now_ns: u64,
+        delivered: &[Completion],
+    ) -> Option<Completion> {
+        loop {
+            let place = self
+                .again
+                .iter()
+                .position(|(due_ns, _)| *due_ns <= now_ns)?;
+            let (_, completion) = self.again.swap_remove(place);
+            let token = completion.token;
+            let listed = self.running.values().any(|running| running.token == token);
+            if !listed && !delivered.iter().any(|other| other.token == token) {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// Takes what is on the way, for a drop; the operations stay listed.
+    pub(super) fn take_all_completions(&mut self) -> Vec<Completion> {
+        self.again.clear();
+        let ways = self
+            .running
+            .values_mut()
+            .flat_map(|running| running.way.drain(..));
+        ways.map(|(_, completion)| completion).collect()
+    }
+}

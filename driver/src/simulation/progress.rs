@@ -1,0 +1,261 @@
+//! What operations come to: the simulated kernel at work, and most of the faults.
+
+use super::operations::Kind;
+use super::world::World;
+use crate::buffers::Buffers;
+use crate::completion::{Errno, Outcome};
+use crate::driver::{Shots, Then};
+use crate::socket::{Handle, Socket};
+
+/// Completions of one operation per turn at most.
+const SHOTS_PER_TURN_MAX: usize = 8;
+
+impl World {
+    /// Lets every operation come to what it can come to now.
+    pub(super) fn progress(&mut self, buffers: &mut Buffers, direct: bool) {
+        let live = self.operations.live(&mut self.random);
+        for number in live {
+            if self.operations.at(number).cancelled {
+                let races = self.random.chance(self.faults.cancel_race_permille);
+                if races {
+                    self.progress_one(number, buffers, direct);
+                    let over = self.operations.at(number).over;
+                    self.injected.cancel_races += u64::from(over);
+                }
+                if !self.operations.at(number).over {
+                    self.complete(number, false, Outcome::Failed(Errno::CANCELED));
+                }
+            } else {
+                self.progress_one(number, buffers, direct);
+            }
+        }
+    }
+
+    fn progress_one(&mut self, number: u64, buffers: &mut Buffers, direct: bool) {
+        for _ in 0..SHOTS_PER_TURN_MAX {
+            let running = self.operations.at(number);
+            if running.over {
+                return;
+            }
+            let came_to_something = match running.kind {
+                Kind::Accept { listener } => self.progress_accept(number, listener, direct),
+                Kind::Receive { socket } => self.progress_receive(number, socket, buffers),
+                Kind::Send { socket, .. } => self.progress_send(number, socket),
+            };
+            if !came_to_something {
+                return;
+            }
+        }
+    }
+
+    /// Puts a completion on its way, late if chance will have it.
+    pub(super) fn complete(&mut self, number: u64, more: bool, outcome: Outcome) {
+        let mut due_ns = self.now_ns;
+        if self.random.chance(self.faults.late_permille) {
+            due_ns += self.random.up_to(self.faults.late_ns_max);
+            self.injected.late += 1;
+        }
+        self.operations.complete(number, due_ns, more, outcome);
+    }
+
+    fn fail(&mut self, number: u64, errno: Errno) -> bool {
+        self.complete(number, false, Outcome::Failed(errno));
+        true
+    }
+
+    /// Whether an operation goes on after this shot.
+    fn goes_on(&mut self, number: u64) -> bool {
+        if self.operations.at(number).shots == Shots::Once {
+            return false;
+        }
+        let ends = self.random.chance(self.faults.early_end_permille);
+        self.injected.early_ends += u64::from(ends);
+        !ends
+    }
+
+    fn progress_accept(&mut self, number: u64, listener: u32, direct: bool) -> bool {
+        let waiting = &self.listeners[listener as usize].waiting;
+        let Some((arrival_ns, connection)) = waiting.front().copied() else {
+            return false;
+        };
+        if arrival_ns > self.now_ns {
+            return false;
+        }
+        let full = self.sockets.len() >= self.sockets_max;
+        let injected = !full && self.random.chance(self.faults.no_descriptor_permille);
+        if full || injected {
+            self.injected.no_descriptors += u64::from(injected);
+            return self.fail(number, Errno::MFILE);
+        }
+        let no_file = self.random.chance(self.faults.no_file_permille);
+        let aborted = self.random.chance(self.faults.aborted_permille);
+        if no_file && !direct {
+            self.injected.no_files += 1;
+            return self.fail(number, Errno::NFILE);
+        }
+        self.listeners[listener as usize].waiting.pop_front();
+        if no_file || aborted {
+            self.injected.no_files += u64::from(no_file);
+            self.injected.aborted += u64::from(!no_file);
+            let lost = &mut self.connections[connection as usize];
+            lost.broken = true;
+            lost.server_closed = true;
+            return self.fail(
+                number,
+                if no_file {
+                    Errno::NFILE
+                } else {
+                    Errno::CONNABORTED
+                },
+            );
+        }
+        let socket = self.sockets_made;
+        self.sockets_made += 1;
+        self.sockets.insert(socket, connection);
+        let more = self.goes_on(number);
+        let socket = Socket::new(Handle::Simulated(socket));
+        self.complete(number, more, Outcome::Accepted(socket));
+        true
+    }
+
+    fn progress_receive(&mut self, number: u64, socket: u32, buffers: &mut Buffers) -> bool {
+        let now_ns = self.now_ns;
+        let reset = self.random.chance(self.faults.receive_reset_permille);
+        let timed_out = self.random.chance(self.faults.receive_time_out_permille);
+        let connection = self.connection_of(socket, "a receive");
+        let readable = connection.to_server.readable(now_ns);
+        let over = connection.to_server.is_over(now_ns);
+        let broken = connection.broken
+            || connection
+                .reset_ns
+                .is_some_and(|reset_ns| reset_ns <= now_ns);
+        if readable == 0 && broken {
+            return self.fail(number, Errno::CONNRESET);
+        }
+        if readable == 0 && !over {
+            return self.arm_without_buffers(number, buffers);
+        }
+        if reset || timed_out {
+            self.injected.resets += u64::from(reset);
+            self.injected.time_outs += u64::from(!reset);
+            self.break_connection(socket);
+            return self.fail(
+                number,
+                if reset {
+                    Errno::CONNRESET
+                } else {
+                    Errno::TIMEDOUT
+                },
+            );
+        }
+        if readable == 0 {
+            self.complete(number, false, Outcome::EndOfStream);
+            return true;
+        }
+        let injected = self.random.chance(self.faults.no_buffers_permille);
+        let buffer = if injected { None } else { buffers.take() };
+        let Some(buffer) = buffer else {
+            self.injected.no_buffers += u64::from(injected);
+            return self.fail(number, Errno::NOBUFS);
+        };
+        let mut space = buffers.space(buffer);
+        if self.random.chance(self.faults.short_receive_permille) {
+            let most = 1 + self.random.below(space.len().min(readable));
+            space = &mut space[..most];
+            self.injected.short_receives += 1;
+        }
+        let bytes = self
+            .connection_of(socket, "a receive")
+            .to_server
+            .read(now_ns, space);
+        let more = self.goes_on(number);
+        self.complete(
+            number,
+            more,
+            Outcome::Received(buffers.filled(buffer, bytes)),
+        );
+        true
+    }
+
+    /// Some kernels fail a receive of many shots at once when no buffer is free, others when bytes
+    /// come: here chance decides.
+    fn arm_without_buffers(&mut self, number: u64, buffers: &mut Buffers) -> bool {
+        let many = self.operations.at(number).shots == Shots::Many;
+        if many && buffers.is_empty() && self.random.chance(500) {
+            return self.fail(number, Errno::NOBUFS);
+        }
+        false
+    }
+
+    fn progress_send(&mut self, number: u64, socket: u32) -> bool {
+        let (window_bytes, now_ns) = (self.window_bytes, self.now_ns);
+        let pipe = self.random.chance(self.faults.send_pipe_permille);
+        let reset = self.random.chance(self.faults.send_reset_permille);
+        let short = self.random.chance(self.faults.short_send_permille);
+        let arrival_ns = self.arrival_ns();
+        let connection = self.connection_of(socket, "a send");
+        let broken = connection.broken
+            || connection
+                .reset_ns
+                .is_some_and(|reset_ns| reset_ns <= now_ns);
+        let room = window_bytes.saturating_sub(connection.to_client.unread());
+        if broken {
+            return self.fail(number, Errno::PIPE);
+        }
+        if pipe || reset {
+            self.injected.pipes += u64::from(pipe);
+            self.injected.resets += u64::from(!pipe);
+            self.break_connection(socket);
+            return self.fail(number, if pipe { Errno::PIPE } else { Errno::CONNRESET });
+        }
+        let left = match &self.operations.at(number).kind {
+            Kind::Send { list, .. } => list.bytes(),
+            Kind::Accept { .. } | Kind::Receive { .. } => unreachable!("a send"),
+        };
+        let mut bytes = room.min(left);
+        if bytes == 0 && left > 0 {
+            return false;
+        }
+        if short && bytes > 1 {
+            bytes = 1 + self.random.below(bytes);
+            self.injected.short_sends += u64::from(bytes < left);
+        }
+        self.carry_out_send(number, socket, bytes, arrival_ns);
+        true
+    }
+
+    fn carry_out_send(&mut self, number: u64, socket: u32, bytes: usize, arrival_ns: u64) {
+        let Kind::Send { list, then, .. } = &mut self.operations.at(number).kind else {
+            unreachable!("a send")
+        };
+        let taken: Vec<u8> = list.slices().flatten().copied().take(bytes).collect();
+        list.advance(bytes);
+        let (over, then) = (list.is_empty(), *then);
+        let connection = self.connection_of(socket, "a send");
+        if connection.deserted {
+            // Sent into the void; the answer to it is a reset, and the next send fails.
+            connection.reset_ns.get_or_insert(arrival_ns);
+        } else {
+            connection.to_client.write(&taken, arrival_ns);
+        }
+        let closed = over && then == Then::Close;
+        if closed {
+            self.close_behind_send(socket);
+        }
+        self.complete(number, !over, Outcome::Sent { bytes, closed });
+    }
+
+    fn close_behind_send(&mut self, socket: u32) {
+        let receives = |kind: &Kind| matches!(kind, Kind::Receive { socket: on } if *on == socket);
+        if self
+            .operations
+            .find(|running| receives(&running.kind))
+            .is_some()
+        {
+            self.broken_promise(&format!(
+                "C3: a send closes socket {socket} while a receive is outstanding"
+            ));
+        }
+        self.close_socket(socket, false);
+    }
+}

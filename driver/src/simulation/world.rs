@@ -1,0 +1,148 @@
+//! The simulated network: listeners, connections and a clock, seen by the driver and by the clients.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::faults::{Faults, Injected};
+use super::operations::Operations;
+use super::random::Random;
+use super::stream::Stream;
+
+/// How a connection stands for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientState {
+    /// The server may still send.
+    Open,
+    /// The server has finished or closed in order; bytes may be left to read.
+    Finished,
+    /// The server has reset the connection, or the network has.
+    Reset,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    pub(super) to_server: Stream,
+    pub(super) to_client: Stream,
+    /// When a reset by the client arrives.
+    pub(super) reset_ns: Option<u64>,
+    /// The server, or the network, has reset it.
+    pub(super) broken: bool,
+    /// The client is gone: what is sent to it is answered with a reset.
+    pub(super) deserted: bool,
+    pub(super) server_finished: bool,
+    pub(super) server_closed: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Connections to accept: when they arrive, and their numbers.
+    pub(super) waiting: VecDeque<(u64, u32)>,
+}
+
+pub(super) struct World {
+    pub(super) seed: u64,
+    pub(super) random: Random,
+    pub(super) faults: Faults,
+    pub(super) injected: Injected,
+    pub(super) now_ns: u64,
+    /// How far one wait may move the clock, in nanoseconds.
+    pub(super) step_ns_max: u64,
+    /// Bytes that a client's side takes before it reads.
+    pub(super) window_bytes: usize,
+    /// Sockets the driver may have open.
+    pub(super) sockets_max: usize,
+    pub(super) listeners: Vec<Backlog>,
+    pub(super) connections: Vec<Connection>,
+    /// Open sockets of the driver: number and connection. Numbers are not used twice, so that a use
+    /// after a close is found out.
+    pub(super) sockets: BTreeMap<u32, u32>,
+    pub(super) sockets_made: u32,
+    pub(super) pieces_out: u32,
+    pub(super) operations: Operations,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, faults: Faults) -> World {
+        World {
+            seed,
+            random: Random::new(seed),
+            faults,
+            injected: Injected::default(),
+            now_ns: 1_000_000_000,
+            step_ns_max: 1_000_000,
+            window_bytes: 64 * 1024,
+            sockets_max: usize::MAX,
+            listeners: Vec::new(),
+            connections: Vec::new(),
+            sockets: BTreeMap::new(),
+            sockets_made: 0,
+            pieces_out: 0,
+            operations: Operations::default(),
+        }
+    }
+
+    /// The caller of the driver broke a promise.
+    pub(super) fn broken_promise(&self, promise: &str) -> ! {
+        panic!(
+            "simulation with seed {}: the caller broke {promise}",
+            self.seed
+        );
+    }
+
+    /// When something sent now arrives.
+    pub(super) fn arrival_ns(&mut self) -> u64 {
+        self.now_ns + self.random.up_to(self.faults.latency_ns_max)
+    }
+
+    /// The connection of an open socket.
+    pub(super) fn connection_of(&mut self, socket: u32, use_of_it: &str) -> &mut Connection {
+        let Some(connection) = self.sockets.get(&socket).copied() else {
+            self.broken_promise(&format!(
+                "C4: {use_of_it} on socket {socket}, which is closed"
+            ))
+        };
+        &mut self.connections[connection as usize]
+    }
+
+    /// When anything on the network happens next.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let now_ns = self.now_ns;
+        let streams = self
+            .connections
+            .iter()
+            .filter(|connection| !connection.server_closed);
+        let streams = streams.flat_map(|connection| {
+            [
+                connection.to_server.next_ns(now_ns),
+                connection.reset_ns.filter(|at| *at > now_ns),
+            ]
+        });
+        let backlogs = self.listeners.iter().flat_map(|backlog| {
+            let next = backlog.waiting.iter().map(|(arrival_ns, _)| *arrival_ns);
+            next.filter(|arrival_ns| *arrival_ns > now_ns).map(Some)
+        });
+        streams.chain(backlogs).flatten().min()
+    }
+
+    /// The server's side closes in order, or with a reset.
+    pub(super) fn close_socket(&mut self, socket: u32, reset: bool) {
+        let arrival_ns = self.arrival_ns();
+        let now_ns = self.now_ns;
+        let connection = self.connection_of(socket, "a close");
+        // Like a kernel: bytes that were received and not read turn the close into a reset.
+        let unread = connection.to_server.readable(now_ns) > 0;
+        connection.server_closed = true;
+        if reset || unread {
+            connection.broken = true;
+        }
+        connection.to_client.end(arrival_ns);
+        connection.to_server.clear();
+        self.sockets.remove(&socket);
+    }
+
+    /// The network breaks a connection: both sides notice.
+    pub(super) fn break_connection(&mut self, socket: u32) {
+        let connection = self.connection_of(socket, "an operation");
+        connection.broken = true;
+        connection.to_server.clear();
+    }
+}

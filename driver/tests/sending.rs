@@ -1,0 +1,242 @@
+//! Sending and ending connections, on real sockets: each test is written once and run on every kind
+//! of driver.
+
+#[macro_use]
+mod rig;
+
+on_every_driver! {
+    #[test] fn an_empty_list_is_sent_at_once;
+    #[test] fn segments_are_sent_in_order;
+    #[test] fn a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole;
+    #[test] fn a_send_closes_behind_its_last_byte;
+    #[test] fn a_long_send_closes_behind_its_last_byte;
+    #[test] fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open;
+    #[test] fn a_cancelled_send_ends_once_and_the_socket_closes;
+    #[test] fn finishing_ends_one_direction_only;
+    #[test] fn a_reset_is_seen_as_one;
+    #[test] fn segments_are_freed_when_they_are_sent;
+}
+
+mod cases {
+    use std::io::Read;
+    use std::net::Shutdown;
+
+    use bytes::Bytes;
+    use flatpath_driver::{Driver, Errno, Operation, Outcome, Shots, Then};
+
+    use crate::rig::{Make, Rig, list, pattern, read_exactly, read_to_end, small, write};
+
+    pub(crate) fn an_empty_list_is_sent_at_once<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        rig.driver.send(socket, 5, list(&[]), Then::Keep);
+        assert_eq!(rig.sent(5), (0, false));
+        rig.driver.send(socket, 6, list(&[]), Then::Close);
+        assert_eq!(rig.sent(6), (0, true));
+        rig.turn();
+        assert_eq!(read_to_end(&mut client), b"");
+        assert_eq!(rig.driver.statistics().sockets, 0);
+    }
+
+    pub(crate) fn segments_are_sent_in_order<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let sent = pattern(36_000);
+        for count in 1..=8 {
+            let parts: Vec<Bytes> = sent
+                .chunks(sent.len().div_ceil(count))
+                .map(Bytes::copy_from_slice)
+                .collect();
+            rig.driver.send(socket, 5, list(&parts), Then::Keep);
+            assert_eq!(rig.sent(5), (sent.len(), false));
+            assert_eq!(read_exactly(&mut client, sent.len()), sent);
+        }
+    }
+
+    pub(crate) fn a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let sent = pattern(24 << 20);
+        let parts: Vec<Bytes> = sent.chunks(4 << 20).map(Bytes::copy_from_slice).collect();
+        rig.driver.send(socket, 5, list(&parts), Then::Keep);
+        // The client reads nothing, and still the first part is known to be on its way.
+        let first = rig.next(5);
+        assert!(first.more, "24 MiB do not fit into a socket: {first:?}");
+        let Outcome::Sent {
+            bytes: first,
+            closed: false,
+        } = first.outcome
+        else {
+            panic!("{first:?}")
+        };
+        assert!(first > 0);
+        let reader = std::thread::spawn(move || (read_exactly(&mut client, 24 << 20), client));
+        let (rest, closed) = rig.sent(5);
+        assert_eq!((first + rest, closed), (sent.len(), false));
+        let (read, _client) = reader.join().expect("all bytes");
+        assert!(read == sent, "the bytes differ");
+        assert!(rig.driver.statistics().short_sends > 0);
+        rig.driver.close(socket);
+    }
+
+    pub(crate) fn a_send_closes_behind_its_last_byte<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        for _ in 0..20 {
+            let (mut client, socket) = rig.pair();
+            write(&mut client, b"request");
+            rig.driver.receive(socket, 4, Shots::Once);
+            let completion = rig.next(4);
+            assert_eq!(rig.received(completion), b"request");
+            rig.send_all(socket, 5, b"goodbye", Then::Close);
+            rig.turn();
+            assert_eq!(read_to_end(&mut client), b"goodbye");
+        }
+        assert_eq!(rig.driver.statistics().sockets, 0);
+    }
+
+    pub(crate) fn a_long_send_closes_behind_its_last_byte<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let sent = pattern(8 << 20);
+        for segments in [1, 3] {
+            let (mut client, socket) = rig.pair();
+            let parts: Vec<Bytes> = sent
+                .chunks(sent.len().div_ceil(segments))
+                .map(Bytes::copy_from_slice)
+                .collect();
+            rig.driver.send(socket, 5, list(&parts), Then::Close);
+            let reader = std::thread::spawn(move || read_to_end(&mut client));
+            assert_eq!(rig.sent(5), (sent.len(), true));
+            rig.until("the end of the reader", |_| reader.is_finished());
+            assert!(
+                reader.join().expect("an orderly end") == sent,
+                "the bytes differ"
+            );
+        }
+        assert_eq!(rig.driver.statistics().sockets, 0);
+    }
+
+    pub(crate) fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        for then in [Then::Keep, Then::Close] {
+            let (client, socket) = rig.pair();
+            drop(client);
+            let mut token = 5;
+            // The first send finds out by the peer's RST, a later one fails.
+            let errno = loop {
+                token += 1;
+                rig.send(socket, token, b"anyone?", Then::Keep);
+                let completion = rig.next(token);
+                assert!(!completion.more);
+                if let Outcome::Failed(errno) = completion.outcome {
+                    break errno;
+                }
+            };
+            assert!(
+                [Errno::PIPE, Errno::CONNRESET].contains(&errno),
+                "{errno:?}"
+            );
+            rig.send(socket, 5, b"anyone?", then);
+            let completion = rig.next(5);
+            assert!(
+                matches!(completion.outcome, Outcome::Failed(Errno::PIPE)),
+                "{completion:?}"
+            );
+            // Not closed by the send that failed: closing is no error.
+            assert_eq!(rig.driver.statistics().sockets, 1);
+            rig.driver.close(socket);
+            assert_eq!(rig.driver.statistics().sockets, 0);
+        }
+    }
+
+    pub(crate) fn a_cancelled_send_ends_once_and_the_socket_closes<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        for then in [Then::Keep, Then::Close] {
+            let (mut client, socket) = rig.pair();
+            let sent = pattern(24 << 20);
+            rig.send(socket, 5, &sent, then);
+            let mut counted = 0;
+            // Until the socket is full.
+            for _ in 0..3 {
+                rig.turn();
+            }
+            rig.driver.cancel(Operation::Send(socket), 5);
+            let errno = loop {
+                let completion = rig.next(5);
+                match completion.outcome {
+                    Outcome::Sent {
+                        bytes,
+                        closed: false,
+                    } => counted += bytes,
+                    Outcome::Failed(errno) => {
+                        assert!(!completion.more);
+                        break errno;
+                    }
+                    _ => panic!("{completion:?}"),
+                }
+            };
+            assert_eq!(errno, Errno::CANCELED);
+            rig.driver.close(socket);
+            rig.turn();
+            let read = read_to_end(&mut client);
+            assert_eq!(read.len(), counted, "what was counted was sent");
+            assert!(read == sent[..counted], "the bytes differ");
+            assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
+        }
+    }
+
+    pub(crate) fn finishing_ends_one_direction_only<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        rig.send_all(socket, 5, b"last words", Then::Keep);
+        rig.driver.finish(socket);
+        rig.turn();
+        assert_eq!(read_to_end(&mut client), b"last words");
+        write(&mut client, b"reply");
+        client.shutdown(Shutdown::Write).expect("open");
+        assert_eq!(rig.receive_to_end(socket, 6), b"reply");
+        rig.driver.close(socket);
+    }
+
+    pub(crate) fn a_reset_is_seen_as_one<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        rig.driver.reset(socket);
+        rig.turn();
+        let error = client.read(&mut [0; 1]).expect_err("a reset");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(rig.driver.statistics().sockets, 0);
+    }
+
+    pub(crate) fn segments_are_freed_when_they_are_sent<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (_client, socket) = rig.pair();
+        let shared = Bytes::from(pattern(1_000));
+        for count in [1, 4] {
+            let parts = vec![shared.clone(); count];
+            rig.driver.send(socket, 5, list(&parts), Then::Keep);
+            drop(parts);
+            assert_eq!(rig.sent(5), (1_000 * count, false));
+            assert!(shared.is_unique(), "a segment outlived its send");
+        }
+    }
+}
