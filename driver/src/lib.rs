@@ -6,7 +6,7 @@
 //!
 //! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its words,
 //! `segment` what is sent, `waker` how another thread ends a wait. Then `uring`, `epoll` and
-//! [`simulation`], each with one file per operation. `probe` tells which of them this machine takes.
+//! [`simulation`], each with one file per operation. [`probe`] and [`select`] tell which of them this machine takes.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no
@@ -33,6 +33,8 @@ mod schedule;
 pub mod uring;
 pub mod epoll;
 pub mod simulation;
+pub mod probe;
+mod select;
 
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
