@@ -88,17 +88,17 @@ pub trait Driver {
     /// Starts accepting connections.
     ///
     /// Failed(MFILE) or Failed(NFILE): no descriptor was free. With ordinary descriptors the
-    /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket was
-    /// closed or after a pause: at once would spin. Any other failure (CONNABORTED and its like) hit
-    /// one connection: re-arm. The listener stays open until the final completion.
+    /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket
+    /// was closed or after a pause: at once would spin. Any other failure (CONNABORTED and its
+    /// like) hit one connection: re-arm. The listener stays open until the final completion.
     fn accept(&mut self, listener: &Listener, token: u64, shots: Shots);
 
     /// Starts receiving into the driver's buffers.
     ///
-    /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when one is:
-    /// after a [`Driver::put`], or in the next turn if every piece was put back by then. Whether a
-    /// receive without data fails so when it is armed depends on the kernel. Any other failure means
-    /// that the connection is broken.
+    /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when one
+    /// is: after a [`Driver::put`], or in the next turn if every piece was put back by then.
+    /// Whether a receive without data fails so when it is armed depends on the kernel. Any other
+    /// failure means that the connection is broken.
     fn receive(&mut self, socket: Socket, token: u64, shots: Shots);
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.

@@ -55,8 +55,8 @@ impl fmt::Display for Selection {
     }
 }
 
-/// Tries what the choice needs on throw-away rings of the configured size, and decides. Takes about a
-/// millisecond.
+/// Tries what the choice needs on throw-away rings of the configured size, and decides. Takes about
+/// a millisecond.
 ///
 /// # Errors
 /// [`Choice::Uring`] and it is refused; or, with any choice, a configuration that cannot be.

@@ -1,24 +1,24 @@
-//! Accepting, receiving and cancelling, on real sockets: each test is written once and run on every kind
-//! of driver.
+//! Accepting, receiving and cancelling, on real sockets: each test is written once and run on every
+//! kind of driver.
 
 #[macro_use]
 mod rig;
 
 on_every_driver! {
-    accepting_once_takes_one_connection
-    accepting_many_takes_all_that_come
-    a_cancelled_accept_ends_and_can_be_armed_again
-    a_listener_is_shared_by_two_drivers
-    receiving_once_gives_what_is_there
-    receiving_waits_for_bytes
-    receiving_many_goes_on_to_the_end_of_the_stream
-    a_half_closed_client_still_gets_its_answer
-    a_reset_client_fails_the_receive
-    a_cancelled_receive_ends_once_and_the_socket_closes
-    a_cancel_that_comes_too_late_does_nothing
-    pieces_kept_by_the_caller_stall_receives_and_lose_nothing
-    the_largest_token_comes_back_whole
-    an_adopted_socket_works_like_an_accepted_one
+    #[test] fn accepting_once_takes_one_connection;
+    #[test] fn accepting_many_takes_all_that_come;
+    #[test] fn a_cancelled_accept_ends_and_can_be_armed_again;
+    #[test] fn a_listener_is_shared_by_two_drivers;
+    #[test] fn receiving_once_gives_what_is_there;
+    #[test] fn receiving_waits_for_bytes;
+    #[test] fn receiving_many_goes_on_to_the_end_of_the_stream;
+    #[test] fn a_half_closed_client_still_gets_its_answer;
+    #[test] fn a_reset_client_fails_the_receive;
+    #[test] fn a_cancelled_receive_ends_once_and_the_socket_closes;
+    #[test] fn a_cancel_that_comes_too_late_does_nothing;
+    #[test] fn pieces_kept_by_the_caller_stall_receives_and_lose_nothing;
+    #[test] fn the_largest_token_comes_back_whole;
+    #[test] fn an_adopted_socket_works_like_an_accepted_one;
 }
 
 mod cases {

@@ -1,5 +1,5 @@
-//! io_uring refused in every way that has been met in the wild: the choice falls on epoll, the reason is
-//! named, and who asked for io_uring gets an error with a cure.
+//! io_uring refused in every way that has been met in the wild: the choice falls on epoll, the
+//! reason is named, and who asked for io_uring gets an error with a cure.
 //!
 //! Each case runs alone in a child process, under a seccomp filter that makes the kernel refuse.
 
@@ -10,6 +10,7 @@ use std::io::Read;
 
 use flatpath_driver::probe::Probe;
 use flatpath_driver::{Cause, Choice, Descriptors, DriverConfig, Then, select, uring::Uring};
+use libc::{EACCES, EINVAL, EMFILE, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use self::rig::{OnEpoll, Rig, in_child, small};
@@ -18,6 +19,7 @@ use self::rig::{OnEpoll, Rig, in_child, small};
 const SETUP: i64 = 425;
 const ENTER: i64 = 426;
 const REGISTER: i64 = 427;
+const EVERY: [i64; 3] = [SETUP, ENTER, REGISTER];
 
 /// Makes system calls of this thread fail.
 fn refuse(calls: &[i64], errno: i32) {
@@ -67,8 +69,8 @@ fn epoll_serves() {
 }
 
 macro_rules! refusals {
-    ($($case:ident: $calls:expr, $errno:expr, $cause:expr, $cure:expr;)*) => {
-        $(#[test] fn $case() {
+    ($(#[$test:meta] fn $case:ident: $calls:expr, $errno:expr, $cause:expr, $cure:expr;)*) => {
+        $(#[$test] fn $case() {
             if in_child(stringify!($case)) {
                 assert_falls_back($calls, $errno, $cause, $cure);
             }
@@ -77,40 +79,34 @@ macro_rules! refusals {
 }
 
 refusals! {
-    a_kernel_without_io_uring: &[SETUP, ENTER, REGISTER], libc_number::ENOSYS, Cause::Absent,
-        "CONFIG_IO_URING";
-    a_container_that_forbids_io_uring: &[SETUP, ENTER, REGISTER], libc_number::EPERM,
-        Cause::Forbidden, "io_uring";
-    a_security_module_that_forbids_io_uring: &[SETUP], libc_number::EACCES, Cause::Forbidden,
-        "io_uring";
-    no_memory_left_to_lock: &[SETUP], libc_number::ENOMEM, Cause::Memory, "ulimit -l";
-    a_sandbox_without_io_uring: &[SETUP], libc_number::EOPNOTSUPP, Cause::Inoperative, "sandbox";
-    no_descriptor_left: &[SETUP], libc_number::EMFILE, Cause::Descriptors, "ulimit -n";
-    an_old_kernel: &[SETUP], libc_number::EINVAL, Cause::Unsupported, "newer";
-    registration_alone_forbidden: &[REGISTER], libc_number::EPERM, Cause::Forbidden, "io_uring";
-    no_memory_left_to_register_buffers: &[REGISTER], libc_number::ENOMEM, Cause::Memory,
-        "ulimit -l";
-    entering_alone_forbidden: &[ENTER], libc_number::EPERM, Cause::Forbidden, "io_uring";
-    entering_alone_inoperative: &[ENTER], libc_number::EOPNOTSUPP, Cause::Inoperative, "sandbox";
-}
-
-/// Error numbers, spelt as in the manual.
-mod libc_number {
-    use flatpath_driver::Errno;
-
-    pub(super) const ENOSYS: i32 = Errno::NOSYS.raw_os_error();
-    pub(super) const EPERM: i32 = Errno::PERM.raw_os_error();
-    pub(super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
-    pub(super) const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
-    pub(super) const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-    pub(super) const EMFILE: i32 = Errno::MFILE.raw_os_error();
-    pub(super) const EINVAL: i32 = Errno::INVAL.raw_os_error();
+    #[test] fn a_kernel_without_io_uring:
+        &EVERY, ENOSYS, Cause::Absent, "CONFIG_IO_URING";
+    #[test] fn a_container_that_forbids_io_uring:
+        &EVERY, EPERM, Cause::Forbidden, "io_uring";
+    #[test] fn a_security_module_that_forbids_io_uring:
+        &[SETUP], EACCES, Cause::Forbidden, "io_uring";
+    #[test] fn no_memory_left_to_lock:
+        &[SETUP], ENOMEM, Cause::Memory, "ulimit -l";
+    #[test] fn a_sandbox_without_io_uring:
+        &[SETUP], EOPNOTSUPP, Cause::Inoperative, "sandbox";
+    #[test] fn no_descriptor_left:
+        &[SETUP], EMFILE, Cause::Descriptors, "ulimit -n";
+    #[test] fn an_old_kernel:
+        &[SETUP], EINVAL, Cause::Unsupported, "newer";
+    #[test] fn registration_alone_forbidden:
+        &[REGISTER], EPERM, Cause::Forbidden, "io_uring";
+    #[test] fn no_memory_left_to_register_buffers:
+        &[REGISTER], ENOMEM, Cause::Memory, "ulimit -l";
+    #[test] fn entering_alone_forbidden:
+        &[ENTER], EPERM, Cause::Forbidden, "io_uring";
+    #[test] fn entering_alone_inoperative:
+        &[ENTER], EOPNOTSUPP, Cause::Inoperative, "sandbox";
 }
 
 #[test]
 fn resources_are_reported_as_such() {
     if in_child("resources_are_reported_as_such") {
-        refuse(&[SETUP], libc_number::ENOMEM);
+        refuse(&[SETUP], ENOMEM);
         let selection = select(Choice::Auto, &small()).expect("epoll is there");
         assert!(selection.refusal().expect("a reason").cause.is_resource());
     }

@@ -1,20 +1,20 @@
-//! Sending and ending connections, on real sockets: each test is written once and run on every kind of
-//! driver.
+//! Sending and ending connections, on real sockets: each test is written once and run on every kind
+//! of driver.
 
 #[macro_use]
 mod rig;
 
 on_every_driver! {
-    an_empty_list_is_sent_at_once
-    segments_are_sent_in_order
-    a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole
-    a_send_closes_behind_its_last_byte
-    a_long_send_closes_behind_its_last_byte
-    a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open
-    a_cancelled_send_ends_once_and_the_socket_closes
-    finishing_ends_one_direction_only
-    a_reset_is_seen_as_one
-    segments_are_freed_when_they_are_sent
+    #[test] fn an_empty_list_is_sent_at_once;
+    #[test] fn segments_are_sent_in_order;
+    #[test] fn a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole;
+    #[test] fn a_send_closes_behind_its_last_byte;
+    #[test] fn a_long_send_closes_behind_its_last_byte;
+    #[test] fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open;
+    #[test] fn a_cancelled_send_ends_once_and_the_socket_closes;
+    #[test] fn finishing_ends_one_direction_only;
+    #[test] fn a_reset_is_seen_as_one;
+    #[test] fn segments_are_freed_when_they_are_sent;
 }
 
 mod cases {

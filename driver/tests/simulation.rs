@@ -1,5 +1,5 @@
-//! The simulation: a caller that keeps its promises survives every mix of faults, one that breaks them is
-//! found out, and the same seed gives the same run.
+//! The simulation: a caller that keeps its promises survives every mix of faults, one that breaks
+//! them is found out, and the same seed gives the same run.
 
 mod rig;
 

@@ -1,5 +1,6 @@
-//! What this kernel offers, feature by feature: each is tried on a ring of its own, with real sockets
-//! where it takes some. Never guessed from a version: distributions backport, sandboxes filter.
+//! What this kernel offers, feature by feature: each is tried on a ring of its own, with real
+//! sockets where it takes some. Never guessed from a version: distributions backport, sandboxes
+//! filter.
 //!
 //! Files: `trial` is a ring to try things on, `rings`, `sockets` and `extras` hold the trials.
 //!
@@ -194,8 +195,8 @@ impl Trial {
     }
 }
 
-/// Tries what a driver of this configuration cannot do without, sizes included. The first refusal ends
-/// it.
+/// Tries what a driver of this configuration cannot do without, sizes included. The first refusal
+/// ends it.
 pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
     drop(Uring::new(config)?);
     let direct = matches!(config.descriptors, Descriptors::Direct { .. });

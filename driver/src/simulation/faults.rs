@@ -21,8 +21,8 @@ pub struct Faults {
     pub no_buffers_permille: u16,
     /// An accept finds no descriptor (EMFILE); the connection stays in the backlog.
     pub no_descriptor_permille: u16,
-    /// An accept finds no file (ENFILE): the connection stays in the backlog, or is lost with direct
-    /// descriptors.
+    /// An accept finds no file (ENFILE): the connection stays in the backlog, or is lost with
+    /// direct descriptors.
     pub no_file_permille: u16,
     /// A connection is gone before it is accepted (ECONNABORTED).
     pub aborted_permille: u16,
@@ -32,8 +32,8 @@ pub struct Faults {
     pub late_permille: u16,
     /// The final completion of an operation comes again, late and without what it carried.
     pub duplicate_permille: u16,
-    /// A turn finds the completion queue overflown: few completions come, and operations of many shots
-    /// that had one on the way end with it.
+    /// A turn finds the completion queue overflown: few completions come, and operations of many
+    /// shots that had one on the way end with it.
     pub overflow_permille: u16,
     /// A cancelled operation comes to something before the cancel reaches it.
     pub cancel_race_permille: u16,

@@ -1,16 +1,16 @@
 //! A seeded simulation: clients, network, clock and kernel in one process, one thread, no waiting.
 //!
-//! It meets the promises of a driver in the worst ways they allow: short, late, reordered, ended early,
-//! out of buffers, out of descriptors; and it goes beyond them in one way that kernels have been seen
-//! to: a final completion may come twice. It asserts the promises of the caller (C1 to C6 of
-//! [`Driver`]) and panics with the seed when one is broken. The same seed and the same calls give the
-//! same run.
+//! It meets the promises of a driver in the worst ways they allow: short, late, reordered, ended
+//! early, out of buffers, out of descriptors; and it goes beyond them in one way that kernels have
+//! been seen to: a final completion may come twice. It asserts the promises of the caller (C1 to C6
+//! of [`Driver`]) and panics with the seed when one is broken. The same seed and the same calls
+//! give the same run.
 //!
-//! Files: `network` is what a test holds, `world` the state, `stream` one direction of a connection,
-//! `faults` the mix, `operations` the bookkeeping, `progress` the kernel at work.
+//! Files: `network` is what a test holds, `world` the state, `stream` one direction of a
+//! connection, `faults` the mix, `operations` the bookkeeping, `progress` the kernel at work.
 //!
-//! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out or
-//! by one step, whichever is first, so that clients driven by a test get their turn.
+//! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
+//! or by one step, whichever is first, so that clients driven by a test get their turn.
 //!
 //! Cost: none that matters; operations are looked through one by one.
 

@@ -1,4 +1,5 @@
-//! The test's side of a simulation: the network it drives the clients of, and what it asks afterwards.
+//! The test's side of a simulation: the network it drives the clients of, and what it asks
+//! afterwards.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,8 +78,8 @@ impl Network {
         self.world().now_ns += nanoseconds;
     }
 
-    /// How far one wait of the driver may move the clock; a millisecond unless set. Clients act between
-    /// waits, so a longer step makes them slower.
+    /// How far one wait of the driver may move the clock; a millisecond unless set. Clients act
+    /// between waits, so a longer step makes them slower.
     pub fn set_step_ns_max(&self, nanoseconds: u64) {
         self.world().step_ns_max = nanoseconds.max(1);
     }

@@ -3,8 +3,9 @@
 //! Invariants
 //! - O1: an operation is listed from its start until its final completion was delivered.
 //! - O2: completions of one operation are delivered in order; of different ones in random order.
-//! - O3: a duplicate is delivered only while no operation with its token is listed, and not together
-//!   with a completion of one: the caller could not tell them apart, nor could a kernel do it.
+//! - O3: a duplicate is delivered only while no operation with its token is listed, and not
+//!   together with a completion of one: the caller could not tell them apart, nor could a kernel do
+//!   it.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! One direction of a simulated connection: bytes in order, under way for a while, then there to read.
+//! One direction of a simulated connection: bytes in order, under way for a while, then there to
+//! read.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Puts bytes on their way; they arrive at `arrival_ns`, or with what was put on the way before.
+    /// Puts bytes on their way; they arrive at `arrival_ns`, or with what was put on the way
+    /// before.
     pub(super) fn write(&mut self, bytes: &[u8], arrival_ns: u64) {
         if bytes.is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! The simulated network: listeners, connections and a clock, seen by the driver and by the clients.
+//! The simulated network: listeners, connections and a clock, seen by the driver and by the
+//! clients.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -21,25 +21,25 @@ use flatpath_driver::{
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test. A
-/// case that is missing in the list is an unused function, and refused by the lints.
+/// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test.
+/// A case that is missing in the list is an unused function, and refused by the lints.
 #[macro_export]
 macro_rules! on_every_driver {
-    ($($case:ident)*) => {
-        $crate::on_this_driver! { uring OnUring $($case)* }
-        $crate::on_this_driver! { uring_direct OnUringDirect $($case)* }
-        $crate::on_this_driver! { uring_cooperative OnUringCooperative $($case)* }
-        $crate::on_this_driver! { uring_interrupting OnUringInterrupting $($case)* }
-        $crate::on_this_driver! { epoll OnEpoll $($case)* }
+    ($(#[$test:meta] fn $case:ident;)*) => {
+        $crate::on_this_driver! { uring OnUring $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_direct OnUringDirect $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_cooperative OnUringCooperative $(#[$test] $case)* }
+        $crate::on_this_driver! { uring_interrupting OnUringInterrupting $(#[$test] $case)* }
+        $crate::on_this_driver! { epoll OnEpoll $(#[$test] $case)* }
     };
 }
 
 /// See `on_every_driver`.
 #[macro_export]
 macro_rules! on_this_driver {
-    ($module:ident $make:ident $($case:ident)*) => {
+    ($module:ident $make:ident $(#[$test:meta] $case:ident)*) => {
         mod $module {
-            $(#[test] fn $case() {
+            $(#[$test] fn $case() {
                 let name = concat!(stringify!($module), "::", stringify!($case));
                 super::cases::$case::<super::rig::$make>(name);
             })*
