@@ -103,8 +103,9 @@ pub trait Driver {
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.
     ///
-    /// A long list shows its progress with completions that have `more`; what they count adds up to
-    /// the list. An empty list completes with zero bytes.
+    /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
+    /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
+    /// An empty one completes with zero bytes.
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then);
 
     /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary

@@ -188,6 +188,32 @@ mod tests {
     }
 
     #[test]
+    fn a_pooled_buffer_is_sent_in_part_and_goes_back() {
+        use flatpath_structures::pool::{Pool, PoolConfig, Zero};
+        let pool = Pool::new(PoolConfig {
+            classes: vec![64],
+            budget_bytes: 64,
+            zero: Zero::WrittenOnPut,
+        });
+        let mut buffer = pool.take(10).expect("one fits");
+        buffer.append(b"0123456789");
+        assert!(pool.take(10).is_none(), "the budget is one buffer");
+        let mut list = SendList::new();
+        list.push(Segment::Pooled {
+            buffer,
+            from: 2,
+            to: 8,
+        })
+        .expect("room");
+        assert_eq!(flat(&list), b"234567");
+        list.advance(4);
+        assert_eq!(flat(&list), b"67");
+        list.advance(2);
+        assert!(list.is_empty());
+        assert!(pool.take(10).is_some(), "the buffer is back");
+    }
+
+    #[test]
     #[should_panic(expected = "more bytes sent than there were")]
     fn advancing_past_the_end_is_refused() {
         list(&[b"abc"]).advance(4);

@@ -14,8 +14,11 @@ on_every_driver! {
     #[test] fn a_wake_ends_a_wait;
     #[test] fn a_wake_before_the_wait_is_not_lost;
     #[test] fn every_wake_of_many_threads_is_seen;
+    #[test] fn every_wake_is_seen_while_the_completion_queue_overflows;
+    #[test] fn chaotic_clients_leave_nothing_behind;
     #[test] fn a_time_out_ends_a_wait;
     #[test] fn ready_work_keeps_a_wait_from_blocking;
+    #[test] fn bytes_arrive_while_other_work_is_always_ready;
     #[test] fn accepted_sockets_are_not_inherited;
 }
 
@@ -31,7 +34,7 @@ mod cases {
     use std::os::fd::AsRawFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use flatpath_driver::uring::Uring;
     use flatpath_driver::{
@@ -319,12 +322,29 @@ mod cases {
     }
 
     pub(crate) fn every_wake_of_many_threads_is_seen<M: Make>(_: &str) {
+        every_wake_is_seen::<M>(&small(), 0);
+    }
+
+    pub(crate) fn every_wake_is_seen_while_the_completion_queue_overflows<M: Make>(_: &str) {
+        let config = DriverConfig {
+            completion_entries: 4,
+            ..small()
+        };
+        every_wake_is_seen::<M>(&config, 50);
+    }
+
+    /// Threads queue work and wake, while another lets `clients` write all at once.
+    fn every_wake_is_seen<M: Make>(config: &DriverConfig, clients: usize) {
         const EACH: usize = 2_000;
-        let Some(mut rig) = Rig::new::<M>(&small()) else {
+        let Some(mut rig) = Rig::new::<M>(config) else {
             return;
         };
         let queued = Arc::new(AtomicUsize::new(0));
-        let threads: Vec<_> = (0..3)
+        let (mut talkers, sockets): (Vec<_>, Vec<_>) = (0..clients).map(|_| rig.pair()).unzip();
+        for (number, socket) in sockets.iter().enumerate() {
+            rig.driver.receive(*socket, number as u64, Shots::Once);
+        }
+        let mut threads: Vec<_> = (0..3)
             .map(|_| {
                 let (waker, queued) = (rig.driver.waker(), Arc::clone(&queued));
                 std::thread::spawn(move || {
@@ -335,9 +355,19 @@ mod cases {
                 })
             })
             .collect();
+        let over = Arc::new(AtomicUsize::new(0));
+        threads.push(std::thread::spawn({
+            let over = Arc::clone(&over);
+            move || {
+                while over.load(Ordering::Acquire) == 0 {
+                    talkers.iter_mut().for_each(|client| write(client, b"x"));
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }));
         let mut taken = 0;
         while taken < 3 * EACH {
-            // No time-out: a lost wake-up hangs here, and the watchdog below names it.
+            // As good as no time-out: a lost wake-up hangs here, and is named.
             let watchdog = Some(PATIENCE.as_nanos() as u64);
             let before = Instant::now();
             let ready = || queued.load(Ordering::Acquire) > 0;
@@ -346,10 +376,75 @@ mod cases {
                 .expect("goes on");
             assert!(before.elapsed() < PATIENCE, "a wake-up was lost at {taken}");
             taken += queued.swap(0, Ordering::AcqRel);
+            for completion in std::mem::take(&mut rig.arrived) {
+                let number = completion.token;
+                assert!(rig.received(completion).iter().all(|byte| *byte == b'x'));
+                rig.driver
+                    .receive(sockets[number as usize], number, Shots::Once);
+            }
         }
+        over.store(1, Ordering::Release);
         for thread in threads {
             thread.join().expect("done");
         }
+    }
+
+    /// Clients that write, vanish, finish and reset as chance will have it.
+    pub(crate) fn chaotic_clients_leave_nothing_behind<M: Make>(_: &str) {
+        let config = DriverConfig {
+            completion_entries: 16,
+            receive_buffers: 4,
+            receive_buffer_bytes: 512,
+            ..small()
+        };
+        let (listener, address) = listen();
+        let Some(mut driver) = M::make(&config) else {
+            return;
+        };
+        let clients = std::thread::spawn(move || {
+            let mut random = 0x2545_f491_4f6c_dd1d_u64;
+            let mut chance = move |bound: u64| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random % bound
+            };
+            for _ in 0..40 {
+                let mut open: Vec<TcpStream> = (0..10).map(|_| connect(address)).collect();
+                for client in &mut open {
+                    let writes = chance(4);
+                    for _ in 0..writes {
+                        // The server may have ended it already.
+                        let _ = client.write_all(&pattern(1 + chance(5_000) as usize));
+                    }
+                    match chance(4) {
+                        0 => drop(client.shutdown(Shutdown::Write)),
+                        1 => rustix::net::sockopt::set_socket_linger(client, Some(Duration::ZERO))
+                            .expect("a socket"),
+                        2 if writes > 0 => drop(client.read(&mut [0; 100])),
+                        _ => {}
+                    }
+                }
+            }
+        });
+        let mut echo = Echo::new(listener, Shots::Many, Shots::Many);
+        let deadline = Instant::now() + PATIENCE;
+        while !clients.is_finished() || echo.accepted < 400 {
+            echo.turn(&mut driver, 10_000_000);
+            assert!(Instant::now() < deadline, "{} accepted", echo.accepted);
+        }
+        clients.join().expect("clients do not fail");
+        while !echo.stop(&mut driver) {
+            echo.turn(&mut driver, 10_000_000);
+            assert!(Instant::now() < deadline, "{} left", echo.open());
+        }
+        let statistics = driver.statistics();
+        assert_eq!(
+            (statistics.sockets, statistics.buffers_in_use),
+            (0, 0),
+            "{statistics:?}"
+        );
+        assert_eq!(echo.ended + echo.broken, 400);
     }
 
     pub(crate) fn a_time_out_ends_a_wait<M: Make>(_: &str) {
@@ -396,6 +491,37 @@ mod cases {
                 .expect("goes on");
         }
         assert_eq!(read_to_end(&mut client), b"sent");
+    }
+
+    pub(crate) fn bytes_arrive_while_other_work_is_always_ready<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        rig.driver.receive(socket, 1, Shots::Many);
+        for _ in 0..3 {
+            rig.driver
+                .wait(None, &|| true, &mut rig.arrived)
+                .expect("goes on");
+        }
+        let writer = std::thread::spawn(move || {
+            for _ in 0..100 {
+                write(&mut client, b"x");
+                std::thread::yield_now();
+            }
+            client
+        });
+        let (deadline, mut received) = (Instant::now() + PATIENCE, 0);
+        while received < 100 {
+            rig.driver
+                .wait(None, &|| true, &mut rig.arrived)
+                .expect("goes on");
+            for completion in std::mem::take(&mut rig.arrived) {
+                received += rig.received(completion).len();
+            }
+            assert!(Instant::now() < deadline, "{received} bytes came");
+        }
+        drop(writer.join().expect("done"));
     }
 
     pub(crate) fn accepted_sockets_are_not_inherited<M: Make>(_: &str) {

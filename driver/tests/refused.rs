@@ -38,6 +38,10 @@ fn refuse(calls: &[i64], errno: i32) {
 
 /// What is common to all ways.
 fn assert_falls_back(calls: &[i64], errno: i32, cause: Cause, cure: &str) {
+    if !calls.contains(&SETUP) && Uring::new(&small()).is_err() {
+        // No io_uring on this machine at all: it fails before it comes to these calls.
+        return;
+    }
     refuse(calls, errno);
     let selection = select(Choice::Auto, &small()).expect("epoll is there");
     assert_eq!(selection.name(), "epoll", "{selection}");

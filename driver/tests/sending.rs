@@ -9,6 +9,8 @@ on_every_driver! {
     #[test] fn segments_are_sent_in_order;
     #[test] fn a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole;
     #[test] fn a_send_closes_behind_its_last_byte;
+    #[test] fn a_send_through_a_narrow_way_arrives_whole;
+    #[test] fn a_cancelled_short_send_tells_how_far_it_came;
     #[test] fn a_long_send_closes_behind_its_last_byte;
     #[test] fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open;
     #[test] fn a_cancelled_send_ends_once_and_the_socket_closes;
@@ -100,6 +102,77 @@ mod cases {
             assert_eq!(read_to_end(&mut client), b"goodbye");
         }
         assert_eq!(rig.driver.statistics().sockets, 0);
+    }
+
+    pub(crate) fn a_send_through_a_narrow_way_arrives_whole<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let sent = pattern(60_000);
+        for (then, count) in [
+            (Then::Keep, 1),
+            (Then::Close, 1),
+            (Then::Keep, 5),
+            (Then::Close, 5),
+        ] {
+            let (mut client, socket) = rig.narrow_pair();
+            let parts: Vec<Bytes> = sent
+                .chunks(sent.len().div_ceil(count))
+                .map(Bytes::copy_from_slice)
+                .collect();
+            rig.driver.send(socket, 5, list(&parts), then);
+            // The way is full by now, and the send waits.
+            rig.turn();
+            rig.turn();
+            assert!(
+                rig.arrived.iter().all(|completion| completion.more),
+                "{:?}",
+                rig.arrived
+            );
+            let reader = std::thread::spawn(move || read_to_end(&mut client));
+            assert_eq!(rig.sent(5), (sent.len(), then == Then::Close));
+            if then == Then::Keep {
+                rig.driver.close(socket);
+            }
+            rig.until("the end of the reader", |_| reader.is_finished());
+            let read = reader.join().expect("an orderly end");
+            assert!(read == sent, "{then:?} with {count} segments");
+        }
+    }
+
+    pub(crate) fn a_cancelled_short_send_tells_how_far_it_came<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        for then in [Then::Keep, Then::Close] {
+            let (mut client, socket) = rig.narrow_pair();
+            let sent = Bytes::from(pattern(60_000));
+            rig.driver
+                .send(socket, 5, list(std::slice::from_ref(&sent)), then);
+            rig.turn();
+            rig.driver.cancel(Operation::Send(socket), 5);
+            let mut counted = 0;
+            let errno = loop {
+                let completion = rig.next(5);
+                match completion.outcome {
+                    Outcome::Sent {
+                        bytes,
+                        closed: false,
+                    } => counted += bytes,
+                    Outcome::Failed(errno) => break errno,
+                    _ => panic!("{completion:?}"),
+                }
+            };
+            assert_eq!(errno, Errno::CANCELED);
+            assert!((1..sent.len()).contains(&counted), "{counted} bytes");
+            assert!(sent.is_unique(), "a cancelled send keeps its segment");
+            rig.driver.close(socket);
+            rig.turn();
+            assert!(
+                read_to_end(&mut client) == sent[..counted],
+                "the bytes differ"
+            );
+        }
     }
 
     pub(crate) fn a_long_send_closes_behind_its_last_byte<M: Make>(_: &str) {

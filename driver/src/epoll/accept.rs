@@ -154,6 +154,16 @@ impl Epoll {
         }
     }
 
+    /// Stops watching listeners that nobody accepts from, before a sleep.
+    pub(super) fn forget_idle_listeners(&mut self) {
+        for index in 0..self.listeners.len() {
+            let accepting = &self.listeners[index];
+            if accepting.watched && accepting.operation.is_none() {
+                self.forget_listener(index);
+            }
+        }
+    }
+
     /// Stops watching, so that other drivers get the wake-ups.
     fn forget_listener(&mut self, index: usize) {
         let accepting = &mut self.listeners[index];

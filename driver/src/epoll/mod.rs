@@ -208,6 +208,9 @@ impl Epoll {
     /// Asks for events; blocks if there is nothing else to do.
     fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
         let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
+        if may_block {
+            self.forget_idle_listeners();
+        }
         if may_block && self.waker.may_sleep(ready) {
             let timeout = timeout_ns.map(timespec);
             let taken = self.take_events(timeout.as_ref());

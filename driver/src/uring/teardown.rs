@@ -90,3 +90,50 @@ impl Drop for Uring {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::config::DriverConfig;
+    use crate::driver::{Driver, Shots, Then};
+    use crate::segment::{Segment, SendList};
+    use crate::socket::Listener;
+
+    #[test]
+    fn a_busy_ring_is_emptied() {
+        for completion_entries in [4, 1024] {
+            let config = DriverConfig {
+                completion_entries,
+                ..DriverConfig::default()
+            };
+            let Ok(mut uring) = Uring::new(&config) else {
+                eprintln!("not run: no io_uring");
+                return;
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let listener = Listener::new(listener.into());
+            let mut clients = vec![];
+            for token in 0..20 {
+                clients.push(TcpStream::connect(address).expect("listening"));
+                let ours = TcpStream::connect(address).expect("listening");
+                let socket = uring.adopt(ours.into()).expect("a socket");
+                uring.receive(socket, token, Shots::Many);
+                let mut list = SendList::new();
+                let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
+                assert!(list.push(Segment::Shared(bytes)).is_ok());
+                uring.send(socket, token, list, Then::Keep);
+            }
+            // Connections that nobody will take, and a send that cannot end.
+            uring.accept(&listener, 100, Shots::Many);
+            uring
+                .wait(Some(0), &|| false, &mut vec![])
+                .expect("goes on");
+            assert!(uring.outstanding > 20, "{} operations", uring.outstanding);
+            assert!(uring.empty(), "{} operations left", uring.outstanding);
+            assert_eq!(uring.outstanding, 0);
+        }
+    }
+}

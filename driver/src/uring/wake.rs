@@ -23,3 +23,95 @@ impl Uring {
         unsafe { self.ring.push(entry, None) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::completion::Outcome;
+    use crate::config::DriverConfig;
+    use crate::driver::{Driver, Shots};
+    use crate::waker::Wake;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Many receives and the poll fire between two waits: the queue of four overflows, and the
+    /// kernel ends the poll.
+    #[test]
+    fn an_overflow_that_ends_the_poll_does_not_end_waking() {
+        let config = DriverConfig {
+            completion_entries: 4,
+            ..DriverConfig::default()
+        };
+        let Ok(mut uring) = Uring::new(&config) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut clients = vec![];
+        for token in 0..20 {
+            let ours = TcpStream::connect(address).expect("listening");
+            clients.push(listener.accept().expect("connected").0);
+            let socket = uring.adopt(ours.into()).expect("a socket");
+            uring.receive(socket, token, Shots::Once);
+        }
+        let mut completions = vec![];
+        uring
+            .wait(Some(0), &|| false, &mut completions)
+            .expect("goes on");
+        assert!(completions.is_empty());
+        clients
+            .iter_mut()
+            .for_each(|client| client.write_all(b"x").expect("open"));
+        let eventfd = uring.waker.eventfd().expect("a real driver has one");
+        rustix::io::write(eventfd, &1_u64.to_ne_bytes()).expect("room");
+        while completions.len() < 20 {
+            uring
+                .wait(Some(1_000_000_000), &|| false, &mut completions)
+                .expect("goes on");
+        }
+        assert!(
+            uring.statistics().completion_overflows > 0,
+            "the test misses its aim"
+        );
+        for completion in completions.drain(..) {
+            let Outcome::Received(piece) = completion.outcome else {
+                panic!("{completion:?}")
+            };
+            uring.put(piece);
+        }
+        // Spurious wake-ups of the poll's renewal are over after this.
+        for _ in 0..3 {
+            uring
+                .wait(Some(1_000_000), &|| false, &mut completions)
+                .expect("goes on");
+        }
+        let waker = uring.waker();
+        let asleep = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !asleep.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                waker.wake();
+            });
+            let (start, asked) = (Instant::now(), AtomicBool::new(false));
+            let ready = || {
+                // The second time it is asked, the flag is up.
+                let second = asked.swap(true, Ordering::Relaxed);
+                asleep.store(second, Ordering::Release);
+                false
+            };
+            let timeout_ns = Some(PATIENCE.as_nanos() as u64);
+            uring
+                .wait(timeout_ns, &ready, &mut completions)
+                .expect("goes on");
+            assert!(start.elapsed() < PATIENCE, "the wake-up was lost");
+        });
+    }
+}

@@ -198,6 +198,19 @@ impl<D: Driver> Rig<D> {
     /// A client and the server's side of its connection.
     pub(crate) fn pair(&mut self) -> (TcpStream, Socket) {
         let client = self.connect();
+        (client, self.accept_one())
+    }
+
+    /// The same, with little room on the way from server to client.
+    pub(crate) fn narrow_pair(&mut self) -> (TcpStream, Socket) {
+        let listener = self.listener.descriptor().expect("a real one");
+        // Accepted sockets inherit it.
+        rustix::net::sockopt::set_socket_send_buffer_size(listener, 4096).expect("a socket");
+        let client = connect_narrow(self.address);
+        (client, self.accept_one())
+    }
+
+    fn accept_one(&mut self) -> Socket {
         self.accepts += 1;
         let token = 1_000_000 + self.accepts;
         self.driver.accept(&self.listener, token, Shots::Once);
@@ -206,7 +219,7 @@ impl<D: Driver> Rig<D> {
         let Outcome::Accepted(socket) = completion.outcome else {
             panic!("no connection but {completion:?}")
         };
-        (client, socket)
+        socket
     }
 
     pub(crate) fn send(&mut self, socket: Socket, token: u64, bytes: &[u8], then: Then) {
@@ -299,6 +312,20 @@ pub(crate) fn list(segments: &[Bytes]) -> SendList {
         list.push(Segment::Shared(segment.clone())).expect("room");
     }
     list
+}
+
+/// A client that takes in a few thousand bytes only, until it reads.
+pub(crate) fn connect_narrow(address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+    let flags = SocketFlags::CLOEXEC;
+    let client = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let client = client.expect("a socket");
+    // Before it connects: the window is agreed on then.
+    sockopt::set_socket_recv_buffer_size(&client, 4096).expect("a socket");
+    rustix::net::connect(&client, &address).expect("the listener is there");
+    let client = TcpStream::from(client);
+    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    client
 }
 
 /// Bytes that differ from place to place.
