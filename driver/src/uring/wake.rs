@@ -32,7 +32,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::completion::Outcome;
+    use crate::completion::{Completion, Outcome};
     use crate::config::DriverConfig;
     use crate::driver::{Driver, Shots};
     use crate::waker::Wake;
@@ -91,6 +91,10 @@ mod tests {
                 .wait(Some(1_000_000), &|| false, &mut completions)
                 .expect("goes on");
         }
+        assert_a_wake_arrives(&mut uring, &mut completions);
+    }
+
+    fn assert_a_wake_arrives(uring: &mut Uring, completions: &mut Vec<Completion>) {
         let waker = uring.waker();
         let asleep = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -109,7 +113,7 @@ mod tests {
             };
             let timeout_ns = Some(PATIENCE.as_nanos() as u64);
             uring
-                .wait(timeout_ns, &ready, &mut completions)
+                .wait(timeout_ns, &ready, completions)
                 .expect("goes on");
             assert!(start.elapsed() < PATIENCE, "the wake-up was lost");
         });
