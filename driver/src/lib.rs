@@ -36,6 +36,7 @@ pub mod epoll;
 pub mod simulation;
 pub mod probe;
 mod select;
+pub mod files;
 
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};

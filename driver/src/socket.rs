@@ -1,5 +1,6 @@
 //! Handles of what the kernel, or the simulation, keeps: connections and listeners.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -35,6 +36,20 @@ impl Socket {
             Handle::Descriptor(descriptor) => Some(descriptor),
             Handle::Slot(_) | Handle::Simulated(_) => None,
         }
+    }
+}
+
+impl Socket {
+    /// Where the connection comes from: one system call. `None` for direct descriptors, in the
+    /// simulation, for sockets without an internet address, and when the peer is gone already.
+    pub fn peer(self) -> Option<SocketAddr> {
+        let descriptor = self.descriptor()?;
+        // SAFETY: the borrow ends with this call, and whoever holds a connection's socket calls
+        // between its accept and its close. The number alone is used: should it be closed after
+        // all, the kernel says so, or names the peer of another connection, and no memory is
+        // touched.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        SocketAddr::try_from(rustix::net::getpeername(borrowed).ok()??).ok()
     }
 }
 

@@ -1,0 +1,144 @@
+//! The kernel's own file handles (`name_to_handle_at`, `open_by_handle_at`).
+//!
+//! They name an inode and its generation, survive renames and restarts, and are refused with
+//! `ESTALE` once the file is gone, even when its inode number is in use again.
+//!
+//! Cost: one system call each. Opening needs `CAP_DAC_READ_SEARCH`.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::fs::OFlags;
+
+/// The longest handle the kernel makes, in bytes (`MAX_HANDLE_SZ`).
+pub const HANDLE_BYTES_MAX: usize = 128;
+
+/// A handle as the kernel made it. The layout is that of `struct file_handle`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KernelHandle {
+    length: u32,
+    kind: i32,
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+const _: () = {
+    assert!(offset_of!(KernelHandle, length) == offset_of!(libc::file_handle, handle_bytes));
+    assert!(offset_of!(KernelHandle, kind) == offset_of!(libc::file_handle, handle_type));
+    assert!(offset_of!(KernelHandle, bytes) == offset_of!(libc::file_handle, f_handle));
+    assert!(align_of::<KernelHandle>() >= align_of::<libc::file_handle>());
+};
+
+impl KernelHandle {
+    /// A handle that was kept somewhere; `None` when it is longer than any handle.
+    pub fn new(kind: i32, bytes: &[u8]) -> Option<KernelHandle> {
+        let mut handle = KernelHandle {
+            length: 0,
+            kind,
+            bytes: [0; HANDLE_BYTES_MAX],
+        };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        handle.length = u32::try_from(bytes.len()).ok()?;
+        Some(handle)
+    }
+
+    /// What the file system calls its way of naming files.
+    pub fn kind(&self) -> i32 {
+        self.kind
+    }
+
+    /// The name itself, opaque.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.length as usize).min(HANDLE_BYTES_MAX)]
+    }
+}
+
+/// The handle of an open file, which may have been opened with `O_PATH`.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system has no handles, `EOVERFLOW` where they are longer than any.
+pub fn handle_of(file: impl AsFd) -> io::Result<KernelHandle> {
+    let length = HANDLE_BYTES_MAX as u32;
+    let mut handle = KernelHandle {
+        length,
+        kind: 0,
+        bytes: [0; HANDLE_BYTES_MAX],
+    };
+    let mut mount = 0;
+    // SAFETY: `handle` has the layout of `struct file_handle` (asserted above) with room for as
+    // many bytes as `length` says, the path is an empty C string, and all three outlive the call.
+    let result = unsafe {
+        libc::name_to_handle_at(
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            (&raw mut handle).cast(),
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if result == 0 {
+        Ok(handle)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Opens the file that `handle` names on the file system of `mount`, close-on-exec.
+///
+/// # Errors
+/// `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`.
+pub fn open_handle(mount: impl AsFd, handle: &KernelHandle, flags: OFlags) -> io::Result<OwnedFd> {
+    let mut handle = *handle;
+    let flags = (flags | OFlags::CLOEXEC).bits().cast_signed();
+    // SAFETY: `handle` has the layout of `struct file_handle` (asserted above), `length` does not
+    // exceed its room, and it outlives the call, which only reads it.
+    let descriptor = unsafe {
+        libc::open_by_handle_at(mount.as_fd().as_raw_fd(), (&raw mut handle).cast(), flags)
+    };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_handle_finds_its_file_under_another_name_and_not_once_it_is_gone() {
+        let directory = std::env::temp_dir().join(format!("handle-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (old, new) = (directory.join("old"), directory.join("new"));
+        std::fs::write(&old, b"text").expect("a file");
+        let mount = std::fs::File::open(&directory).expect("open");
+        let made = handle_of(std::fs::File::open(&old).expect("open"));
+        std::fs::rename(&old, &new).expect("rename");
+        if let Ok(handle) = made {
+            let again = KernelHandle::new(handle.kind(), handle.bytes()).expect("short enough");
+            match open_handle(&mount, &again, OFlags::RDONLY) {
+                Ok(found) => {
+                    let mut text = String::new();
+                    std::fs::File::from(found)
+                        .read_to_string(&mut text)
+                        .expect("read");
+                    assert_eq!(text, "text");
+                    std::fs::remove_file(&new).expect("remove");
+                    let gone = open_handle(&mount, &again, OFlags::RDONLY).expect_err("gone");
+                    assert_eq!(gone.raw_os_error(), Some(libc::ESTALE));
+                }
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),
+            }
+        }
+        std::fs::remove_dir_all(&directory).expect("clean up");
+    }
+
+    #[test]
+    fn a_handle_longer_than_any_is_refused() {
+        assert!(KernelHandle::new(1, &[0; HANDLE_BYTES_MAX]).is_some());
+        assert!(KernelHandle::new(1, &[0; HANDLE_BYTES_MAX + 1]).is_none());
+    }
+}
