@@ -1,1 +1,32 @@
-//! Placeholder.
+//! Flatpath: a server engine on which every step of a connection costs the same at any size.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod protocol;
+pub mod simulation;
+
+mod connection;
+mod context;
+mod error;
+mod foreman;
+mod listener;
+mod network;
+mod output;
+mod running;
+mod server;
+mod signals;
+mod statistics;
+mod worker;
+
+pub use bytes::Bytes;
+pub use context::{Context, Job, NoRoom, Stall};
+pub use error::Error;
+pub use flatpath_driver::{Choice, DriverConfig, Shots};
+pub use flatpath_structures::pool::{Buffer, Pool};
+pub use limits::Limits;
+pub use protocol::{Phase, Protocol, Turn};
+pub use running::{Bound, Handle, Running};
+pub use server::{Scheduling, Server};
+pub use signals::SignalWatch;
+pub use statistics::Statistics;
+pub use worker::WorkerScope;

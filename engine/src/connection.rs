@@ -1,0 +1,356 @@
+//! One connection: what it waits for, what it holds, and how it ends.
+//!
+//! Plain state, touched by its network thread only; what is done about it is in `network/`.
+//!
+//! Invariants
+//! - C1: at most one receive and one send are outstanding.
+//! - C2: a connection leaves the table only when neither is (or the driver closed it with the
+//!   send), so a completion never meets a stranger in its slot.
+//! - C3: `closing` only ever gets harder.
+//!
+//! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
+
+use std::collections::VecDeque;
+
+use flatpath_driver::{Piece, Socket};
+use flatpath_structures::pool::Buffer;
+use flatpath_structures::slots::Key;
+
+use crate::context::Stall;
+use crate::limits::Limits;
+use crate::output::Output;
+use crate::protocol::Phase;
+
+/// How a connection is to end, from the mildest to the hardest; only ever made harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Closing {
+    No,
+    AfterOutput,
+    Lingering,
+    Abort,
+}
+
+/// The wishes of a protocol, carried out when its call has returned.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) phase: Phase,
+    pub(crate) phase_started: bool,
+    pub(crate) notify_drained: bool,
+    pub(crate) input_wanted: bool,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) closing: Closing,
+    pub(crate) jobs_out: u32,
+}
+
+impl Default for Control {
+    fn default() -> Control {
+        Control {
+            phase: Phase::Head,
+            phase_started: true,
+            notify_drained: false,
+            input_wanted: true,
+            stall: None,
+            closing: Closing::No,
+            jobs_out: 0,
+        }
+    }
+}
+
+impl Control {
+    /// Makes the end harder, never milder.
+    pub(crate) fn close(&mut self, closing: Closing) {
+        self.closing = self.closing.max(closing);
+        self.input_wanted = false;
+    }
+}
+
+/// The state of the one receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receive {
+    Off,
+    Once,
+    Many,
+    Cancelling,
+}
+
+/// The state of the one send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Send {
+    Off,
+    Going,
+    Cancelling,
+}
+
+/// How far the peer's end of stream has been handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    No,
+    /// The kernel said so; unconsumed input comes first.
+    Seen,
+    /// The protocol has been told.
+    Told,
+}
+
+/// Since when each deadline runs, in the driver's nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Clocks {
+    pub(crate) phase_ns: u64,
+    pub(crate) phase_bytes: u64,
+    pub(crate) send_ns: u64,
+    pub(crate) stall_ns: u64,
+    pub(crate) linger_ns: u64,
+    /// The deadline the wheel holds; `u64::MAX` when it holds none.
+    pub(crate) armed_ns: u64,
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    pub(crate) socket: Socket,
+    pub(crate) session: Key,
+    pub(crate) listener: u16,
+    /// Number of the latest operation; a completion of an older one is dropped.
+    pub(crate) operation: u8,
+    pub(crate) receive: Receive,
+    pub(crate) send: Send,
+    pub(crate) ended: Ended,
+    /// True once bytes have arrived: the next receive is a multishot one.
+    pub(crate) spoke: bool,
+    /// Our FIN is out.
+    pub(crate) fin_sent: bool,
+    pub(crate) stalled: Option<Stall>,
+    /// In the queue of connections that wait for room in the server.
+    pub(crate) in_waiting: bool,
+    /// In the queue of connections that wait for a receive buffer.
+    pub(crate) starved: bool,
+    pub(crate) control: Control,
+    pub(crate) output: Output,
+    pub(crate) input: Option<Buffer>,
+    /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
+    pub(crate) held: VecDeque<(Piece, u32)>,
+    pub(crate) linger_bytes: u64,
+    pub(crate) clocks: Clocks,
+    pub(crate) receive_operation: u8,
+    pub(crate) send_operation: u8,
+}
+
+/// Which deadline has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    Send,
+    Stall,
+    Linger,
+    Phase(Phase),
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket, listener: u16, session: Key, now_ns: u64) -> Connection {
+        Connection {
+            socket,
+            session,
+            listener,
+            operation: 0,
+            receive: Receive::Off,
+            send: Send::Off,
+            ended: Ended::No,
+            spoke: false,
+            fin_sent: false,
+            stalled: None,
+            in_waiting: false,
+            starved: false,
+            control: Control::default(),
+            output: Output::default(),
+            input: None,
+            held: VecDeque::new(),
+            linger_bytes: 0,
+            clocks: Clocks {
+                phase_ns: now_ns,
+                armed_ns: u64::MAX,
+                ..Clocks::default()
+            },
+            receive_operation: 0,
+            send_operation: 0,
+        }
+    }
+
+    /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
+    pub(crate) fn wants_input(&self) -> bool {
+        if self.ended != Ended::No {
+            return false;
+        }
+        match self.control.closing {
+            Closing::No => self.control.input_wanted && self.stalled.is_none(),
+            Closing::Lingering => self.fin_sent,
+            Closing::AfterOutput | Closing::Abort => false,
+        }
+    }
+
+    /// True when input may be offered to the protocol.
+    pub(crate) fn takes_input(&self) -> bool {
+        self.control.closing == Closing::No && self.control.input_wanted && self.stalled.is_none()
+    }
+
+    /// Nothing is left to send and nothing is being sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.send == Send::Off && !self.output.has_waiting()
+    }
+
+    /// The earliest deadline that guards the connection now; `u64::MAX` for none.
+    pub(crate) fn deadline_ns(&self, limits: &Limits) -> u64 {
+        let mut deadline = u64::MAX;
+        self.each_deadline(limits, |ns, _| deadline = deadline.min(ns));
+        deadline
+    }
+
+    /// The deadline that has passed at `now_ns`, the most serious first.
+    pub(crate) fn overdue(&self, limits: &Limits, now_ns: u64) -> Option<Overdue> {
+        let mut found = None;
+        self.each_deadline(limits, |ns, what| {
+            if ns <= now_ns && found.is_none() {
+                found = Some(what);
+            }
+        });
+        found
+    }
+
+    fn each_deadline(&self, limits: &Limits, mut visit: impl FnMut(u64, Overdue)) {
+        if self.control.closing == Closing::Abort {
+            return;
+        }
+        if self.send != Send::Off {
+            visit(
+                self.clocks.send_ns.saturating_add(limits.write_ns_max),
+                Overdue::Send,
+            );
+        }
+        if matches!(self.stalled, Some(Stall::Jobs | Stall::Memory)) {
+            visit(
+                self.clocks.stall_ns.saturating_add(limits.stall_ns_max),
+                Overdue::Stall,
+            );
+        }
+        if self.fin_sent {
+            visit(
+                self.clocks.linger_ns.saturating_add(limits.linger_ns_max),
+                Overdue::Linger,
+            );
+        }
+        if self.control.closing == Closing::No && self.stalled.is_none() {
+            let since = self.clocks.phase_ns;
+            let phase = self.control.phase;
+            let length_ns = match phase {
+                Phase::Idle => limits.idle_ns_max,
+                Phase::Head => limits.head_ns_max,
+                Phase::Body => limits.body_grace_ns.saturating_add(
+                    self.clocks.phase_bytes.saturating_mul(1_000_000_000)
+                        / limits.body_rate_min.max(1),
+                ),
+                Phase::Work => return,
+            };
+            visit(since.saturating_add(length_ns), Overdue::Phase(phase));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use flatpath_driver::epoll::Epoll;
+    use flatpath_driver::{Driver, DriverConfig};
+    use flatpath_structures::slots::Slots;
+
+    use super::*;
+    use crate::context::Stall;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn connection() -> Connection {
+        // Any socket and any session will do: nothing here touches them.
+        let mut driver = Epoll::new(&DriverConfig::default()).expect("epoll is everywhere");
+        let (one, _) = UnixStream::pair().expect("a pair");
+        let socket = driver.adopt(one.into()).expect("adopted");
+        let session = Slots::new(1).insert(()).expect("room");
+        Connection::new(socket, 0, session, 10 * SECOND)
+    }
+
+    #[test]
+    fn a_new_connection_is_guarded_by_the_head_deadline_from_its_accept() {
+        let limits = Limits::default();
+        assert_eq!(
+            connection().deadline_ns(&limits),
+            10 * SECOND + limits.head_ns_max
+        );
+    }
+
+    #[test]
+    fn a_body_earns_time_by_bytes() {
+        let limits = Limits {
+            body_rate_min: 100,
+            body_grace_ns: SECOND,
+            ..Limits::default()
+        };
+        let mut connection = connection();
+        connection.control.phase = Phase::Body;
+        assert_eq!(connection.deadline_ns(&limits), 11 * SECOND);
+        connection.clocks.phase_bytes = 250;
+        assert_eq!(connection.deadline_ns(&limits), 13 * SECOND + SECOND / 2);
+    }
+
+    #[test]
+    fn work_has_no_deadline_but_sending_has() {
+        let limits = Limits::default();
+        let mut connection = connection();
+        connection.control.phase = Phase::Work;
+        assert_eq!(connection.deadline_ns(&limits), u64::MAX);
+        connection.send = Send::Going;
+        connection.clocks.send_ns = 20 * SECOND;
+        assert_eq!(
+            connection.deadline_ns(&limits),
+            20 * SECOND + limits.write_ns_max
+        );
+    }
+
+    #[test]
+    fn a_stall_for_room_suspends_the_phase_and_has_its_own_deadline() {
+        let limits = Limits::default();
+        let mut connection = connection();
+        connection.clocks.stall_ns = 12 * SECOND;
+        connection.stalled = Some(Stall::Jobs);
+        assert_eq!(
+            connection.deadline_ns(&limits),
+            12 * SECOND + limits.stall_ns_max
+        );
+        connection.stalled = Some(Stall::Output);
+        assert_eq!(connection.deadline_ns(&limits), u64::MAX);
+    }
+
+    #[test]
+    fn a_stalled_write_is_more_serious_than_a_late_head() {
+        let limits = Limits::default();
+        let mut connection = connection();
+        connection.send = Send::Going;
+        let late = 10_000 * SECOND;
+        assert_eq!(connection.overdue(&limits, late), Some(Overdue::Send));
+        assert_eq!(connection.overdue(&limits, 10 * SECOND), None);
+    }
+
+    #[test]
+    fn closing_only_gets_harder() {
+        let mut control = Control::default();
+        control.close(Closing::Lingering);
+        control.close(Closing::AfterOutput);
+        assert_eq!(control.closing, Closing::Lingering);
+        control.close(Closing::Abort);
+        assert_eq!(control.closing, Closing::Abort);
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // The budget of an idle connection is 1 KiB, session and wheel entry included.
+        assert!(
+            size_of::<Connection>() <= 384,
+            "{} bytes",
+            size_of::<Connection>()
+        );
+    }
+}

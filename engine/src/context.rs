@@ -1,0 +1,261 @@
+//! What a protocol may do to its connection while it is called.
+//!
+//! A context collects wishes; the network thread carries them out after the call returns. So a
+//! protocol never sees the driver, and no call re-enters it.
+//!
+//! Cost: every method is O(1); `write` copies its bytes.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flatpath_driver::{Segment, Socket};
+use flatpath_structures::pool::{Buffer, Pool};
+
+use crate::connection::{Closing, Control};
+use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
+use crate::output::Output;
+use crate::protocol::{Phase, Protocol, Turn};
+use crate::worker::{ConnectionId, JobDesk, Reservation, Task, WorkerScope};
+
+/// No buffer could be had within the memory budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("the memory budget for buffers is used up")
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+/// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does
+/// the rest, and the input is offered again when the reason is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// The peer does not read: until output has fallen to the low-water mark.
+    Output,
+    /// As many requests of this connection are with workers as the protocol allows: until one is
+    /// back.
+    Pipeline,
+    /// As many requests are in flight as the server allows: until one is back. Refused when that
+    /// takes longer than `stall_ns_max`.
+    Jobs,
+    /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
+    Memory,
+}
+
+/// A request on its way to a worker and back: the protocol's own job and where it belongs.
+///
+/// It counts as in flight until it is recycled or dropped; a session may hold finished ones.
+pub struct Job<P: Protocol>(pub(crate) Box<Envelope<P>>);
+
+/// See [`Job`].
+pub(crate) struct Envelope<P: Protocol> {
+    pub(crate) job: P::Job,
+    pub(crate) protocol: Arc<P>,
+    pub(crate) connection: ConnectionId,
+    pub(crate) reservation: Option<Reservation>,
+}
+
+impl<P: Protocol> std::ops::Deref for Job<P> {
+    type Target = P::Job;
+
+    fn deref(&self) -> &P::Job {
+        &self.0.job
+    }
+}
+
+impl<P: Protocol> std::ops::DerefMut for Job<P> {
+    fn deref_mut(&mut self) -> &mut P::Job {
+        &mut self.0.job
+    }
+}
+
+impl<P: Protocol> Task for Envelope<P> {
+    fn run(&mut self, scope: &mut WorkerScope<'_>) {
+        self.protocol.run(&mut self.job, scope);
+    }
+
+    fn panicked(&mut self) {
+        self.protocol.panicked(&mut self.job);
+    }
+
+    fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// A protocol's hands on its connection during one call.
+pub struct Context<'a, P: Protocol> {
+    pub(crate) turn: Turn,
+    pub(crate) limits: &'a Limits,
+    pub(crate) pool: &'a Pool,
+    pub(crate) output: &'a mut Output,
+    pub(crate) control: &'a mut Control,
+    pub(crate) desk: &'a mut JobDesk,
+    pub(crate) protocol: &'a Arc<P>,
+    pub(crate) spare: &'a mut Vec<Box<Envelope<P>>>,
+    pub(crate) connection: ConnectionId,
+    pub(crate) socket: Socket,
+}
+
+impl<P: Protocol> Context<'_, P> {
+    /// The pass this call belongs to: its number and its clock.
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+
+    /// The server's limits, as configured.
+    pub fn limits(&self) -> &Limits {
+        self.limits
+    }
+
+    /// Where buffers come from; for jobs that prepare output by themselves.
+    pub fn pool(&self) -> &Pool {
+        self.pool
+    }
+
+    /// Where the connection comes from: one system call, so keep it. `None` when the driver cannot
+    /// say (direct descriptors, the simulation) or the peer is gone already.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.socket.peer()
+    }
+
+    /// True from the moment the server began to drain.
+    pub fn draining(&self) -> bool {
+        self.desk.draining
+    }
+
+    /// Queues a copy of `bytes`, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the memory budget is used up; nothing was queued.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        self.output.write(self.pool, bytes)
+    }
+
+    /// The buffer that output goes to next, with room for at least `bytes` more; append to it.
+    /// `None` when the memory budget is used up or `bytes` is more than the largest buffer.
+    pub fn reserve(&mut self, bytes: usize) -> Option<&mut Buffer> {
+        self.output.reserve(self.pool, bytes)
+    }
+
+    /// Queues shared bytes without a copy; small ones are copied when that is cheaper.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
+    pub fn write_shared(&mut self, bytes: Bytes) -> Result<(), NoRoom> {
+        self.output.write_shared(self.pool, bytes)
+    }
+
+    /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once
+    /// sent.
+    pub fn write_buffer(&mut self, buffer: Buffer) {
+        let to = u32::try_from(buffer.filled().len()).unwrap_or(u32::MAX);
+        self.output.push(Segment::Pooled {
+            buffer,
+            from: 0,
+            to,
+        });
+    }
+
+    /// Bytes queued and not yet taken by the kernel.
+    pub fn queued_bytes(&self) -> usize {
+        self.output.queued_bytes()
+    }
+
+    /// True when more output should wait until the peer has read: stall with [`Stall::Output`].
+    pub fn output_is_full(&self) -> bool {
+        self.output.queued_bytes() >= OUTPUT_BYTES_HIGH
+    }
+
+    /// Asks for one call of [`Protocol::drained`] when output has fallen to the low-water mark;
+    /// at once, after this call, when it is there already.
+    pub fn notify_drained(&mut self) {
+        self.control.notify_drained = true;
+    }
+
+    /// A job to fill and dispatch. `None` when as many are in flight as the server allows:
+    /// leave the request unconsumed and stall with [`Stall::Jobs`].
+    pub fn job(&mut self) -> Option<Job<P>> {
+        let reservation = self.desk.reserve()?;
+        let mut envelope = self.spare.pop().unwrap_or_else(|| {
+            Box::new(Envelope {
+                job: P::Job::default(),
+                protocol: Arc::clone(self.protocol),
+                connection: self.connection,
+                reservation: None,
+            })
+        });
+        envelope.connection = self.connection;
+        envelope.reservation = Some(reservation);
+        Some(Job(envelope))
+    }
+
+    /// Sends a job to the workers; it comes back through [`Protocol::finished`].
+    pub fn dispatch(&mut self, job: Job<P>) {
+        self.control.jobs_out += 1;
+        self.desk.dispatch(job.0);
+    }
+
+    /// Keeps a finished (or unused) job for the next request.
+    pub fn recycle(&mut self, mut job: Job<P>) {
+        job.0.reservation = None;
+        self.spare.push(job.0);
+    }
+
+    /// Jobs of this connection that are with workers now.
+    pub fn jobs_out(&self) -> u32 {
+        self.control.jobs_out
+    }
+
+    /// Says what the connection waits for now, which sets its deadline. Saying the same phase again
+    /// does not move the deadline; [`Context::restart_phase`] does.
+    pub fn phase(&mut self, phase: Phase) {
+        if self.control.phase != phase {
+            self.control.phase = phase;
+            self.control.phase_started = true;
+        }
+    }
+
+    /// Starts a phase anew although it may be the current one: the next request's head, say.
+    pub fn restart_phase(&mut self, phase: Phase) {
+        self.control.phase = phase;
+        self.control.phase_started = true;
+    }
+
+    /// Input is left unconsumed on purpose; see [`Stall`].
+    pub fn stall(&mut self, stall: Stall) {
+        self.control.stall = Some(stall);
+    }
+
+    /// No more input is wanted, ever (the last request of this connection has been read).
+    /// Nothing is received any more; what was received is not offered again.
+    pub fn end_input(&mut self) {
+        self.control.input_wanted = false;
+    }
+
+    /// Sends what is queued, then closes. Right when all that the peer sent has been read.
+    pub fn close_after_output(&mut self) {
+        self.control.close(Closing::AfterOutput);
+    }
+
+    /// Sends what is queued, then FIN, then reads and drops what still comes until the peer closes
+    /// or `linger_ns_max` has passed, so that a peer which is still sending can read the answer
+    /// instead of a reset (RFC 9112 section 9.6).
+    pub fn close_lingering(&mut self) {
+        self.control.close(Closing::Lingering);
+    }
+
+    /// Closes at once; queued output is dropped and the peer sees a reset.
+    pub fn abort(&mut self) {
+        self.control.close(Closing::Abort);
+    }
+}

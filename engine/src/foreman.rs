@@ -1,0 +1,170 @@
+//! The foreman: starts workers when all are busy and work waits, and sees them out.
+//!
+//! A network thread that wakes nobody because nobody is idle rings the bell; the foreman then
+//! samples once per [`GROWTH_PERIOD_NS`] for as long as work waits with nobody idle. It starts one
+//! more worker when nothing was taken from the queue for a whole period (every worker blocks), or
+//! when work has waited at [`PATIENCE`] samples in a row. Shrinking is the crew's own: who idles
+//! too long leaves.
+//!
+//! Ordering
+//! - E1 bell: push, fence (in the crew's `wake_one`), read the flag (`ring`) -> take the flag down,
+//!   fence, look at the queue (`oversee`). One of the two sees the other's store, so work is never
+//!   left waiting behind workers that do not return.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::limits::GROWTH_PERIOD_NS;
+use crate::worker::{Shared, work};
+
+/// Samples with work waiting, in spite of progress, before another worker is started.
+const PATIENCE: u32 = 8;
+
+/// Samples without work waiting before the foreman sleeps again.
+const CALM: u32 = 16;
+
+/// How long workers may take to leave once nothing is in flight any more. A handler that never
+/// returns is left behind; the end of the process is its end.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// The foreman's thread.
+pub(crate) struct Foreman {
+    thread: JoinHandle<Vec<JoinHandle<()>>>,
+}
+
+/// How a network thread calls the foreman.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: AtomicBool,
+    stop: AtomicBool,
+    thread: std::sync::OnceLock<std::thread::Thread>,
+}
+
+impl Bell {
+    /// Work was queued and nobody was idle. One load when it has been rung already.
+    pub(crate) fn ring(&self) {
+        // ORDER: E1: the caller's fence orders the push before this load.
+        if !self.rung.load(Ordering::Relaxed) && !self.rung.swap(true, Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+impl Foreman {
+    /// Starts the first workers and the foreman.
+    pub(crate) fn start(shared: Arc<Shared>, batch_scheduling: bool) -> io::Result<Foreman> {
+        let mut workers = Vec::new();
+        for _ in 0..shared.workers_min {
+            workers.push(start_worker(&shared, batch_scheduling)?);
+        }
+        let thread = std::thread::Builder::new()
+            .name("flatpath-foreman".into())
+            .spawn(move || {
+                // The first to set it is this thread; there is one foreman per server.
+                let _ = shared.bell.thread.set(std::thread::current());
+                oversee(&shared, batch_scheduling, workers)
+            })?;
+        Ok(Foreman { thread })
+    }
+
+    /// Sends all workers home and waits for them, but not for ever.
+    pub(crate) fn stop(self, shared: &Shared) {
+        // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
+        shared.bell.stop.store(true, Ordering::Release);
+        while !self.thread.is_finished() {
+            // The thread may not have put its handle up yet when the first unpark comes.
+            shared.bell.unpark();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let Ok(workers) = self.thread.join() else {
+            return;
+        };
+        shared.crew.stop();
+        let deadline = Instant::now() + LEAVE_MAX;
+        for worker in workers {
+            while !worker.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            if worker.is_finished() {
+                let _ = worker.join();
+            } else {
+                log::warn!("a handler has not returned; its worker is left behind");
+            }
+        }
+    }
+}
+
+fn start_worker(shared: &Arc<Shared>, batch_scheduling: bool) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name("flatpath-worker".into())
+        .spawn(move || {
+            if batch_scheduling && let Err(cause) = flatpath_driver::schedule_as_batch() {
+                log::debug!("workers stay in the default scheduling class: {cause}");
+            }
+            work(&shared);
+        })
+}
+
+/// Work is queued and nobody is idle.
+fn work_waits(shared: &Shared) -> bool {
+    !shared.queue.is_empty() && shared.crew.idle() == 0
+}
+
+/// Sleeps until the bell rings, then samples until it is calm again. Returns at `stop`.
+fn oversee(
+    shared: &Arc<Shared>,
+    batch_scheduling: bool,
+    mut workers: Vec<JoinHandle<()>>,
+) -> Vec<JoinHandle<()>> {
+    let mut popped = 0;
+    let (mut busy, mut calm) = (0, 0);
+    loop {
+        // ORDER: Acquire pairs with the Release in `stop`.
+        if shared.bell.stop.load(Ordering::Acquire) {
+            return workers;
+        }
+        if !shared.bell.rung.load(Ordering::Relaxed) {
+            std::thread::park();
+            continue;
+        }
+        std::thread::park_timeout(Duration::from_nanos(GROWTH_PERIOD_NS));
+        let before = std::mem::replace(&mut popped, shared.popped());
+        if !work_waits(shared) {
+            (busy, calm) = (0, calm + 1);
+            if calm >= CALM {
+                calm = 0;
+                // ORDER: E1, the foreman's side: flag down, fence, look again.
+                shared.bell.rung.store(false, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                if work_waits(shared) {
+                    // ORDER: Relaxed: only this thread reads what follows from it.
+                    shared.bell.rung.store(true, Ordering::Relaxed);
+                }
+            }
+            continue;
+        }
+        (busy, calm) = (busy + 1, 0);
+        let stuck = popped == before;
+        if (stuck || busy >= PATIENCE) && shared.crew.workers() < shared.workers_max {
+            busy = 0;
+            workers.retain(|worker| !worker.is_finished());
+            match start_worker(shared, batch_scheduling) {
+                Ok(worker) => {
+                    shared.statistics.workers_grown.add(1);
+                    workers.push(worker);
+                }
+                Err(cause) => log::warn!("no further worker could be started: {cause}"),
+            }
+        }
+    }
+}

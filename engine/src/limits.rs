@@ -1,0 +1,113 @@
+//! Every bound of the engine in one place, as sums with a comment per term.
+//!
+//! Constants are what the code is built around; [`Limits`] is what an operator may set.
+
+/// Unconsumed input kept for one connection, in bytes. A protocol refuses a head or a record whose
+/// unconsumed part would be longer. One buffer of the third class.
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Output queued on one connection at which [`Context::output_is_full`] begins to hold, in bytes.
+///
+/// [`Context::output_is_full`]: crate::Context::output_is_full
+pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
+
+/// Output at which a stalled connection goes on, in bytes: low enough that a producer is not asked
+/// for every segment, high enough that the socket does not run dry meanwhile.
+pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
+
+/// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
+/// cost less than a second segment and a vectored send.
+pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
+
+/// Buffer sizes of the pool, in bytes: a small reply; a full head or record; a stash at its bound;
+/// one chunk of a streamed file.
+pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024];
+
+/// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
+/// ring + eventfd + epoll 3 (8 threads: 24), files that workers hold open, signals and logs 21.
+pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + 21;
+
+/// Connections that may wait in the kernel's backlog of one listener.
+pub const BACKLOG: i32 = 4096;
+
+/// With fewer free places than this, accept goes on one by one, so that a burst cannot take a
+/// multishot accept past the connection limit.
+pub const ACCEPT_ONE_BY_ONE: usize = 1024;
+
+/// Pause after the kernel refused a descriptor, when no connection closes before, in nanoseconds.
+pub const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// One tick of the timer wheel, in nanoseconds (about 8.4 ms): deadlines are seconds.
+pub const TICK_NS: u64 = 1 << 23;
+
+/// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
+pub const WHEEL_SLOTS: u32 = 4096;
+
+/// A sampling period of the foreman, in nanoseconds: work that waited this long with every worker
+/// busy starts another worker.
+pub const GROWTH_PERIOD_NS: u64 = 1_000_000;
+
+/// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
+/// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
+pub const TURN_COMPLETIONS_MAX: usize = 256;
+
+/// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
+/// [`IDLE_BYTES_KEPT`].
+pub const TRIM_PERIOD_NS: u64 = 1_000_000_000;
+
+/// Idle pooled memory that is always kept, in bytes.
+pub const IDLE_BYTES_KEPT: usize = 1024 * 1024;
+
+/// Bytes dropped from a lingering connection before it is closed anyway.
+pub const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Bounds an operator may set. All durations are deadlines, none is a hint.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once. Zero: as many as the descriptor limit allows after
+    /// [`DESCRIPTORS_RESERVED`], at most 100,000 by default.
+    pub connections_max: usize,
+    /// Memory for all pooled buffers (input kept, output queued, chunks with workers), in bytes.
+    pub buffer_bytes_max: usize,
+    /// Requests with workers or queued for them, over all connections of one network thread.
+    pub in_flight_max: usize,
+    /// From accept, or from a request's first byte, to the end of its head.
+    pub head_ns_max: u64,
+    /// Between requests.
+    pub idle_ns_max: u64,
+    /// Before the minimum rate of a body is asked for.
+    pub body_grace_ns: u64,
+    /// Bytes per second a body must bring on average once the grace time is over.
+    pub body_rate_min: u64,
+    /// Without any progress in sending.
+    pub write_ns_max: u64,
+    /// Stalled for want of room in the server before the request is refused.
+    pub stall_ns_max: u64,
+    /// Reading on after the last reply of a connection that is being closed.
+    pub linger_ns_max: u64,
+    /// From the start of a drain until what is left is cut off.
+    pub drain_ns_max: u64,
+    /// How long a drain leaves idle connections open, so that requests that are on their way are
+    /// answered (with the word that they are the last) and not lost.
+    pub drain_idle_ns_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        const SECOND: u64 = 1_000_000_000;
+        Limits {
+            connections_max: 0,
+            buffer_bytes_max: 256 * 1024 * 1024,
+            in_flight_max: 16 * 1024,
+            head_ns_max: 30 * SECOND,
+            idle_ns_max: 75 * SECOND,
+            body_grace_ns: 10 * SECOND,
+            body_rate_min: 512,
+            write_ns_max: 30 * SECOND,
+            stall_ns_max: 5 * SECOND,
+            linger_ns_max: 5 * SECOND,
+            drain_ns_max: 30 * SECOND,
+            drain_idle_ns_max: SECOND / 2,
+        }
+    }
+}

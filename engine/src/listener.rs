@@ -1,0 +1,173 @@
+//! A listener's protocol with its types erased, as one network thread holds it.
+//!
+//! The engine is not generic over protocols: several listen side by side. One indirect call per
+//! event is the price; the typed state behind it sits in flat tables.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flatpath_driver::Socket;
+use flatpath_structures::pool::Pool;
+use flatpath_structures::slots::{Key, Slots};
+
+use crate::connection::{Closing, Control};
+use crate::context::{Context, Envelope, Job};
+use crate::limits::Limits;
+use crate::output::Output;
+use crate::protocol::{Phase, Protocol, Turn};
+use crate::worker::{ConnectionId, JobDesk, Task};
+
+/// What a call needs of its connection and its thread.
+pub(crate) struct Call<'a> {
+    pub(crate) turn: Turn,
+    pub(crate) limits: &'a Limits,
+    pub(crate) pool: &'a Pool,
+    pub(crate) output: &'a mut Output,
+    pub(crate) control: &'a mut Control,
+    pub(crate) desk: &'a mut JobDesk,
+    pub(crate) connection: ConnectionId,
+    pub(crate) socket: Socket,
+    pub(crate) session: Key,
+}
+
+/// A protocol on one network thread, whatever it is. A panic in the protocol aborts the connection
+/// it was called for and nothing else.
+pub(crate) trait Speaker {
+    fn open(&mut self) -> Option<Key>;
+    fn close(&mut self, session: Key);
+    fn received(&mut self, call: Call<'_>, input: &[u8]) -> usize;
+    fn input_ended(&mut self, call: Call<'_>, left: &[u8]);
+    fn finished(&mut self, call: Call<'_>, task: Box<dyn Task>);
+    fn retire(&mut self, task: Box<dyn Task>);
+    fn drained(&mut self, call: Call<'_>);
+    fn expired(&mut self, call: Call<'_>, phase: Phase);
+    fn draining(&mut self, call: Call<'_>);
+    fn refusal(&self) -> Bytes;
+}
+
+/// The one implementation of [`Speaker`].
+pub(crate) struct Lanes<P: Protocol> {
+    protocol: Arc<P>,
+    lane: P::Lane,
+    sessions: Slots<P::Session>,
+    spare: Vec<Box<Envelope<P>>>,
+}
+
+impl<P: Protocol> Lanes<P> {
+    pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> Lanes<P> {
+        let lane = protocol.lane();
+        let capacity = u32::try_from(connections_max).unwrap_or(u32::MAX - 1);
+        Lanes {
+            protocol,
+            lane,
+            sessions: Slots::new(capacity),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Calls `act` with the typed pieces of one connection; `None` when it panicked.
+    fn with<R>(
+        &mut self,
+        call: Call<'_>,
+        act: impl FnOnce(&P, &mut P::Lane, &mut P::Session, &mut Context<'_, P>) -> R,
+    ) -> Option<R> {
+        let session = self.sessions.get_mut(call.session)?;
+        let mut context = Context {
+            turn: call.turn,
+            limits: call.limits,
+            pool: call.pool,
+            output: call.output,
+            control: call.control,
+            desk: call.desk,
+            protocol: &self.protocol,
+            spare: &mut self.spare,
+            connection: call.connection,
+            socket: call.socket,
+        };
+        let lane = &mut self.lane;
+        let protocol = &*self.protocol;
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            act(protocol, lane, session, &mut context)
+        }));
+        if result.is_err() {
+            context.control.close(Closing::Abort);
+        }
+        result.ok()
+    }
+
+    fn typed(task: Box<dyn Task>) -> Option<Box<Envelope<P>>> {
+        task.into_any().downcast().ok()
+    }
+}
+
+impl<P: Protocol> Speaker for Lanes<P> {
+    fn open(&mut self) -> Option<Key> {
+        self.sessions.insert(P::Session::default()).ok()
+    }
+
+    fn close(&mut self, session: Key) {
+        if let Some(mut session) = self.sessions.remove(session) {
+            let (protocol, lane) = (&*self.protocol, &mut self.lane);
+            let _ = catch_unwind(AssertUnwindSafe(|| protocol.closed(lane, &mut session)));
+        }
+    }
+
+    fn received(&mut self, call: Call<'_>, input: &[u8]) -> usize {
+        let consumed = self.with(call, |protocol, lane, session, context| {
+            protocol.received(lane, session, context, input)
+        });
+        consumed.unwrap_or(input.len()).min(input.len())
+    }
+
+    fn input_ended(&mut self, call: Call<'_>, left: &[u8]) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.input_ended(lane, session, context, left);
+        });
+    }
+
+    fn finished(&mut self, call: Call<'_>, task: Box<dyn Task>) {
+        let Some(envelope) = Self::typed(task) else {
+            debug_assert!(false, "a job comes back to the listener that sent it");
+            return;
+        };
+        self.with(call, |protocol, lane, session, context| {
+            protocol.finished(lane, session, context, Job(envelope));
+        });
+    }
+
+    fn retire(&mut self, task: Box<dyn Task>) {
+        if let Some(mut envelope) = Self::typed(task) {
+            envelope.reservation = None;
+            let (protocol, lane) = (&*self.protocol, &mut self.lane);
+            let retired = catch_unwind(AssertUnwindSafe(|| {
+                protocol.retire(lane, &mut envelope.job);
+            }));
+            if retired.is_ok() {
+                self.spare.push(envelope);
+            }
+        }
+    }
+
+    fn drained(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.drained(lane, session, context);
+        });
+    }
+
+    fn expired(&mut self, call: Call<'_>, phase: Phase) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.expired(lane, session, context, phase);
+        });
+    }
+
+    fn draining(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.draining(lane, session, context);
+        });
+    }
+
+    fn refusal(&self) -> Bytes {
+        self.protocol.refusal()
+    }
+}

@@ -1,0 +1,264 @@
+//! Listeners: when accept is armed, how, and when it pauses.
+//!
+//! | state      | what happened                              | what ends it                      |
+//! |------------|--------------------------------------------|-----------------------------------|
+//! | Off        | nothing armed                              | room for another connection       |
+//! | Armed      | a single or a multishot accept outstanding | its final completion              |
+//! | Cancelling | too little room left for a multishot one   | its final completion              |
+//! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
+//! | Stopped    | the server drains                          | nothing                           |
+//!
+//! At the limit nothing is accepted: connections wait in the kernel's backlog (stall). Near it
+//! accept goes on one by one. One that comes nevertheless is told so in the protocol's words and
+//! closed.
+
+use flatpath_driver::{
+    Completion, Driver, Errno, Listener as Source, Operation, Outcome, Segment, Shots, Socket,
+};
+use flatpath_structures::slots::Key;
+
+use crate::connection::{Closing, Connection};
+use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
+use crate::listener::Speaker;
+use crate::worker::Stage;
+
+use super::{KIND_ACCEPT, Network, token};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Off,
+    Armed(Shots),
+    Cancelling,
+    PausedUntil(u64),
+    Stopped,
+}
+
+/// One listener of a network thread.
+pub(super) struct Listener {
+    source: Option<Source>,
+    pub(super) speaker: Box<dyn Speaker>,
+    state: State,
+    operation: u8,
+    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
+    failures: u32,
+}
+
+/// Failures in a row after which accept goes on one by one: some sandboxes break multishot accept.
+const FAILURES_MAX: u32 = 8;
+
+impl Listener {
+    pub(super) fn new(parts: (Source, Box<dyn Speaker>)) -> Listener {
+        Listener {
+            source: Some(parts.0),
+            speaker: parts.1,
+            state: State::Off,
+            operation: 0,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
+    }
+
+    /// True when nothing is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(
+            self.state,
+            State::Off | State::PausedUntil(_) | State::Stopped
+        )
+    }
+}
+
+impl<D: Driver> Network<D> {
+    pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
+        let now_ns = self.turn.now_ns;
+        let known = self
+            .listeners
+            .get_mut(index as usize)
+            .filter(|listener| listener.operation == operation && !listener.is_quiet());
+        let Some(listener) = known else {
+            return self.discard(completion.outcome);
+        };
+        if !completion.more {
+            let stopped = self.stage > Stage::Running;
+            listener.state = if stopped { State::Stopped } else { State::Off };
+            if stopped {
+                listener.source = None;
+            }
+        }
+        match completion.outcome {
+            Outcome::Accepted(socket) => {
+                listener.failures = 0;
+                self.accepted(index, socket);
+            }
+            Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
+            Outcome::Failed(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                if listener.state == State::Off {
+                    listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                }
+                self.shared.statistics.accept_pauses.add(1);
+            }
+            Outcome::Failed(errno) => {
+                listener.failures = listener.failures.saturating_add(1);
+                if listener.state == State::Off && listener.failures > FAILURES_MAX {
+                    listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                }
+                log::debug!("accept failed: {errno}");
+            }
+            other => {
+                debug_assert!(false, "an accept neither receives nor sends");
+                self.discard(other);
+            }
+        }
+    }
+
+    /// A connection is there: it gets a place, or is told that there is none.
+    fn accepted(&mut self, index: u32, socket: Socket) {
+        self.shared.statistics.accepted.add(1);
+        let listener = &mut self.listeners[index as usize];
+        if self.stage > Stage::Running {
+            return self.driver.close(socket);
+        }
+        let Some(session) = listener.speaker.open() else {
+            return self.turn_away(socket);
+        };
+        let number = u16::try_from(index).unwrap_or_default();
+        let connection = Connection::new(socket, number, session, self.turn.now_ns);
+        match self.connections.insert(connection) {
+            Ok(key) => {
+                if self.open_connections() > self.limits.connections_max {
+                    self.refuse_connection(key);
+                }
+                self.settle(key);
+            }
+            Err(connection) => {
+                self.listeners[index as usize]
+                    .speaker
+                    .close(connection.session);
+                self.turn_away(socket);
+            }
+        }
+    }
+
+    fn open_connections(&self) -> usize {
+        self.connections.len() as usize
+    }
+
+    fn refuse_connection(&mut self, key: Key) {
+        self.shared.statistics.refused.add(1);
+        if let Some(connection) = self.connections.get_mut(key) {
+            let words = self.listeners[usize::from(connection.listener)]
+                .speaker
+                .refusal();
+            connection.output.push(Segment::Shared(words));
+            connection.control.close(Closing::Lingering);
+        }
+    }
+
+    fn turn_away(&mut self, socket: Socket) {
+        self.shared.statistics.refused.add(1);
+        self.driver.close(socket);
+    }
+
+    /// Arms, cancels or resumes accept on every listener, as the room allows.
+    pub(super) fn tend_listeners(&mut self) {
+        if self.stage > Stage::Running {
+            return;
+        }
+        let room = self
+            .limits
+            .connections_max
+            .saturating_sub(self.open_connections());
+        for index in 0..self.listeners.len() {
+            let listener = &mut self.listeners[index];
+            if let State::PausedUntil(until) = listener.state
+                && self.turn.now_ns >= until
+            {
+                listener.state = State::Off;
+            }
+            let plenty = room > ACCEPT_ONE_BY_ONE && listener.failures <= FAILURES_MAX;
+            let shots = if plenty {
+                self.accept_shots
+            } else {
+                Shots::Once
+            };
+            match listener.state {
+                State::Off if room > 0 => self.arm_accept(index, shots),
+                State::Armed(Shots::Many) if !plenty => self.cancel_accept(index),
+                _ => {}
+            }
+        }
+    }
+
+    fn arm_accept(&mut self, index: usize, shots: Shots) {
+        let listener = &mut self.listeners[index];
+        let Some(source) = &listener.source else {
+            return;
+        };
+        listener.state = State::Armed(shots);
+        listener.operation = listener.operation.wrapping_add(1);
+        let token = accept_token(index, listener.operation);
+        self.driver.accept(source, token, shots);
+    }
+
+    fn cancel_accept(&mut self, index: usize) {
+        let listener = &mut self.listeners[index];
+        let Some(source) = &listener.source else {
+            return;
+        };
+        listener.state = State::Cancelling;
+        let token = accept_token(index, listener.operation);
+        self.driver.cancel(Operation::Accept(source), token);
+    }
+
+    /// The drain begins: no more connections. A listener closes when its accept has ended.
+    pub(super) fn stop_listening(&mut self) {
+        for index in 0..self.listeners.len() {
+            match self.listeners[index].state {
+                State::Armed(_) => self.cancel_accept(index),
+                State::Cancelling => {}
+                State::Off | State::PausedUntil(_) | State::Stopped => {
+                    self.listeners[index].state = State::Stopped;
+                    self.listeners[index].source = None;
+                }
+            }
+        }
+    }
+
+    /// A connection is gone: a paused accept may find its descriptor.
+    pub(super) fn connection_left(&mut self) {
+        for listener in &mut self.listeners {
+            if let State::PausedUntil(_) = listener.state {
+                listener.state = State::Off;
+            }
+        }
+    }
+
+    /// How long until a paused accept is tried again.
+    pub(super) fn accept_timeout_ns(&self, now_ns: u64) -> Option<u64> {
+        self.listeners
+            .iter()
+            .filter_map(|listener| match listener.state {
+                State::PausedUntil(until) => Some(until.saturating_sub(now_ns)),
+                State::Off if listener.source.is_some() => {
+                    // Armed at the end of the first turn, or as soon as there is room.
+                    (self.open_connections() < self.limits.connections_max).then_some(0)
+                }
+                _ => None,
+            })
+            .min()
+    }
+}
+
+fn accept_token(index: usize, operation: u8) -> u64 {
+    let index = u32::try_from(index).unwrap_or_default();
+    token(
+        KIND_ACCEPT,
+        operation,
+        Key {
+            index,
+            generation: 0,
+        },
+    )
+}

@@ -1,0 +1,111 @@
+//! How connections end: deadlines, drain, and the removal itself.
+
+use flatpath_driver::Driver;
+use flatpath_structures::slots::Key;
+
+use crate::connection::{Closing, Overdue};
+use crate::worker::Stage;
+
+use super::Network;
+
+impl<D: Driver> Network<D> {
+    /// Fires every deadline that has passed; arms the others anew.
+    pub(super) fn fire_deadlines(&mut self) {
+        let mut expired = std::mem::take(&mut self.expired);
+        self.wheel.expire(self.turn.now_ns, &mut expired);
+        for index in expired.drain(..) {
+            if !self.wheel.confirm(index) {
+                continue;
+            }
+            let Some(key) = self.connections.key_at(index) else {
+                continue;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.clocks.armed_ns = u64::MAX;
+            if let Some(overdue) = connection.overdue(&self.limits, self.turn.now_ns) {
+                self.fire(key, overdue);
+            }
+            self.settle(key);
+        }
+        self.expired = expired;
+    }
+
+    fn fire(&mut self, key: Key, overdue: Overdue) {
+        self.shared.statistics.expired.add(1);
+        match overdue {
+            Overdue::Send => self.close(key, Closing::Abort),
+            Overdue::Stall => self.refuse(key),
+            Overdue::Linger => {
+                // The peer had its time to read the answer; what it still sends is its own affair.
+                self.close(key, Closing::Abort);
+            }
+            Overdue::Phase(phase) => {
+                self.call(key, |speaker, call| speaker.expired(call, phase));
+                // A protocol that forgets to close would be asked for ever.
+                self.close(key, Closing::AfterOutput);
+            }
+        }
+    }
+
+    fn close(&mut self, key: Key, closing: Closing) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.control.close(closing);
+        }
+    }
+
+    /// Follows the server from running to draining to forced.
+    pub(super) fn follow_stage(&mut self) {
+        let mut stage = self.shared.stage();
+        if self.stage == Stage::Draining {
+            let end = self
+                .drain_started_ns
+                .saturating_add(self.limits.drain_ns_max);
+            if self.turn.now_ns >= end {
+                stage = Stage::Forced;
+            }
+        }
+        if stage <= self.stage {
+            return;
+        }
+        let before = std::mem::replace(&mut self.stage, stage);
+        self.desk.draining = true;
+        if before == Stage::Running {
+            self.drain_started_ns = self.turn.now_ns;
+            let shorter_ns = self.limits.drain_idle_ns_max;
+            self.limits.idle_ns_max = self.limits.idle_ns_max.min(shorter_ns);
+            self.stop_listening();
+        }
+        let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
+        if stage == Stage::Forced && !keys.is_empty() {
+            log::warn!("drain forced: {} connections cut off", keys.len());
+        }
+        for key in keys {
+            match stage {
+                Stage::Forced => self.close(key, Closing::Abort),
+                _ => {
+                    self.call(key, |speaker, call| speaker.draining(call));
+                }
+            }
+            self.settle(key);
+        }
+    }
+
+    /// Takes a connection out of every table. Its socket is closed already, and nothing is
+    /// outstanding on it (C2).
+    pub(super) fn remove(&mut self, key: Key) {
+        let Some(mut connection) = self.connections.remove(key) else {
+            return;
+        };
+        self.wheel.cancel(key.index);
+        while let Some((piece, _)) = connection.held.pop_front() {
+            self.put(piece);
+        }
+        self.listeners[usize::from(connection.listener)]
+            .speaker
+            .close(connection.session);
+        self.shared.statistics.closed.add(1);
+        self.connection_left();
+    }
+}

@@ -1,0 +1,337 @@
+//! The network thread: one driver, its connections, and one turn after the other.
+//!
+//! A turn waits for the kernel, handles every completion, takes back what workers have finished,
+//! fires deadlines, and wakes a worker if it made work. Everything it wants from the kernel is
+//! submitted by the next wait. It never runs code that may block.
+//!
+//! | file       | step                                                            |
+//! |------------|-----------------------------------------------------------------|
+//! | accept.rs  | listeners: arm, pause, limit                                    |
+//! | receive.rs | bytes in: offer, keep, stall, starve                            |
+//! | send.rs    | bytes out                                                       |
+//! | jobs.rs    | what comes back from workers                                    |
+//! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
+//! | ending.rs  | deadlines, drain, close                                         |
+//!
+//! Invariants
+//! - N1: after every event of a connection `settle` runs once, so no wish is left over.
+//! - N2: completions carry (kind, operation number, generation, index); one that does not fit the
+//!   connection's current operation is dropped, its piece given back, its socket closed.
+
+mod accept;
+mod receive;
+mod send;
+mod jobs;
+mod settle;
+mod ending;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use flatpath_driver::{Completion, Driver, Outcome, Piece, Shots};
+use flatpath_structures::slots::{Key, Slots};
+use flatpath_structures::wheel::Wheel;
+
+use crate::connection::Connection;
+use crate::limits::{
+    ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, Limits, TICK_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX,
+    WHEEL_SLOTS,
+};
+use crate::listener::{Call, Speaker};
+use crate::protocol::Turn;
+use crate::worker::{ConnectionId, JobDesk, Shared, Stage};
+
+use accept::Listener;
+
+/// What a network thread is built from.
+pub(crate) struct Setup {
+    pub(crate) ring: u16,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) limits: Limits,
+    pub(crate) accept_shots: Shots,
+    pub(crate) receive_buffers: usize,
+    pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
+}
+
+/// See the module.
+pub(crate) struct Network<D: Driver> {
+    driver: D,
+    ring: u16,
+    shared: Arc<Shared>,
+    limits: Limits,
+    listeners: Vec<Listener>,
+    connections: Slots<Connection>,
+    wheel: Wheel,
+    desk: JobDesk,
+    turn: Turn,
+    stage: Stage,
+    drain_started_ns: u64,
+    accept_shots: Shots,
+    receive_buffers: usize,
+    pieces_out: usize,
+    /// Receives that found no buffer, oldest first.
+    starved: VecDeque<Key>,
+    /// Connections stalled for want of room in the server, oldest first.
+    waiting: VecDeque<Key>,
+    /// Connections that had more to do than one settling allows.
+    again: Vec<Key>,
+    /// What the driver has handed out and no turn has handled yet, oldest first.
+    backlog: VecDeque<Completion>,
+    completions: Vec<Completion>,
+    /// When idle memory was last given back, and whether anything has happened since.
+    trimmed_ns: u64,
+    trim_due: bool,
+    expired: Vec<u32>,
+}
+
+/// What the thread does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    GoOn,
+    /// The server drains and this thread has nothing left.
+    Done,
+}
+
+const KIND_RECEIVE: u64 = 0;
+const KIND_SEND: u64 = 1;
+const KIND_ACCEPT: u64 = 2;
+const INDEX_BITS: u32 = 24;
+const GENERATION_BITS: u32 = 28;
+const OPERATION_BITS: u32 = 8;
+
+/// Connections one network thread can number.
+pub(crate) const CONNECTIONS_BOUND: usize = (1 << INDEX_BITS) - 1;
+
+/// Packs kind, operation number, generation and index into the 62 bits a driver passes through.
+fn token(kind: u64, operation: u8, key: Key) -> u64 {
+    let generation = u64::from(key.generation) & ((1 << GENERATION_BITS) - 1);
+    (kind << (OPERATION_BITS + GENERATION_BITS + INDEX_BITS))
+        | (u64::from(operation) << (GENERATION_BITS + INDEX_BITS))
+        | (generation << INDEX_BITS)
+        | u64::from(key.index)
+}
+
+/// The parts of a token: kind, operation, truncated generation, index.
+fn parts(token: u64) -> (u64, u8, u32, u32) {
+    let index = (token & ((1 << INDEX_BITS) - 1)) as u32;
+    let generation = ((token >> INDEX_BITS) & ((1 << GENERATION_BITS) - 1)) as u32;
+    let operation = ((token >> (INDEX_BITS + GENERATION_BITS)) & 0xff) as u8;
+    (
+        token >> (OPERATION_BITS + GENERATION_BITS + INDEX_BITS),
+        operation,
+        generation,
+        index,
+    )
+}
+
+impl<D: Driver> Network<D> {
+    pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
+        let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
+        // Room beyond the limit for those who are told that there is none.
+        let places = (connections_max + ACCEPT_ONE_BY_ONE).min(CONNECTIONS_BOUND);
+        let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
+        let ring = usize::from(setup.ring);
+        let desk = JobDesk::new(Arc::clone(&setup.shared), ring, setup.limits.in_flight_max);
+        let now_ns = driver.now_ns();
+        Network {
+            turn: Turn {
+                number: 0,
+                now_ns,
+                wall_seconds: driver.wall_seconds(),
+            },
+            wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
+            driver,
+            ring: setup.ring,
+            shared: setup.shared,
+            limits: setup.limits,
+            listeners: setup.listeners.into_iter().map(Listener::new).collect(),
+            connections: Slots::new(capacity),
+            desk,
+            stage: Stage::Running,
+            drain_started_ns: 0,
+            accept_shots: setup.accept_shots,
+            receive_buffers: setup.receive_buffers,
+            pieces_out: 0,
+            starved: VecDeque::new(),
+            waiting: VecDeque::new(),
+            again: Vec::new(),
+            backlog: VecDeque::new(),
+            completions: Vec::new(),
+            trimmed_ns: now_ns,
+            trim_due: false,
+            expired: Vec::new(),
+        }
+    }
+
+    /// Waits for something to happen and handles all of it.
+    ///
+    /// # Errors
+    /// The driver has lost completions or cannot go on: the thread must end.
+    pub(crate) fn turn(&mut self) -> io::Result<After> {
+        let timeout_ns = self.timeout_ns();
+        let inbox = &self.shared.inboxes[usize::from(self.ring)];
+        let (shared, stage) = (&self.shared, self.stage);
+        let ready = || !inbox.arrived.is_empty() || shared.stage() != stage;
+        self.driver
+            .wait(timeout_ns, &ready, &mut self.completions)?;
+        self.backlog.extend(self.completions.drain(..));
+        self.turn = Turn {
+            number: self.turn.number + 1,
+            now_ns: self.driver.now_ns(),
+            wall_seconds: self.driver.wall_seconds(),
+        };
+
+        for _ in 0..TURN_COMPLETIONS_MAX {
+            let Some(completion) = self.backlog.pop_front() else {
+                break;
+            };
+            self.trim_due = true;
+            self.complete(completion);
+        }
+
+        self.collect_jobs();
+        self.fire_deadlines();
+        self.follow_stage();
+        self.settle_again();
+        self.retry_waiting();
+        self.feed_starved();
+        self.tend_listeners();
+        self.trim();
+        self.desk.flush();
+        Ok(self.after())
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let (kind, operation, generation, index) = parts(completion.token);
+        if kind == KIND_ACCEPT {
+            return self.accept_completed(index, operation, completion);
+        }
+        let found = self.connections.key_at(index).filter(|key| {
+            key.generation & ((1 << GENERATION_BITS) - 1) == generation
+                && self
+                    .connections
+                    .get(*key)
+                    .is_some_and(|connection| match kind {
+                        KIND_SEND => connection.send_operation == operation,
+                        _ => connection.receive_operation == operation,
+                    })
+        });
+        let Some(key) = found else {
+            return self.discard(completion.outcome);
+        };
+        match kind {
+            KIND_SEND => self.send_completed(key, completion),
+            _ => self.receive_completed(key, completion),
+        }
+    }
+
+    /// Nobody waits for this any more (N2).
+    fn discard(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Received(piece) => {
+                self.pieces_out += 1;
+                self.put(piece);
+            }
+            Outcome::Accepted(socket) => self.driver.close(socket),
+            Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
+        }
+    }
+
+    fn put(&mut self, piece: Piece) {
+        self.pieces_out -= 1;
+        self.driver.put(piece);
+    }
+
+    /// Calls the protocol of a connection; `None` when the connection is gone.
+    fn call<R>(
+        &mut self,
+        key: Key,
+        act: impl FnOnce(&mut dyn Speaker, Call<'_>) -> R,
+    ) -> Option<R> {
+        let connection = self.connections.get_mut(key)?;
+        let listener = connection.listener;
+        let call = Call {
+            turn: self.turn,
+            limits: &self.limits,
+            pool: &self.shared.pool,
+            output: &mut connection.output,
+            control: &mut connection.control,
+            desk: &mut self.desk,
+            connection: ConnectionId {
+                key,
+                ring: self.ring,
+                listener,
+            },
+            socket: connection.socket,
+            session: connection.session,
+        };
+        Some(act(
+            &mut *self.listeners[usize::from(listener)].speaker,
+            call,
+        ))
+    }
+
+    /// How long the next wait may last.
+    fn timeout_ns(&self) -> Option<u64> {
+        const WAITING_NS: u64 = 10_000_000;
+        if !self.again.is_empty() || !self.backlog.is_empty() {
+            return Some(0);
+        }
+        let now_ns = self.driver.now_ns();
+        let mut timeout = self.wheel.next_ns(now_ns);
+        let mut sooner = |ns: u64| timeout = Some(timeout.map_or(ns, |old| old.min(ns)));
+        if !self.waiting.is_empty() {
+            sooner(WAITING_NS);
+        }
+        if let Some(ns) = self.accept_timeout_ns(now_ns) {
+            sooner(ns);
+        }
+        if self.trim_due {
+            sooner((self.trimmed_ns + TRIM_PERIOD_NS).saturating_sub(now_ns));
+        }
+        if self.stage == Stage::Draining {
+            let end = self
+                .drain_started_ns
+                .saturating_add(self.limits.drain_ns_max);
+            sooner(end.saturating_sub(now_ns));
+        }
+        timeout
+    }
+
+    /// Gives idle pooled memory back, once per period. Asks the pool no more often than that, so
+    /// the path does not pay for it.
+    fn trim(&mut self) {
+        let now_ns = self.turn.now_ns;
+        if now_ns < self.trimmed_ns + TRIM_PERIOD_NS {
+            return;
+        }
+        self.trimmed_ns = now_ns;
+        let pool = &self.shared.pool;
+        let statistics = pool.statistics();
+        let keep = statistics.in_use_bytes.max(IDLE_BYTES_KEPT);
+        if statistics.idle_bytes > keep {
+            pool.trim(keep);
+        }
+        self.trim_due = false;
+    }
+
+    fn after(&self) -> After {
+        let idle = self.connections.is_empty() && self.listeners.iter().all(Listener::is_quiet);
+        if self.stage > Stage::Running && idle {
+            After::Done
+        } else {
+            After::GoOn
+        }
+    }
+
+    /// What a listener accepts from, while it does.
+    pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
+        self.listeners.get(index)?.source()
+    }
+
+    /// The driver, for tests and for reading its statistics.
+    pub(crate) fn driver(&self) -> &D {
+        &self.driver
+    }
+}

@@ -1,0 +1,311 @@
+//! Bytes in: offer them to the protocol where they lie, keep what it leaves, stop when it stalls.
+//!
+//! The common case copies nothing: a whole request lies in one receive buffer, the protocol reads
+//! it there, and the buffer goes back to the ring before the turn ends. Only a remainder is copied,
+//! to a pooled buffer of the connection's own, so that no slow client can hold a receive buffer.
+
+use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
+use flatpath_structures::pool::Buffer;
+use flatpath_structures::slots::Key;
+
+use crate::connection::{Closing, Connection, Ended, Receive};
+use crate::context::Stall;
+use crate::limits::{INPUT_BYTES_MAX, LINGER_BYTES_MAX};
+
+use super::Network;
+
+impl<D: Driver> Network<D> {
+    pub(super) fn receive_completed(&mut self, key: Key, completion: Completion) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if !completion.more {
+            connection.receive = Receive::Off;
+        }
+        match completion.outcome {
+            Outcome::Received(piece) => {
+                self.pieces_out += 1;
+                self.piece_arrived(key, piece);
+            }
+            Outcome::EndOfStream => {
+                connection.ended = Ended::Seen;
+                self.pump(key);
+            }
+            Outcome::Failed(Errno::NOBUFS) => {
+                // A stall, never an end of stream: armed again when buffers are back.
+                self.shared.statistics.receive_stalls.add(1);
+                connection.starved = true;
+                self.starved.push_back(key);
+            }
+            Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
+            Outcome::Failed(errno) => {
+                log::debug!("receive failed: {errno}");
+                connection.ended = Ended::Told;
+                connection.control.close(Closing::Abort);
+            }
+            Outcome::Accepted(socket) => {
+                debug_assert!(false, "a receive does not accept");
+                self.driver.close(socket);
+            }
+            Outcome::Sent { .. } => debug_assert!(false, "a receive does not send"),
+        }
+        self.settle(key);
+    }
+
+    fn piece_arrived(&mut self, key: Key, piece: Piece) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.put(piece);
+        };
+        connection.spoke = true;
+        connection.clocks.phase_bytes += piece.len() as u64;
+        if connection.control.closing == Closing::Lingering && connection.fin_sent {
+            connection.linger_bytes += piece.len() as u64;
+            if connection.linger_bytes > LINGER_BYTES_MAX {
+                connection.control.close(Closing::Abort);
+            }
+            return self.put(piece);
+        }
+        if connection.control.closing != Closing::No || !connection.control.input_wanted {
+            return self.put(piece);
+        }
+        if connection.stalled.is_some() && connection.held.is_empty() {
+            return self.keep(key, piece);
+        }
+        if connection.held.is_empty() {
+            // The common case: nothing waits, the piece is offered where it lies.
+            self.offer(key, piece, 0);
+        } else {
+            connection.held.push_back((piece, 0));
+        }
+        self.pump(key);
+    }
+
+    /// Bytes that were under way when the connection stalled: copied, so that stalled connections
+    /// do not hold the receive buffers of the others. Held only when they do not fit.
+    fn keep(&mut self, key: Key, piece: Piece) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.put(piece);
+        };
+        let bytes = self.driver.bytes(&piece);
+        let kept = connection
+            .input
+            .as_ref()
+            .map_or(0, |input| input.filled().len());
+        let needed = kept + bytes.len();
+        if connection
+            .input
+            .as_ref()
+            .is_none_or(|input| input.room() < bytes.len())
+        {
+            let larger = (needed <= INPUT_BYTES_MAX).then(|| self.shared.pool.take(needed));
+            let Some(mut larger) = larger.flatten().filter(|larger| larger.room() >= needed) else {
+                connection.held.push_back((piece, 0));
+                return;
+            };
+            if let Some(input) = &connection.input {
+                larger.append(input.filled());
+            }
+            connection.input = Some(larger);
+        }
+        if let Some(input) = &mut connection.input {
+            input.append(bytes);
+        }
+        self.put(piece);
+    }
+
+    /// Offers what has arrived, in order, for as long as the protocol takes it.
+    pub(super) fn pump(&mut self, key: Key) {
+        while let Some(connection) = self.connections.get_mut(key) {
+            if !connection.takes_input() {
+                break;
+            }
+            let Some((piece, from)) = connection.held.pop_front() else {
+                break;
+            };
+            self.offer(key, piece, from);
+        }
+        self.release_unwanted(key);
+        self.tell_end(key);
+    }
+
+    /// Offers kept input again after a stall, then what arrived behind it.
+    pub(super) fn resume(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let stall = connection.stalled.take();
+        let nothing_kept = connection.input.is_none() && connection.held.is_empty();
+        if let Some(input) = connection.input.take() {
+            self.offer_kept(key, input);
+        } else if nothing_kept && matches!(stall, Some(Stall::Jobs | Stall::Memory)) {
+            // It may be a reply that wants room: the protocol is called all the same.
+            self.call(key, |speaker, call| speaker.received(call, &[]));
+        }
+        self.pump(key);
+    }
+
+    fn offer(&mut self, key: Key, piece: Piece, from: u32) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.put(piece);
+        };
+        if let Some(input) = connection.input.take() {
+            return self.offer_behind(key, input, piece, from);
+        }
+        let listener = usize::from(connection.listener);
+        let bytes = &self.driver.bytes(&piece)[from as usize..];
+        let call = crate::listener::Call {
+            turn: self.turn,
+            limits: &self.limits,
+            pool: &self.shared.pool,
+            output: &mut connection.output,
+            control: &mut connection.control,
+            desk: &mut self.desk,
+            connection: crate::worker::ConnectionId {
+                key,
+                ring: self.ring,
+                listener: connection.listener,
+            },
+            socket: connection.socket,
+            session: connection.session,
+        };
+        let consumed = self.listeners[listener].speaker.received(call, bytes);
+        adopt_stall(connection, self.turn.now_ns);
+        let left = &bytes[consumed..];
+        if !left.is_empty() && connection.control.input_wanted {
+            match self
+                .shared
+                .pool
+                .take(left.len())
+                .filter(|buffer| buffer.room() >= left.len())
+            {
+                Some(mut input) => {
+                    input.append(left);
+                    connection.input = Some(input);
+                }
+                None => return self.hold(key, piece, from + small(consumed)),
+            }
+        }
+        self.put(piece);
+    }
+
+    /// Joins a piece to the kept input and offers the whole.
+    fn offer_behind(&mut self, key: Key, input: Buffer, piece: Piece, from: u32) {
+        let bytes = &self.driver.bytes(&piece)[from as usize..];
+        let needed = input.filled().len() + bytes.len();
+        let mut joined = input;
+        if joined.room() < bytes.len() {
+            match self
+                .shared
+                .pool
+                .take(needed)
+                .filter(|larger| larger.room() >= needed)
+            {
+                Some(mut larger) if needed <= INPUT_BYTES_MAX => {
+                    larger.append(joined.filled());
+                    joined = larger;
+                }
+                _ if needed > INPUT_BYTES_MAX => return self.input_too_long(key, piece),
+                _ => {
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.input = Some(joined);
+                    }
+                    return self.hold(key, piece, from);
+                }
+            }
+        }
+        joined.append(bytes);
+        self.put(piece);
+        self.offer_kept(key, joined);
+    }
+
+    fn offer_kept(&mut self, key: Key, mut input: Buffer) {
+        let consumed = self.call(key, |speaker, call| speaker.received(call, input.filled()));
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        adopt_stall(connection, self.turn.now_ns);
+        input.consume_front(consumed.unwrap_or_default());
+        if !input.filled().is_empty() && connection.control.input_wanted {
+            connection.input = Some(input);
+        }
+    }
+
+    /// No buffer for a remainder: the piece itself is held until there is one.
+    fn hold(&mut self, key: Key, piece: Piece, from: u32) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.put(piece);
+        };
+        connection.held.push_front((piece, from));
+        connection.control.stall = Some(Stall::Memory);
+        adopt_stall(connection, self.turn.now_ns);
+    }
+
+    /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
+    fn input_too_long(&mut self, key: Key, piece: Piece) {
+        self.put(piece);
+        if let Some(connection) = self.connections.get_mut(key) {
+            log::warn!("input of {INPUT_BYTES_MAX} bytes was left unconsumed; connection cut");
+            connection.control.close(Closing::Abort);
+        }
+    }
+
+    /// Gives back what will never be offered.
+    pub(super) fn release_unwanted(&mut self, key: Key) {
+        while let Some(connection) = self.connections.get_mut(key) {
+            if connection.control.input_wanted && connection.control.closing == Closing::No {
+                break;
+            }
+            connection.input = None;
+            let Some((piece, _)) = connection.held.pop_front() else {
+                break;
+            };
+            self.put(piece);
+        }
+    }
+
+    /// Tells the protocol of the end of stream, once, when all input before it has been offered.
+    fn tell_end(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.ended != Ended::Seen || !connection.held.is_empty() {
+            return;
+        }
+        if connection.control.closing != Closing::No {
+            connection.ended = Ended::Told;
+        } else if connection.stalled.is_none() {
+            connection.ended = Ended::Told;
+            let left = connection.input.take();
+            let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
+            self.call(key, |speaker, call| speaker.input_ended(call, left));
+        }
+    }
+
+    /// Arms receives that found no buffer, oldest first, as many as there are free buffers now.
+    pub(super) fn feed_starved(&mut self) {
+        let mut free = self.receive_buffers.saturating_sub(self.pieces_out);
+        while free > 0
+            && let Some(key) = self.starved.pop_front()
+        {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.starved = false;
+                free -= 1;
+                self.settle(key);
+            }
+        }
+    }
+}
+
+/// A protocol's wish to stall becomes the connection's state.
+pub(super) fn adopt_stall(connection: &mut Connection, now_ns: u64) {
+    if let Some(stall) = connection.control.stall.take()
+        && connection.control.closing == Closing::No
+    {
+        connection.stalled = Some(stall);
+        connection.clocks.stall_ns = now_ns;
+    }
+}
+
+fn small(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

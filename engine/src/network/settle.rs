@@ -1,0 +1,210 @@
+//! Carries out what the calls to a protocol wished: output, stalls, receive, end, deadline.
+//!
+//! Every event of a connection ends here, once. The order matters: output first, because an empty
+//! queue ends stalls; receiving next, because it decides whether a socket can be closed; the
+//! deadline last, because everything before may move it.
+
+use flatpath_driver::{Driver, Operation, Shots};
+use flatpath_structures::slots::Key;
+
+use crate::connection::{Closing, Receive, Send};
+use crate::context::Stall;
+use crate::limits::OUTPUT_BYTES_LOW;
+
+use super::receive::adopt_stall;
+use super::{KIND_RECEIVE, KIND_SEND, Network, token};
+
+/// Calls back into the protocol within one settling; what is left waits for the next turn.
+const ROUNDS_MAX: u32 = 16;
+
+impl<D: Driver> Network<D> {
+    pub(super) fn settle(&mut self, key: Key) {
+        let mut rounds = 0;
+        while self.settle_output(key) {
+            rounds += 1;
+            if rounds == ROUNDS_MAX {
+                self.again.push(key);
+                break;
+            }
+        }
+        self.arrange_receive(key);
+        if self.arrange_end(key) {
+            self.arrange_deadline(key);
+        }
+    }
+
+    /// Sends, and lets the protocol go on where output has run low. True: look again.
+    fn settle_output(&mut self, key: Key) -> bool {
+        self.start_send(key);
+        let now_ns = self.turn.now_ns;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        if std::mem::take(&mut connection.control.phase_started) {
+            connection.clocks.phase_ns = now_ns;
+            connection.clocks.phase_bytes = 0;
+        }
+        adopt_stall(connection, now_ns);
+        if connection.control.closing != Closing::No {
+            connection.stalled = None;
+        }
+        if !connection.control.input_wanted {
+            self.release_unwanted(key);
+            return self.call_drained(key);
+        }
+        // Who waits to go on writing does so before more input can make it write other things.
+        if self.call_drained(key) {
+            return true;
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        match connection.stalled {
+            Some(Stall::Jobs | Stall::Memory) if !connection.in_waiting => {
+                connection.in_waiting = true;
+                self.waiting.push_back(key);
+                false
+            }
+            Some(Stall::Output) if connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
+                self.resume(key);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn call_drained(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let due = connection.control.notify_drained
+            && connection.control.closing != Closing::Abort
+            && connection.output.queued_bytes() <= OUTPUT_BYTES_LOW;
+        if due {
+            connection.control.notify_drained = false;
+            self.call(key, |speaker, call| speaker.drained(call));
+        }
+        due
+    }
+
+    /// Arms or cancels the receive, as the state of the connection wants it.
+    fn arrange_receive(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let wanted = connection.wants_input();
+        match connection.receive {
+            Receive::Off if wanted && !connection.starved => {
+                let shots = if connection.spoke {
+                    Shots::Many
+                } else {
+                    Shots::Once
+                };
+                connection.receive = match shots {
+                    Shots::Once => Receive::Once,
+                    Shots::Many => Receive::Many,
+                };
+                connection.operation = connection.operation.wrapping_add(1);
+                connection.receive_operation = connection.operation;
+                let token = token(KIND_RECEIVE, connection.receive_operation, key);
+                self.driver.receive(connection.socket, token, shots);
+            }
+            Receive::Many if !wanted => self.cancel_receive(key),
+            // A single receive brings one piece at most; it is cancelled only to close.
+            Receive::Once if connection.control.closing != Closing::No && !wanted => {
+                self.cancel_receive(key);
+            }
+            Receive::Off | Receive::Once | Receive::Many | Receive::Cancelling => {}
+        }
+    }
+
+    fn cancel_receive(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.receive = Receive::Cancelling;
+        let token = token(KIND_RECEIVE, connection.receive_operation, key);
+        self.driver
+            .cancel(Operation::Receive(connection.socket), token);
+    }
+
+    /// Ends the connection as far as its state allows. False: it is gone.
+    fn arrange_end(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let received_off = connection.receive == Receive::Off;
+        match connection.control.closing {
+            Closing::No => true,
+            Closing::AfterOutput => {
+                if connection.is_sent() && received_off {
+                    self.driver.close(connection.socket);
+                    self.remove(key);
+                    return false;
+                }
+                true
+            }
+            Closing::Lingering => self.linger(key),
+            Closing::Abort => {
+                if connection.send == Send::Going {
+                    connection.send = Send::Cancelling;
+                    let token = token(KIND_SEND, connection.send_operation, key);
+                    self.driver
+                        .cancel(Operation::Send(connection.socket), token);
+                }
+                if connection.send == Send::Off && received_off {
+                    self.driver.reset(connection.socket);
+                    self.remove(key);
+                    return false;
+                }
+                true
+            }
+        }
+    }
+
+    /// FIN once all is sent, then reading on until the peer closes. False: the connection is gone.
+    fn linger(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        if !connection.is_sent() {
+            return true;
+        }
+        if connection.ended != crate::connection::Ended::No {
+            if connection.receive == Receive::Off {
+                self.driver.close(connection.socket);
+                self.remove(key);
+                return false;
+            }
+            return true;
+        }
+        if !connection.fin_sent {
+            connection.fin_sent = true;
+            connection.clocks.linger_ns = self.turn.now_ns;
+            self.driver.finish(connection.socket);
+            self.arrange_receive(key);
+        }
+        true
+    }
+
+    /// Puts the connection's earliest deadline in the wheel. A later one than the wheel holds is
+    /// left: the wheel fires early and the deadline is armed anew, which costs one visit per
+    /// time-out instead of two list moves per request.
+    fn arrange_deadline(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let deadline_ns = connection.deadline_ns(&self.limits);
+        if deadline_ns < connection.clocks.armed_ns {
+            connection.clocks.armed_ns = deadline_ns;
+            self.wheel.arm(key.index, deadline_ns);
+        }
+    }
+
+    /// Goes on with what one settling did not finish.
+    pub(super) fn settle_again(&mut self) {
+        for key in std::mem::take(&mut self.again) {
+            self.settle(key);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a connection still has to send: segments in order, and a tail that small writes gather in.
+//!
+//! Replies written in one turn land in one buffer and go out with one send. A buffer is taken when
+//! the first byte is written and leaves with the send, so a connection with nothing to say holds
+//! none.
+//!
+//! Invariants
+//! - O1: `queued_bytes` is the sum over `segments`, `tail` and what is in flight.
+//! - O2: the tail is younger than every segment; whatever is pushed seals the tail first.
+//!
+//! Cost: O(1) per write, plus the copy.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use flatpath_driver::{Segment, SendList};
+use flatpath_structures::pool::{Buffer, Pool};
+
+use crate::context::NoRoom;
+use crate::limits::SHARED_COPY_BYTES_MAX;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Output {
+    segments: VecDeque<Segment>,
+    tail: Option<Buffer>,
+    waiting_bytes: usize,
+    in_flight_bytes: usize,
+}
+
+impl Output {
+    /// Bytes not yet taken by the kernel, in flight or not.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.in_flight_bytes + self.waiting_bytes + self.tail_bytes()
+    }
+
+    /// True when there is something to send that no send has taken up.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting_bytes + self.tail_bytes() > 0
+    }
+
+    fn tail_bytes(&self) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.filled().len())
+    }
+
+    /// Room for `bytes` more in one piece.
+    pub(crate) fn reserve(&mut self, pool: &Pool, bytes: usize) -> Option<&mut Buffer> {
+        if self.tail.as_ref().is_none_or(|tail| tail.room() < bytes) {
+            let fresh = pool.take(bytes)?;
+            if fresh.room() < bytes {
+                return None;
+            }
+            self.seal();
+            self.tail = Some(fresh);
+        }
+        self.tail.as_mut()
+    }
+
+    /// Queues a copy, all or nothing.
+    pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
+        if let Some(tail) = &mut self.tail
+            && tail.room() >= bytes.len()
+        {
+            tail.append(bytes);
+            return Ok(());
+        }
+        self.write_slow(pool, bytes)
+    }
+
+    /// Fills what is left of the tail and takes as many buffers as the rest needs; gives back what
+    /// it took when the budget ends half-way.
+    fn write_slow(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
+        let room = self.tail.as_ref().map_or(0, Buffer::room);
+        let mut taken: VecDeque<Buffer> = VecDeque::new();
+        let mut covered = room.min(bytes.len());
+        while covered < bytes.len() {
+            let buffer = pool.take(bytes.len() - covered).ok_or(NoRoom)?;
+            covered += buffer.room();
+            taken.push_back(buffer);
+        }
+        let mut rest = bytes;
+        if let Some(tail) = &mut self.tail {
+            rest = &rest[tail.append(rest)..];
+        }
+        for mut buffer in taken {
+            rest = &rest[buffer.append(rest)..];
+            self.seal();
+            self.tail = Some(buffer);
+        }
+        debug_assert!(rest.is_empty(), "the buffers taken cover what is written");
+        Ok(())
+    }
+
+    /// Queues shared bytes; copies them when they are few.
+    pub(crate) fn write_shared(&mut self, pool: &Pool, bytes: Bytes) -> Result<(), NoRoom> {
+        if bytes.len() <= SHARED_COPY_BYTES_MAX {
+            return self.write(pool, &bytes);
+        }
+        self.push(Segment::Shared(bytes));
+        Ok(())
+    }
+
+    /// Queues a segment as it is.
+    pub(crate) fn push(&mut self, segment: Segment) {
+        self.seal();
+        let bytes = segment.bytes().len();
+        if bytes > 0 {
+            self.waiting_bytes += bytes;
+            self.segments.push_back(segment);
+        }
+    }
+
+    /// Ends the tail: it becomes the youngest segment.
+    fn seal(&mut self) {
+        if let Some(buffer) = self.tail.take() {
+            let bytes = buffer.filled().len();
+            if bytes > 0 {
+                self.waiting_bytes += bytes;
+                self.segments.push_back(whole(buffer));
+            }
+        }
+    }
+
+    /// The next send: as many segments as one send carries.
+    pub(crate) fn take(&mut self) -> SendList {
+        let mut list = SendList::new();
+        if self.segments.is_empty() {
+            // The common case: one reply in one buffer, no queue.
+            if let Some(buffer) = self.tail.take() {
+                self.in_flight_bytes += buffer.filled().len();
+                let pushed = list.push(whole(buffer));
+                debug_assert!(pushed.is_ok(), "an empty list has room");
+            }
+            return list;
+        }
+        self.seal();
+        while let Some(segment) = self.segments.pop_front() {
+            let bytes = segment.bytes().len();
+            if let Err(back) = list.push(segment) {
+                self.segments.push_front(back);
+                break;
+            }
+            self.waiting_bytes -= bytes;
+            self.in_flight_bytes += bytes;
+        }
+        list
+    }
+
+    /// The kernel has taken `bytes` of what was in flight.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        debug_assert!(
+            bytes <= self.in_flight_bytes,
+            "more sent than was in flight"
+        );
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+
+    /// Drops everything: the connection is being cut off.
+    pub(crate) fn clear(&mut self) {
+        self.segments.clear();
+        self.tail = None;
+        self.waiting_bytes = 0;
+        self.in_flight_bytes = 0;
+    }
+}
+
+fn whole(buffer: Buffer) -> Segment {
+    let to = u32::try_from(buffer.filled().len()).unwrap_or(u32::MAX);
+    Segment::Pooled {
+        buffer,
+        from: 0,
+        to,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatpath_structures::pool::{PoolConfig, Zero};
+
+    fn pool(budget_bytes: usize) -> Pool {
+        Pool::new(PoolConfig {
+            classes: vec![64, 256],
+            budget_bytes,
+            zero: Zero::WrittenOnPut,
+        })
+    }
+
+    fn drain(output: &mut Output) -> Vec<u8> {
+        let mut all = Vec::new();
+        while output.has_waiting() {
+            let list = output.take();
+            all.extend(list.slices().flatten());
+            output.sent(list.bytes());
+        }
+        assert_eq!(output.queued_bytes(), 0);
+        all
+    }
+
+    #[test]
+    fn small_writes_gather_in_one_segment() {
+        let pool = pool(4096);
+        let mut output = Output::default();
+        output.write(&pool, b"one ").expect("room");
+        output.write(&pool, b"two").expect("room");
+        let list = output.take();
+        assert_eq!(list.segments(), 1);
+        assert_eq!(list.slices().next(), Some(&b"one two"[..]));
+    }
+
+    #[test]
+    fn what_was_written_comes_out_in_order() {
+        let pool = pool(1 << 20);
+        let mut output = Output::default();
+        let mut expected = Vec::new();
+        for round in 0..50_usize {
+            let bytes: Vec<u8> = (0..round * 37).map(|at| (at + round) as u8).collect();
+            match round % 3 {
+                0 => output.push(Segment::Shared(bytes.clone().into())),
+                1 => output.write(&pool, &bytes).expect("room"),
+                _ => output
+                    .write_shared(&pool, bytes.clone().into())
+                    .expect("room"),
+            }
+            expected.extend_from_slice(&bytes);
+            assert_eq!(output.queued_bytes(), expected.len());
+        }
+        assert_eq!(drain(&mut output), expected);
+    }
+
+    #[test]
+    fn a_write_that_does_not_fit_the_budget_queues_nothing() {
+        let pool = pool(128);
+        let mut output = Output::default();
+        output.write(&pool, b"kept").expect("room");
+        assert_eq!(output.write(&pool, &[7; 1000]), Err(NoRoom));
+        assert_eq!(drain(&mut output), b"kept");
+        drop(output);
+        assert_eq!(pool.statistics().in_use_bytes, 0, "every buffer went back");
+    }
+
+    #[test]
+    fn a_reservation_beyond_the_largest_buffer_is_refused() {
+        let pool = pool(4096);
+        let mut output = Output::default();
+        assert!(output.reserve(&pool, 257).is_none());
+        assert!(
+            output
+                .reserve(&pool, 256)
+                .is_some_and(|buffer| buffer.room() >= 256)
+        );
+    }
+
+    #[test]
+    fn an_output_with_nothing_to_say_holds_no_buffer() {
+        let pool = pool(4096);
+        let mut output = Output::default();
+        output.write(&pool, b"reply").expect("room");
+        let list = output.take();
+        output.sent(list.bytes());
+        drop(list);
+        assert_eq!(pool.statistics().in_use_bytes, 0);
+    }
+}

@@ -1,0 +1,173 @@
+//! What a listener speaks: the border between the engine and every protocol above it.
+//!
+//! The engine owns sockets, buffers, deadlines, workers and order of events; a [`Protocol`] owns
+//! the meaning of bytes. It is called on two kinds of threads:
+//!
+//! | called on          | methods                                   | may block |
+//! |--------------------|-------------------------------------------|-----------|
+//! | the network thread | everything but `run` and `panicked`       | no        |
+//! | a worker           | [`Protocol::run`], [`Protocol::panicked`] | yes       |
+//!
+//! Invariants
+//! - P1: a session is touched by one network thread only; a job is owned by exactly one side at a
+//!   time: the network thread until [`Context::dispatch`], then a worker, then the network thread
+//!   again.
+//! - P2: a job that comes back for a connection that is gone is given to nobody: it is reset by
+//!   [`Protocol::retire`] and kept for the next request.
+//! - P3: `received` is offered the same unconsumed bytes again only with more bytes behind them, or
+//!   after the reason it gave in [`Context::stall`] is over.
+//!
+//! Not here: framing (a protocol crate's duty), TLS, and datagrams.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+pub use crate::context::{Context, Job, NoRoom, Stall};
+use crate::worker::WorkerScope;
+
+/// One pass of a network thread over everything that has arrived.
+///
+/// Every byte offered during a turn had been received before the turn's number was given out, so
+/// what a service looks up during the turn is never older than the requests it answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Counts up from 1; never repeats on one network thread.
+    pub number: u64,
+    /// Monotonic nanoseconds, read once per turn.
+    pub now_ns: u64,
+    /// Wall clock in whole seconds since the epoch, read once per turn.
+    pub wall_seconds: u64,
+}
+
+impl Turn {
+    /// The wall clock of this turn as the standard library's type. Whole seconds.
+    pub fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(self.wall_seconds)
+    }
+}
+
+/// What a connection is waiting for; it decides which deadline guards it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing of a request has arrived. Guarded by `idle_ns_max` from the start of the phase.
+    Idle,
+    /// Part of a request's head has arrived. Guarded by `head_ns_max`, absolute: bytes that trickle
+    /// in do not move it. A new connection starts here, counted from its accept.
+    Head,
+    /// A body is arriving. Guarded by a minimum rate after a grace time.
+    Body,
+    /// A request is with a worker or its reply is going out. No deadline but the one on writing.
+    Work,
+}
+
+/// A protocol with its service, as a listener has it.
+pub trait Protocol: Send + Sync + Sized + 'static {
+    /// What one network thread keeps for this listener: caches, scratch space. Never shared.
+    type Lane: 'static;
+    /// What one connection keeps. Made by `Default` at accept; keep it small, idle ones count.
+    type Session: Default + 'static;
+    /// One request on its way to a worker and back. Recycled: after warm-up none is allocated.
+    type Job: Default + Send + 'static;
+
+    /// The word in `listening NAME ADDR` and in logs.
+    fn name(&self) -> &'static str;
+
+    /// Called once on each network thread.
+    fn lane(&self) -> Self::Lane;
+
+    /// Bytes have arrived. Consumes whole messages, or what it can use, from the front of `input`
+    /// and returns how many bytes that was. The rest is kept and offered again (P3); at most
+    /// [`INPUT_BYTES_MAX`](crate::limits::INPUT_BYTES_MAX) are kept: a protocol refuses a message
+    /// whose unconsumed part would not fit. `input` is empty when a stall for room is over that
+    /// left nothing unconsumed.
+    fn received(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize;
+
+    /// The peer has sent its last byte; `left` was not consumed and never will be. The connection
+    /// stays open for output until the protocol closes it. By default: close after the output.
+    fn input_ended(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+        left: &[u8],
+    ) {
+        let _ = (lane, session, left);
+        context.close_after_output();
+    }
+
+    /// Runs one job on a worker; may block for as long as it likes.
+    fn run(&self, job: &mut Self::Job, scope: &mut WorkerScope<'_>);
+
+    /// `run` panicked and the panic was caught: turn the job into the protocol's word for it.
+    fn panicked(&self, job: &mut Self::Job);
+
+    /// A job has come back. Ends with [`Context::recycle`], or with [`Context::dispatch`] to let a
+    /// worker go on with it.
+    fn finished(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    );
+
+    /// Makes a job that comes back to no connection fit for reuse: drops what it holds.
+    fn retire(&self, lane: &mut Self::Lane, job: &mut Self::Job) {
+        let _ = (lane, job);
+    }
+
+    /// Output has fallen to the low-water mark; called once after each
+    /// [`Context::notify_drained`].
+    fn drained(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session, context);
+    }
+
+    /// The deadline of `phase` has passed. By default the connection is closed after its output.
+    fn expired(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+        phase: Phase,
+    ) {
+        let _ = (lane, session, phase);
+        context.close_after_output();
+    }
+
+    /// The server has begun to drain. A session with a request finishes it and tells its client.
+    /// One without may close, or wait in [`Phase::Idle`] for one that is on its way: that deadline
+    /// is shorter now. [`Context::draining`] is true from now on. By default: close after the
+    /// output.
+    fn draining(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session);
+        context.close_after_output();
+    }
+
+    /// What a client is told when there is no room for it or its request, before it is closed.
+    /// Must not need memory: a static text. Empty: nothing is said.
+    fn refusal(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    /// The connection is gone. Its jobs that are still with workers come back through `retire`.
+    fn closed(&self, lane: &mut Self::Lane, session: &mut Self::Session) {
+        let _ = (lane, session);
+    }
+}

@@ -1,0 +1,400 @@
+//! A started server: its threads, how they start, and how they end.
+//!
+//! Start order: limits, listening sockets, shared state, workers, network threads (each makes its
+//! own driver, because a ring belongs to one thread). End order: network threads finish what is in
+//! flight, then workers stop, then the foreman.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
+use flatpath_structures::crew::CrewLimits;
+use flatpath_structures::pool::{Pool, PoolConfig, Zero};
+
+use crate::error::Error;
+use crate::foreman::Foreman;
+use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
+use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
+use crate::server::{Endpoint, Options, Server};
+use crate::statistics::Statistics;
+use crate::worker::{Shared, Stage};
+
+/// Where a listener was bound, and what is spoken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The protocol's name.
+    pub name: &'static str,
+    /// The address, with the real port.
+    pub address: SocketAddr,
+}
+
+/// A running server. Dropping it drains it and waits.
+pub struct Running {
+    addresses: Vec<Bound>,
+    driver: &'static str,
+    handle: Handle,
+    networks: Vec<JoinHandle<io::Result<()>>>,
+    foreman: Option<Foreman>,
+}
+
+/// A hold on a running server that any thread may keep.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Stops accepting, finishes what is in flight, tells kept connections to close; what is left
+    /// after `drain_ns_max` is cut off. Returns at once.
+    pub fn drain(&self) {
+        self.0.advance(Stage::Draining);
+    }
+
+    /// Cuts off everything at once. Requests that workers are running still end there.
+    pub fn force(&self) {
+        self.0.advance(Stage::Forced);
+    }
+
+    /// The counters of the server.
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
+    }
+
+    /// Worker threads now.
+    pub fn workers(&self) -> u32 {
+        self.0.crew.workers()
+    }
+}
+
+impl Running {
+    /// The listeners in the order they were named.
+    pub fn addresses(&self) -> &[Bound] {
+        &self.addresses
+    }
+
+    /// The driver in use: `uring` or `epoll`.
+    pub fn driver(&self) -> &'static str {
+        self.driver
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits until the server has drained; see [`Handle::drain`].
+    ///
+    /// # Errors
+    /// What made a network thread give up before its time.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for network in self.networks.drain(..) {
+            let ended = network.join().unwrap_or_else(|_| {
+                Err(io::Error::other("a network thread panicked; this is a bug"))
+            });
+            if let Err(cause) = ended {
+                // The others would wait for clients that one thread can no longer serve.
+                self.handle.drain();
+                result = Err(Error::Driver(cause));
+            }
+        }
+        if let Some(foreman) = self.foreman.take() {
+            foreman.stop(&self.handle.0);
+        }
+        result
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.networks.is_empty() {
+            self.handle.drain();
+            if let Err(error) = self.join() {
+                log::error!("{error}");
+            }
+        }
+    }
+}
+
+/// See [`Server::start`].
+pub(crate) fn start(server: Server) -> Result<Running, Error> {
+    let Server {
+        endpoints,
+        mut options,
+    } = server;
+    if endpoints.is_empty() {
+        return Err(Error::NoListener);
+    }
+    complete_limits(&mut options)?;
+    let selection = select(&options)?;
+    log::info!("driver {}: {}", selection.name(), selection.reason());
+    let sockets = bind_all(&endpoints, options.rings)?;
+
+    let pool = Pool::new(PoolConfig {
+        classes: BUFFER_CLASSES.to_vec(),
+        budget_bytes: options.limits.buffer_bytes_max,
+        zero: Zero::WrittenOnPut,
+    });
+    let crew = CrewLimits {
+        workers_min: *options.workers.start(),
+        workers_max: *options.workers.end(),
+        idle_ns_max: options.worker_idle_ns_max,
+    };
+    let shared = Arc::new(Shared::new(
+        options.rings,
+        options.limits.in_flight_max,
+        crew,
+        pool,
+    ));
+    let foreman =
+        Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
+
+    let mut running = Running {
+        addresses: sockets.bound,
+        driver: selection.name(),
+        handle: Handle(Arc::clone(&shared)),
+        networks: Vec::new(),
+        foreman: Some(foreman),
+    };
+    let (report, reports) = channel();
+    for (ring, listeners) in sockets.per_ring.into_iter().enumerate() {
+        let thread = NetworkThread {
+            ring: u16::try_from(ring).unwrap_or_default(),
+            shared: Arc::clone(&shared),
+            options: options.clone(),
+            uring: selection.is_uring(),
+            listeners,
+            speakers: endpoints
+                .iter()
+                .map(|endpoint| Arc::clone(&endpoint.speaker))
+                .collect(),
+        };
+        running
+            .networks
+            .push(thread.spawn(report.clone()).map_err(Error::Thread)?);
+    }
+    drop(report);
+    match await_reports(&reports, options.rings) {
+        Ok(()) => Ok(running),
+        Err(error) => {
+            running.handle.force();
+            let _ = running.join();
+            Err(error)
+        }
+    }
+}
+
+/// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
+/// interrupts system calls of the thread that made them (EINTR) when it does.
+fn select(options: &Options) -> Result<Selection, Error> {
+    let (choice, config) = (options.choice, options.driver.clone());
+    let prober = std::thread::Builder::new()
+        .name("flatpath-probe".into())
+        .spawn(move || flatpath_driver::select(choice, &config))
+        .map_err(Error::Thread)?;
+    match prober.join() {
+        Ok(selection) => selection.map_err(Error::Uring),
+        Err(_) => Err(Error::Driver(io::Error::other(
+            "the probe panicked; this is a bug",
+        ))),
+    }
+}
+
+fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(), Error> {
+    for _ in 0..rings {
+        match reports.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => return Err(Error::Driver(cause)),
+            Err(_) => {
+                return Err(Error::Driver(io::Error::other(
+                    "a network thread ended early",
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Turns "as many as the machine allows" into a number, and refuses what cannot be.
+fn complete_limits(options: &mut Options) -> Result<(), Error> {
+    const CONNECTIONS_DEFAULT: u64 = 100_000;
+    let wrong = |what: &str| Err(Error::Limits(what.into()));
+    if options.rings == 0 || options.rings > 1024 {
+        return wrong("rings must be between 1 and 1024");
+    }
+    if options.workers.is_empty() || *options.workers.start() == 0 {
+        return wrong("workers must be a range MIN..MAX with 1 <= MIN <= MAX");
+    }
+    if options.limits.in_flight_max == 0 {
+        return wrong("in_flight_max must be at least 1");
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let descriptors = limit.current.unwrap_or(u64::MAX);
+    // Half of a very small limit stays for everything that is not a connection.
+    let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
+    let room = descriptors.saturating_sub(reserved).max(1);
+    let wished = match options.limits.connections_max {
+        0 => CONNECTIONS_DEFAULT,
+        wished => wished as u64,
+    };
+    if options.limits.connections_max != 0 && wished > room {
+        log::warn!(
+            "connection limit {wished} lowered to {room}: the process may open {descriptors} \
+             descriptors (raise it with ulimit -n or LimitNOFILE=)"
+        );
+    }
+    let total = usize::try_from(wished.min(room)).unwrap_or(usize::MAX);
+    options.limits.connections_max = (total / options.rings).clamp(1, CONNECTIONS_BOUND);
+    Ok(())
+}
+
+struct Sockets {
+    bound: Vec<Bound>,
+    per_ring: Vec<Vec<Listener>>,
+}
+
+fn bind_all(endpoints: &[Endpoint], rings: usize) -> Result<Sockets, Error> {
+    let mut sockets = Sockets {
+        bound: Vec::new(),
+        per_ring: (0..rings).map(|_| Vec::new()).collect(),
+    };
+    for endpoint in endpoints {
+        let mut address = match &endpoint.address {
+            Ok(address) => *address,
+            Err(Error::Address { address, cause }) => {
+                let cause = io::Error::new(cause.kind(), cause.to_string());
+                return Err(Error::Address {
+                    address: address.clone(),
+                    cause,
+                });
+            }
+            Err(_) => return Err(Error::NoListener),
+        };
+        for ring in &mut sockets.per_ring {
+            let (listener, bound) =
+                bind(address, rings > 1).map_err(|cause| Error::Bind { address, cause })?;
+            // With port 0 the first socket picks, the others share.
+            address = bound;
+            ring.push(listener);
+        }
+        sockets.bound.push(Bound {
+            name: endpoint.name,
+            address,
+        });
+    }
+    Ok(sockets)
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, SocketAddr)> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Inherited by every accepted connection: replies are written whole, nothing is gained by
+    // waiting.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let bound = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::Error::other("a TCP socket has an IP address"))?;
+    Ok((Listener::new(socket.into()), bound))
+}
+
+/// What moves to a network thread.
+struct NetworkThread {
+    ring: u16,
+    shared: Arc<Shared>,
+    options: Options,
+    uring: bool,
+    listeners: Vec<Listener>,
+    speakers: Vec<crate::server::SpeakerFactory>,
+}
+
+impl NetworkThread {
+    fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<io::Result<()>>> {
+        std::thread::Builder::new()
+            .name(format!("flatpath-net-{}", self.ring))
+            .spawn(move || self.run(&report))
+    }
+
+    /// Makes the driver here, because a ring belongs to the thread that made it.
+    fn run(self, report: &Sender<io::Result<()>>) -> io::Result<()> {
+        if !self.uring {
+            return match Epoll::new(&self.options.driver) {
+                Ok(driver) => self.serve(driver, report),
+                Err(cause) => give_up(&cause, report),
+            };
+        }
+        match Uring::new(&self.options.driver) {
+            Ok(driver) => self.serve(driver, report),
+            Err(refusal) if self.options.choice == Choice::Uring => {
+                give_up(&io::Error::other(refusal.to_string()), report)
+            }
+            Err(refusal) => {
+                log::warn!("ring {}: epoll after all: {refusal}", self.ring);
+                match Epoll::new(&self.options.driver) {
+                    Ok(driver) => self.serve(driver, report),
+                    Err(cause) => give_up(&cause, report),
+                }
+            }
+        }
+    }
+
+    fn serve<D: Driver>(self, driver: D, report: &Sender<io::Result<()>>) -> io::Result<()> {
+        let waker: Waker = driver.waker();
+        if self.shared.inboxes[usize::from(self.ring)]
+            .waker
+            .set(waker)
+            .is_err()
+        {
+            return give_up(&io::Error::other("a ring was started twice"), report);
+        }
+        let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
+        let listeners = self
+            .listeners
+            .into_iter()
+            .zip(self.speakers.iter().map(|speaker| speaker(places)))
+            .collect();
+        let mut network = Network::new(
+            driver,
+            Setup {
+                ring: self.ring,
+                shared: self.shared,
+                limits: self.options.limits,
+                accept_shots: self.options.accept_shots,
+                receive_buffers: self.options.driver.receive_buffers as usize,
+                listeners,
+            },
+        );
+        // The sockets listen already: whoever connects from now on is served.
+        let _ = report.send(Ok(()));
+        loop {
+            if network.turn()? == After::Done {
+                log::debug!("ring {}: {:?}", self.ring, network.driver().statistics());
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn give_up(cause: &io::Error, report: &Sender<io::Result<()>>) -> io::Result<()> {
+    let copy = || io::Error::new(cause.kind(), cause.to_string());
+    let _ = report.send(Err(copy()));
+    Err(copy())
+}

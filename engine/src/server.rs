@@ -1,0 +1,179 @@
+//! The server as its user meets it: name listeners, give each a service, run, drain.
+//!
+//! Threads of a running server
+//! - `rings` network threads, each with a driver and, beyond one, a listening socket of its own on
+//!   the same port (SO_REUSEPORT);
+//! - between `workers_min` and `workers_max` workers, and the foreman that starts them;
+//! - the thread that called [`Server::run`], which waits for signals.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use flatpath_driver::{Choice, DriverConfig, Shots};
+
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::listener::{Lanes, Speaker};
+use crate::protocol::Protocol;
+use crate::running::{self, Running};
+use crate::signals::SignalWatch;
+
+/// Makes a listener's protocol ready on one network thread.
+pub(crate) type SpeakerFactory = Arc<dyn Fn(usize) -> Box<dyn Speaker> + Send + Sync>;
+
+/// An address with what is spoken there.
+pub(crate) struct Endpoint {
+    pub(crate) name: &'static str,
+    pub(crate) address: Result<SocketAddr, Error>,
+    pub(crate) speaker: SpeakerFactory,
+}
+
+/// A server that has not started yet.
+/// The README of the project has a whole program.
+#[must_use = "a server does nothing before it is run or started"]
+pub struct Server {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) options: Options,
+}
+
+/// Everything that can be set, with the defaults of [`Server::new`].
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) rings: usize,
+    pub(crate) workers: RangeInclusive<u32>,
+    pub(crate) worker_idle_ns_max: u64,
+    pub(crate) batch_scheduling: bool,
+    pub(crate) choice: Choice,
+    pub(crate) accept_shots: Shots,
+    pub(crate) driver: DriverConfig,
+    pub(crate) limits: Limits,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
+}
+
+impl Server {
+    /// One network thread, 2 to 128 workers, io_uring or epoll as the machine allows, and limits
+    /// that protect.
+    pub fn new() -> Server {
+        const WORKERS_MIN: u32 = 2;
+        const WORKERS_MAX: u32 = 128;
+        const WORKER_IDLE_NS_MAX: u64 = 5_000_000_000;
+        Server {
+            endpoints: Vec::new(),
+            options: Options {
+                rings: 1,
+                workers: WORKERS_MIN..=WORKERS_MAX,
+                worker_idle_ns_max: WORKER_IDLE_NS_MAX,
+                batch_scheduling: true,
+                choice: Choice::Auto,
+                accept_shots: Shots::Many,
+                driver: DriverConfig::default(),
+                limits: Limits::default(),
+            },
+        }
+    }
+
+    /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
+    /// reported by [`Server::start`].
+    pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
+        let name = protocol.name();
+        let protocol = Arc::new(protocol);
+        let address = address
+            .to_socket_addrs()
+            .and_then(|mut found| {
+                found
+                    .next()
+                    .ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
+            })
+            .map_err(|cause| Error::Address {
+                address: format!("the {name} address"),
+                cause,
+            });
+        let speaker: SpeakerFactory = Arc::new(move |connections_max| {
+            Box::new(Lanes::new(Arc::clone(&protocol), connections_max))
+        });
+        self.endpoints.push(Endpoint {
+            name,
+            address,
+            speaker,
+        });
+        self
+    }
+
+    /// Network threads; at least one. One serves a core's worth of clients; more need more cores
+    /// than the clients use.
+    pub fn rings(mut self, rings: usize) -> Server {
+        self.options.rings = rings;
+        self
+    }
+
+    /// Fewest and most workers. They grow when work waits and all are busy, and shrink after five
+    /// idle seconds.
+    pub fn workers(mut self, workers: RangeInclusive<u32>) -> Server {
+        self.options.workers = workers;
+        self
+    }
+
+    /// Which driver; [`Choice::Uring`] refuses to start where io_uring is refused.
+    pub fn driver(mut self, choice: Choice) -> Server {
+        self.options.choice = choice;
+        self
+    }
+
+    /// Sizes of each network thread's driver.
+    pub fn driver_config(mut self, config: DriverConfig) -> Server {
+        self.options.driver = config;
+        self
+    }
+
+    /// One accept for all connections ([`Shots::Many`], the default) or one for each.
+    pub fn accept(mut self, shots: Shots) -> Server {
+        self.options.accept_shots = shots;
+        self
+    }
+
+    /// Workers run as batch threads (`SCHED_BATCH`, the default): waking one does not interrupt the
+    /// network thread.
+    pub fn worker_scheduling(mut self, scheduling: Scheduling) -> Server {
+        self.options.batch_scheduling = scheduling == Scheduling::Batch;
+        self
+    }
+
+    /// The bounds of the whole server.
+    pub fn limits(mut self, limits: Limits) -> Server {
+        self.options.limits = limits;
+        self
+    }
+
+    /// Starts all threads and returns when every listener accepts.
+    ///
+    /// # Errors
+    /// No listener, a wrong or taken address, io_uring asked for and refused, limits that cannot
+    /// be.
+    pub fn start(self) -> Result<Running, Error> {
+        running::start(self)
+    }
+
+    /// Starts, runs until SIGTERM or SIGINT, then drains. A second signal cuts off what is left.
+    ///
+    /// # Errors
+    /// As [`Server::start`], and what made a network thread give up.
+    pub fn run(self) -> Result<(), Error> {
+        let signals = SignalWatch::begin()?;
+        signals.run(self.start()?)
+    }
+}
+
+/// How the kernel schedules workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// `SCHED_BATCH`: a woken worker waits for its turn instead of interrupting who woke it.
+    Batch,
+    /// The default class.
+    Normal,
+}

@@ -1,0 +1,172 @@
+//! A whole server on the simulated driver: one thread, its own clock, every fault from a seed.
+//!
+//! The network thread's code is the product's; the kernel, the clients and the clock are simulated,
+//! and the workers are this thread, which runs queued jobs at seeded moments. The same seed gives
+//! the same run. For the engine's own tests and for those of protocols and services.
+
+use std::sync::Arc;
+
+use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
+use flatpath_driver::{DriverConfig, Shots};
+use flatpath_structures::crew::CrewLimits;
+use flatpath_structures::pool::{Pool, PoolConfig, Zero};
+
+use crate::limits::{BUFFER_CLASSES, Limits};
+use crate::listener::Lanes;
+use crate::network::{After, Network, Setup};
+use crate::protocol::Protocol;
+use crate::statistics::Statistics;
+use crate::worker::{Shared, Stage};
+
+/// What a simulated server is made of.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// Decides every fault and every order that is left open.
+    pub seed: u64,
+    /// How often what goes wrong.
+    pub faults: Faults,
+    /// Buffers, queue length and kind of descriptors.
+    pub driver: DriverConfig,
+    /// The server's bounds; `connections_max` of zero means 1,000 here.
+    pub limits: Limits,
+    /// How connections are accepted.
+    pub accept: Shots,
+}
+
+impl Conditions {
+    /// A calm world with the default sizes.
+    pub fn calm(seed: u64) -> Conditions {
+        Conditions {
+            seed,
+            faults: Faults::none(),
+            driver: DriverConfig::default(),
+            limits: Limits::default(),
+            accept: Shots::Many,
+        }
+    }
+}
+
+/// See the module.
+pub struct SimulatedServer {
+    network: Network<Simulation>,
+    shared: Arc<Shared>,
+    world: World,
+    random: u64,
+    ended: bool,
+}
+
+impl SimulatedServer {
+    /// A server with one listener that speaks `protocol`.
+    pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> SimulatedServer {
+        const CONNECTIONS_MAX: usize = 1000;
+        let Conditions {
+            seed,
+            faults,
+            driver,
+            mut limits,
+            accept,
+        } = conditions;
+        if limits.connections_max == 0 {
+            limits.connections_max = CONNECTIONS_MAX;
+        }
+        let (simulation, world) = Simulation::new(seed, &driver, faults);
+        let pool = Pool::new(PoolConfig {
+            classes: BUFFER_CLASSES.to_vec(),
+            budget_bytes: limits.buffer_bytes_max,
+            zero: Zero::WrittenOnPut,
+        });
+        // Nobody joins this crew: jobs run in `turn`.
+        let crew = CrewLimits {
+            workers_min: 1,
+            workers_max: 1,
+            idle_ns_max: u64::MAX,
+        };
+        let shared = Arc::new(Shared::new(1, limits.in_flight_max, crew, pool));
+        let places = limits.connections_max + crate::limits::ACCEPT_ONE_BY_ONE;
+        let speaker = Box::new(Lanes::new(Arc::new(protocol), places));
+        let setup = Setup {
+            ring: 0,
+            shared: Arc::clone(&shared),
+            limits,
+            accept_shots: accept,
+            receive_buffers: driver.receive_buffers as usize,
+            listeners: vec![(world.listen(), speaker)],
+        };
+        let network = Network::new(simulation, setup);
+        SimulatedServer {
+            network,
+            shared,
+            world,
+            random: seed | 1,
+            ended: false,
+        }
+    }
+
+    /// The simulated network: clock, faults, what was injected.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// A new client.
+    ///
+    /// # Panics
+    /// When the server listens no more.
+    pub fn connect(&self) -> Client {
+        let listener = self
+            .network
+            .source(0)
+            .expect("a server that drains listens no more");
+        self.world.connect(listener)
+    }
+
+    /// One turn of the network thread, then a seeded number of queued jobs.
+    ///
+    /// # Panics
+    /// When the driver gives up or finds a promise broken; the message has the seed.
+    pub fn turn(&mut self) {
+        let seed = self.world.seed();
+        match self.network.turn() {
+            Ok(after) => self.ended |= after == After::Done,
+            Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
+        }
+        // xorshift64: a fixed sequence for a fixed seed.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        for _ in 0..self.random % 4 {
+            self.shared.run_next(|| ());
+        }
+    }
+
+    /// Begins to drain; [`SimulatedServer::has_ended`] tells when the last connection is gone.
+    pub fn drain(&self) {
+        self.shared.advance(Stage::Draining);
+    }
+
+    /// Cuts off everything.
+    pub fn force(&self) {
+        self.shared.advance(Stage::Forced);
+    }
+
+    /// True once the network thread would have ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The server's counters.
+    pub fn statistics(&self) -> &Statistics {
+        &self.shared.statistics
+    }
+
+    /// What was not given back: sockets and receive buffers of the driver, and bytes of pooled
+    /// buffers. Both are zero for a server that has ended and whose jobs have run.
+    pub fn leaks(&mut self) -> (Leaks, usize) {
+        // Jobs of connections that are gone come back to nobody, but they do come back.
+        while self.shared.run_next(|| ()) {}
+        self.network.collect_jobs();
+        (
+            self.world.leaks(),
+            self.shared.pool.statistics().in_use_bytes,
+        )
+    }
+}

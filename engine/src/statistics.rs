@@ -1,0 +1,44 @@
+//! Counters of one server. Relaxed sums: read them for trends, not for exactness at one instant.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter that many threads may add to.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What happened since the server started.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections refused because the limit was reached.
+    pub refused: Counter,
+    /// Times accept was paused because the kernel had no descriptor or no memory.
+    pub accept_pauses: Counter,
+    /// Connections closed, for whatever reason.
+    pub closed: Counter,
+    /// Connections closed because a deadline passed.
+    pub expired: Counter,
+    /// Receives that found every receive buffer in use.
+    pub receive_stalls: Counter,
+    /// Requests that were stalled and then refused for want of room.
+    pub stalls_refused: Counter,
+    /// Jobs sent to workers.
+    pub dispatched: Counter,
+    /// Panics caught in handlers.
+    pub handler_panics: Counter,
+    /// Workers started after the first ones.
+    pub workers_grown: Counter,
+}

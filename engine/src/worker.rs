@@ -1,0 +1,278 @@
+//! Workers: threads that run jobs and may block, and what they share with the network threads.
+//!
+//! A network thread puts a job in a place of the table, pushes the place's index on the queue and,
+//! once per turn, wakes one idle worker. The worker pops the index, takes the job, passes the
+//! baton, runs the job, puts it back and pushes the same index on the inbox of the network thread
+//! it came from. So the index travels; jobs move twice, and nothing is allocated.
+//!
+//! | may run beside | dispatch | run_next | collect |
+//! |----------------|----------|----------|---------|
+//! | dispatch       | yes      | yes      | yes     |
+//! | run_next       | yes      | yes      | yes     |
+//! | collect        | yes      | yes      | one per inbox |
+//!
+//! Invariants
+//! - W1: an index is owned by one side at a time: free list of its network thread, queue, a worker,
+//!   inbox. Each network thread has a range of its own, so free lists need no lock.
+//! - W2: every popped job comes back to its inbox, panicked or not.
+//!
+//! Ordering: the queue and the inbox publish the job (their edges); the mutex around a place is
+//! never contended, because of W1.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use flatpath_driver::{Wake as _, Waker};
+use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
+use flatpath_structures::pool::Pool;
+use flatpath_structures::queue::Queue;
+use flatpath_structures::slots::Key;
+
+use crate::foreman::Bell;
+use crate::statistics::Statistics;
+
+/// How long a worker waits before it asks for a buffer again: about what a send of one takes.
+const MEMORY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Where a job belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    pub(crate) key: Key,
+    pub(crate) ring: u16,
+    pub(crate) listener: u16,
+}
+
+/// What a worker may use besides the job: buffers for the reply.
+pub struct WorkerScope<'a> {
+    pool: &'a Pool,
+}
+
+impl<'a> WorkerScope<'a> {
+    /// Where buffers come from.
+    pub fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// Waits a little for buffers to come back when the memory budget is used up, without spinning.
+    /// For a job that has to go on with what it holds; one that does not should give up instead.
+    pub fn wait_for_memory(&self) {
+        std::thread::sleep(MEMORY_WAIT);
+    }
+}
+
+/// A job as the workers see it, whatever its protocol.
+pub(crate) trait Task: Any + Send {
+    fn run(&mut self, scope: &mut WorkerScope<'_>);
+    fn panicked(&mut self);
+    fn connection(&self) -> ConnectionId;
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// A network thread's letter box.
+pub(crate) struct Inbox {
+    pub(crate) arrived: Queue,
+    pub(crate) waker: OnceLock<Waker>,
+}
+
+/// How far the end of the server has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Running,
+    Draining,
+    Forced,
+}
+
+/// Where a job sits while its index travels.
+type Place = Mutex<Option<Box<dyn Task>>>;
+
+/// What all threads of one server share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) crew: Crew,
+    pub(crate) workers_min: u32,
+    pub(crate) workers_max: u32,
+    places: Box<[Place]>,
+    pub(crate) inboxes: Box<[Inbox]>,
+    pub(crate) pool: Pool,
+    pub(crate) statistics: Statistics,
+    pub(crate) bell: Bell,
+    stage: AtomicU8,
+    /// Jobs taken from the queue since the start; the foreman's measure of progress.
+    popped: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(rings: usize, in_flight_max: usize, crew: CrewLimits, pool: Pool) -> Shared {
+        let places = rings * in_flight_max;
+        let capacity = u32::try_from(places).expect("rings times in_flight_max fits 32 bits");
+        Shared {
+            queue: Queue::new(capacity),
+            crew: Crew::new(crew),
+            workers_min: crew.workers_min,
+            workers_max: crew.workers_max,
+            places: (0..places).map(|_| Mutex::new(None)).collect(),
+            inboxes: (0..rings)
+                .map(|_| Inbox {
+                    arrived: Queue::new(capacity),
+                    waker: OnceLock::new(),
+                })
+                .collect(),
+            pool,
+            statistics: Statistics::default(),
+            bell: Bell::default(),
+            stage: AtomicU8::new(0),
+            popped: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        // ORDER: Acquire pairs with `advance`; who sees the stage sees what was set up before it.
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Running,
+            1 => Stage::Draining,
+            _ => Stage::Forced,
+        }
+    }
+
+    /// Moves on to `stage` and tells every network thread. Going back does nothing.
+    pub(crate) fn advance(&self, stage: Stage) {
+        // ORDER: Release publishes to `stage`; the wakers' own fences order it before the sleep
+        // test.
+        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        for inbox in &self.inboxes {
+            if let Some(waker) = inbox.waker.get() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn place(&self, index: u32) -> std::sync::MutexGuard<'_, Option<Box<dyn Task>>> {
+        // A place is only moved in and out of; no code that could panic runs under the lock.
+        self.places[index as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the oldest queued job, if there is one. Passes the baton before it starts.
+    pub(crate) fn run_next(&self, took: impl FnOnce()) -> bool {
+        let Some(index) = self.queue.pop() else {
+            return false;
+        };
+        self.popped.fetch_add(1, Ordering::Relaxed);
+        took();
+        let task = self.place(index).take();
+        debug_assert!(task.is_some(), "a queued place holds a job");
+        if let Some(mut task) = task {
+            let mut scope = WorkerScope { pool: &self.pool };
+            if catch_unwind(AssertUnwindSafe(|| task.run(&mut scope))).is_err() {
+                self.statistics.handler_panics.add(1);
+                // A second panic inside the protocol's own error reply drops only this reply.
+                let _ = catch_unwind(AssertUnwindSafe(|| task.panicked()));
+            }
+            let ring = usize::from(task.connection().ring);
+            *self.place(index) = Some(task);
+            let inbox = &self.inboxes[ring];
+            inbox.arrived.push(index);
+            if let Some(waker) = inbox.waker.get() {
+                waker.wake();
+            }
+        }
+        true
+    }
+
+    /// Jobs taken from the queue so far.
+    pub(crate) fn popped(&self) -> u64 {
+        self.popped.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of one worker thread: until the crew says stop or retire.
+pub(crate) fn work(shared: &Shared) {
+    let Some(mut member) = shared.crew.join() else {
+        return;
+    };
+    let has_work = || !shared.queue.is_empty();
+    while member.wait(has_work) == Wait::Work {
+        // Somebody else may have been faster; then the next wait sorts it out.
+        shared.run_next(|| {
+            if member.took_work(has_work) == Some(Wake::NobodyIdle) {
+                shared.bell.ring();
+            }
+        });
+    }
+}
+
+/// One of the in-flight places of a network thread, given back when dropped, wherever that is.
+pub(crate) struct Reservation(Arc<AtomicUsize>);
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
+pub(crate) struct JobDesk {
+    shared: Arc<Shared>,
+    free: Vec<u32>,
+    /// Only this thread adds; whoever drops a job subtracts. A count, it orders nothing.
+    reserved: Arc<AtomicUsize>,
+    in_flight_max: usize,
+    wake_due: bool,
+    pub(crate) draining: bool,
+}
+
+impl JobDesk {
+    pub(crate) fn new(shared: Arc<Shared>, ring: usize, in_flight_max: usize) -> JobDesk {
+        let first = ring * in_flight_max;
+        let free = (first..first + in_flight_max)
+            .rev()
+            .map(|index| u32::try_from(index).expect("checked in Shared::new"))
+            .collect();
+        JobDesk {
+            shared,
+            free,
+            reserved: Arc::new(AtomicUsize::new(0)),
+            in_flight_max,
+            wake_due: false,
+            draining: false,
+        }
+    }
+
+    /// Takes one of the in-flight places, if one is left.
+    pub(crate) fn reserve(&mut self) -> Option<Reservation> {
+        self.has_room().then(|| {
+            self.reserved.fetch_add(1, Ordering::Relaxed);
+            Reservation(Arc::clone(&self.reserved))
+        })
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) < self.in_flight_max
+    }
+
+    /// Queues a job; the wake-up follows once, at [`JobDesk::flush`].
+    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>) {
+        let index = self.free.pop().expect("W1: a reserved job has a place");
+        *self.shared.place(index) = Some(task);
+        self.shared.queue.push(index);
+        self.wake_due = true;
+    }
+
+    /// Wakes one idle worker if anything was dispatched since the last call.
+    pub(crate) fn flush(&mut self) {
+        if std::mem::take(&mut self.wake_due) && self.shared.crew.wake_one() == Wake::NobodyIdle {
+            self.shared.bell.ring();
+        }
+    }
+
+    /// Takes back a job that came through the inbox.
+    pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
+        let task = self.shared.place(index).take();
+        debug_assert!(task.is_some(), "an index in the inbox brings its job");
+        self.free.push(index);
+        task
+    }
+}
