@@ -1,0 +1,261 @@
+//! A protocol for tests: one command a line, and a reply for each.
+//!
+//! | command    | answered | reply                                          |
+//! |------------|----------|------------------------------------------------|
+//! | `ping`     | inline   | `pong`                                         |
+//! | `work N`   | pooled   | `done N`, in any order                         |
+//! | `sleep MS` | pooled   | `slept MS` after so long                       |
+//! | `panic`    | pooled   | `panicked`                                     |
+//! | `boom`     | inline   | none: the connection is cut                    |
+//! | `big N`    | inline   | N bytes `x` and a line end, as output drains    |
+//! | `bye`      | inline   | `bye`, then closed                             |
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use flatpath::{Choice, Context, Job, Protocol, Running, Server, Stall, WorkerScope};
+
+/// Jobs of one connection at once.
+const PIPELINE_MAX: u32 = 64;
+
+/// See the module.
+pub(crate) struct Lines;
+
+/// Bytes of a big reply still owed.
+#[derive(Default)]
+pub(crate) struct Session {
+    owed: usize,
+    ended: bool,
+    /// Replies that came back in the middle of a big one.
+    held: String,
+}
+
+/// A command with a worker, then its reply.
+#[derive(Default)]
+pub(crate) struct Command {
+    line: String,
+    reply: String,
+}
+
+impl Lines {
+    fn produce(&self, session: &mut Session, context: &mut Context<'_, Self>) {
+        const CHUNK: [u8; 4096] = [b'x'; 4096];
+        while session.owed > 0 && !context.output_is_full() {
+            let count = session.owed.min(CHUNK.len());
+            if context.write(&CHUNK[..count]).is_err() {
+                break;
+            }
+            session.owed -= count;
+        }
+        if session.owed > 0 {
+            context.notify_drained();
+        } else {
+            context.write(b"\n").expect("room for a line end");
+            let held = std::mem::take(&mut session.held);
+            context.write(held.as_bytes()).expect("room");
+            Self::finish_if_ended(session, context);
+        }
+    }
+
+    fn finish_if_ended(session: &Session, context: &mut Context<'_, Self>) {
+        if session.ended && session.owed == 0 && context.jobs_out() == 0 {
+            context.close_after_output();
+        }
+    }
+}
+
+impl Protocol for Lines {
+    type Lane = ();
+    type Session = Session;
+    type Job = Command;
+
+    fn name(&self) -> &'static str {
+        "lines"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        _lane: &mut (),
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let mut consumed = 0;
+        while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
+            if session.owed > 0 || context.output_is_full() {
+                context.stall(Stall::Output);
+                break;
+            }
+            if context.jobs_out() >= PIPELINE_MAX {
+                context.stall(Stall::Pipeline);
+                break;
+            }
+            let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
+            match line.split(' ').next().unwrap_or_default() {
+                "ping" => context.write(b"pong\n").expect("room"),
+                "boom" => resume_unwind(Box::new("as asked")),
+                "bye" => {
+                    context.write(b"bye\n").expect("room");
+                    context.close_after_output();
+                }
+                "big" => {
+                    session.owed = line[4..].parse().expect("a number");
+                    self.produce(session, context);
+                }
+                _ => {
+                    let Some(mut job) = context.job() else {
+                        context.stall(Stall::Jobs);
+                        break;
+                    };
+                    job.line = line;
+                    context.dispatch(job);
+                }
+            }
+            consumed += length + 1;
+        }
+        consumed
+    }
+
+    fn input_ended(
+        &self,
+        _lane: &mut (),
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        session.ended = true;
+        Self::finish_if_ended(session, context);
+    }
+
+    fn run(&self, job: &mut Command, _scope: &mut WorkerScope<'_>) {
+        let (word, rest) = job.line.split_once(' ').unwrap_or((job.line.as_str(), ""));
+        job.reply = match word {
+            "work" => format!("done {rest}\n"),
+            "sleep" => {
+                std::thread::sleep(Duration::from_millis(rest.parse().expect("a number")));
+                format!("slept {rest}\n")
+            }
+            "panic" => resume_unwind(Box::new("as asked")),
+            _ => "what?\n".into(),
+        };
+    }
+
+    fn panicked(&self, job: &mut Command) {
+        job.reply = "panicked\n".into();
+    }
+
+    fn finished(
+        &self,
+        _lane: &mut (),
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        if session.owed > 0 {
+            session.held.push_str(&job.reply);
+        } else {
+            context.write(job.reply.as_bytes()).expect("room");
+        }
+        context.recycle(job);
+        Self::finish_if_ended(session, context);
+    }
+
+    fn drained(&self, _lane: &mut (), session: &mut Session, context: &mut Context<'_, Self>) {
+        self.produce(session, context);
+    }
+
+    fn refusal(&self) -> flatpath::Bytes {
+        flatpath::Bytes::from_static(b"full\n")
+    }
+}
+
+/// A server of lines on a free port, and a client's end.
+pub(crate) struct Site {
+    running: Option<Running>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Site {
+    pub(crate) fn new(choice: Choice, adjust: impl FnOnce(Server) -> Server) -> Site {
+        let server = Server::new().driver(choice).listen("127.0.0.1:0", Lines);
+        let running = adjust(server).start().expect("the server starts");
+        let address = running.addresses()[0].address;
+        Site {
+            running: Some(running),
+            address,
+        }
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        self.running.as_ref().expect("not yet ended")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).expect("connected");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a deadline");
+        stream
+            .set_write_timeout(Some(Duration::from_secs(10)))
+            .expect("a deadline");
+        Client {
+            reader: BufReader::new(stream),
+        }
+    }
+
+    pub(crate) fn end(mut self) {
+        let running = self.running.take().expect("ended once");
+        running.handle().drain();
+        running.wait().expect("a clean end");
+    }
+}
+
+/// A blocking client with deadlines.
+pub(crate) struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub(crate) fn say(&mut self, text: &str) {
+        self.reader
+            .get_mut()
+            .write_all(text.as_bytes())
+            .expect("written");
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader
+            .read_line(&mut line)
+            .expect("a line before the deadline");
+        line
+    }
+
+    pub(crate) fn ask(&mut self, text: &str) -> String {
+        self.say(text);
+        self.line()
+    }
+
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A reset is an end as well: some tests cause one.
+        let _ = self.reader.read_to_end(&mut rest);
+        rest
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+}
+
+/// Runs a test body on both drivers.
+pub(crate) fn on_both(body: impl Fn(Choice)) {
+    for choice in [Choice::Uring, Choice::Epoll] {
+        body(choice);
+    }
+}

@@ -1,0 +1,270 @@
+//! The engine on the simulated driver: hundreds of seeds, every fault, nothing lost or leaked.
+//!
+//! Each seed draws sizes, limits and faults, lets clients talk lines with the server, and checks
+//! - without losses: every reply arrives, inline ones in order;
+//! - with losses: what arrives is a part of what was owed;
+//! - always: the server ends when it drains, and has given everything back.
+//!
+//! A failure names its seed; `FLATPATH_SEED=N cargo test -p flatpath --test simulation` runs it
+//! alone.
+
+mod lines;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{DriverConfig, Limits, Shots};
+use flatpath_driver::Descriptors;
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected};
+use lines::Lines;
+
+const SEEDS: u64 = 300;
+const TURNS_MAX: usize = 100_000;
+
+/// A small generator for scripts; the faults have one of their own.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A client that says commands in pieces of any size and knows what it is owed.
+struct Talker {
+    client: Client,
+    script: Vec<u8>,
+    said: usize,
+    heard: Vec<u8>,
+    owed_inline: Vec<String>,
+    owed_pooled: Vec<String>,
+    leaves_early: bool,
+}
+
+impl Talker {
+    fn new(server: &SimulatedServer, dice: &mut Dice, leaves_early: bool) -> Talker {
+        let mut script = String::new();
+        let (mut owed_inline, mut owed_pooled) = (Vec::new(), Vec::new());
+        for number in 0..dice.below(12) {
+            match dice.below(6) {
+                0 | 1 => {
+                    script.push_str("ping\n");
+                    owed_inline.push("pong".to_owned());
+                }
+                2 | 3 => {
+                    script.push_str(&format!("work {number}\n"));
+                    owed_pooled.push(format!("done {number}"));
+                }
+                4 => {
+                    script.push_str("panic\n");
+                    owed_pooled.push("panicked".to_owned());
+                }
+                _ => {
+                    let length = dice.below(200_000) as usize;
+                    script.push_str(&format!("big {length}\n"));
+                    owed_inline.push("x".repeat(length));
+                }
+            }
+        }
+        Talker {
+            client: server.connect(),
+            script: script.into_bytes(),
+            said: 0,
+            heard: Vec::new(),
+            owed_inline,
+            owed_pooled,
+            leaves_early,
+        }
+    }
+
+    /// Says and hears a little. True when the connection is over.
+    fn step(&mut self, dice: &mut Dice) -> bool {
+        if self.client.state() == ClientState::Reset {
+            return true;
+        }
+        if self.said < self.script.len() {
+            let count = (1 + dice.below(30) as usize).min(self.script.len() - self.said);
+            self.client
+                .write(&self.script[self.said..self.said + count]);
+            self.said += count;
+            if self.said == self.script.len() {
+                self.client.finish();
+            }
+        } else if self.script.is_empty() {
+            self.client.finish();
+            self.script.push(b' ');
+            self.said = 1;
+        }
+        if dice.below(3) == 0 {
+            self.heard.extend(self.client.read());
+        }
+        if self.leaves_early && dice.below(40) == 0 {
+            self.client.reset();
+            return true;
+        }
+        match self.client.state() {
+            ClientState::Open => false,
+            ClientState::Finished | ClientState::Reset => {
+                self.heard.extend(self.client.read());
+                true
+            }
+        }
+    }
+
+    /// Everything owed has come, inline replies in order.
+    fn check_complete(&self) {
+        let text = std::str::from_utf8(&self.heard).expect("text");
+        let (mut pooled, mut inline) = (Vec::new(), Vec::new());
+        for line in text.lines() {
+            if line.starts_with("done") || line == "panicked" {
+                pooled.push(line.to_owned());
+            } else {
+                inline.push(line.to_owned());
+            }
+        }
+        pooled.sort();
+        let mut owed = self.owed_pooled.clone();
+        owed.sort();
+        let script = String::from_utf8_lossy(&self.script);
+        assert_eq!(
+            pooled,
+            owed,
+            "pooled replies to {script:?}, heard {} bytes",
+            text.len()
+        );
+        assert!(inline == self.owed_inline, "inline replies in order");
+    }
+
+    /// What has come was owed.
+    fn check_part(&self) {
+        let text = String::from_utf8_lossy(&self.heard);
+        for line in text
+            .lines()
+            .filter(|line| text.ends_with('\n') && !line.starts_with('x'))
+        {
+            let owed = self
+                .owed_inline
+                .iter()
+                .chain(&self.owed_pooled)
+                .any(|owed| owed == line);
+            assert!(owed || line == "full", "{line:?} was never owed");
+        }
+    }
+}
+
+fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+    const SECOND: u64 = 1_000_000_000;
+    Conditions {
+        seed,
+        faults,
+        driver: DriverConfig {
+            completion_entries: [4, 8, 64, 4096][dice.below(4) as usize],
+            receive_buffers: [1, 4, 64][dice.below(3) as usize],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            descriptors: match dice.below(3) {
+                0 => Descriptors::Direct { slots: 64 },
+                _ => Descriptors::Ordinary,
+            },
+            ..DriverConfig::default()
+        },
+        limits: Limits {
+            in_flight_max: [1, 3, 1000][dice.below(3) as usize],
+            // Simulated seconds pass quickly; deadlines have tests of their own.
+            head_ns_max: 100_000 * SECOND,
+            write_ns_max: 100_000 * SECOND,
+            stall_ns_max: 100_000 * SECOND,
+            drain_ns_max: 100_000 * SECOND,
+            ..Limits::default()
+        },
+        accept: if dice.below(3) == 0 {
+            Shots::Once
+        } else {
+            Shots::Many
+        },
+    }
+}
+
+fn run(seed: u64, faults: Faults, lossless: bool) -> Injected {
+    let mut dice = Dice(seed);
+    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Lines);
+    let count = 1 + dice.below(12);
+    let mut talkers: Vec<Talker> = (0..count)
+        .map(|_| {
+            let leaves_early = !lossless && dice.below(4) == 0;
+            Talker::new(&server, &mut dice, leaves_early)
+        })
+        .collect();
+    let mut over = vec![false; talkers.len()];
+    let mut turns = 0;
+    while over.contains(&false) {
+        server.turn();
+        for (talker, over) in talkers.iter_mut().zip(&mut over) {
+            *over = *over || talker.step(&mut dice);
+        }
+        turns += 1;
+        assert!(turns < TURNS_MAX, "stuck: {over:?}");
+    }
+    for talker in &talkers {
+        if lossless {
+            talker.check_complete();
+        } else {
+            talker.check_part();
+        }
+    }
+    server.drain();
+    while !server.has_ended() {
+        server.turn();
+        turns += 1;
+        assert!(turns < 2 * TURNS_MAX, "the drain is stuck");
+    }
+    let (leaks, pooled_bytes) = server.leaks();
+    assert!(leaks.is_none(), "leaked: {leaks:?}");
+    assert_eq!(pooled_bytes, 0, "pooled buffers leaked");
+    server.world().injected()
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("FLATPATH_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    }
+}
+
+fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> Injected {
+    // Panics of handlers are part of the script; only those of the test are worth a trace.
+    let mut total = Injected::default();
+    for seed in seeds() {
+        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
+            Ok(injected) => total.add(&injected),
+            Err(panic) => {
+                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
+                resume_unwind(panic);
+            }
+        }
+    }
+    total
+}
+
+#[test]
+fn sim_nothing_is_lost_in_a_calm_world() {
+    run_all(|_| Faults::none(), true);
+}
+
+#[test]
+fn sim_nothing_is_lost_while_no_connection_is() {
+    run_all(|seed| Faults::mixed(seed).without_losses(), true);
+}
+
+#[test]
+fn sim_lost_connections_leak_nothing_and_hurt_nobody_else() {
+    let injected = run_all(Faults::mixed, false);
+    let complete = injected.is_complete() || std::env::var("FLATPATH_SEED").is_ok();
+    assert!(
+        complete,
+        "some kind of fault was never injected: {injected:?}"
+    );
+}
