@@ -1,1 +1,27 @@
-//! Placeholder.
+//! HTTP/1.1 for Flatpath.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+
+mod chars;
+mod fault;
+mod scan;
+mod head;
+mod target;
+mod framing;
+mod parse;
+mod date;
+mod encode;
+mod respond;
+mod message;
+mod reply;
+mod service;
+
+pub use fault::Fault;
+pub use head::{Form, Framing, Head, Known, Room};
+pub use limits::Limits;
+pub use message::{Body, Reader, Request, Response};
+pub use parse::parse;
+pub use reply::{Fields, Reply};
+pub use scan::Scan;
+pub use service::{Run, Service, Turn, WorkerScope};

@@ -1,0 +1,129 @@
+//! Classes of characters, from the grammars of RFC 9110 and RFC 3986.
+//!
+//! Cost: one table load per byte.
+
+const TOKEN: u8 = 1;
+const VALUE: u8 = 2;
+const PATH: u8 = 4;
+const QUERY: u8 = 8;
+const HOST: u8 = 16;
+
+static CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let byte = at as u8;
+        if byte.is_ascii_alphanumeric() || is_one_of(byte, b"!#$%&'*+-.^_`|~") {
+            table[at] |= TOKEN;
+        }
+        if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
+            table[at] |= VALUE;
+        }
+        // RFC 3986 would have more of these percent-encoded, but browsers send them as they are
+        // (the URL standard's path and query sets). The http crate draws nearly the same lines.
+        if byte.is_ascii_graphic() && !is_one_of(byte, b"#<>?`") {
+            table[at] |= PATH;
+        }
+        if byte.is_ascii_graphic() && !is_one_of(byte, b"#<>\"") {
+            table[at] |= QUERY;
+        }
+        if byte.is_ascii_alphanumeric() || is_one_of(byte, b"-._~!$&'()*+,;=") {
+            table[at] |= HOST;
+        }
+        at += 1;
+    }
+    table
+}
+
+const fn is_one_of(byte: u8, set: &[u8]) -> bool {
+    let mut at = 0;
+    while at < set.len() {
+        if set[at] == byte {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+fn is_in(byte: u8, class: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
+fn all_in(bytes: &[u8], class: u8) -> bool {
+    bytes
+        .iter()
+        .fold(class, |classes, byte| classes & CLASSES[usize::from(*byte)])
+        != 0
+}
+
+/// `tchar`, what methods and field names are made of.
+pub(crate) fn is_token(byte: u8) -> bool {
+    is_in(byte, TOKEN)
+}
+
+/// A non-empty run of `tchar`.
+pub(crate) fn is_token_word(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all_in(bytes, TOKEN)
+}
+
+/// Field values: visible characters, space, tab and everything from 0x80 up.
+pub(crate) fn is_field_value(bytes: &[u8]) -> bool {
+    all_in(bytes, VALUE)
+}
+
+/// The path of a request target.
+pub(crate) fn is_path(bytes: &[u8]) -> bool {
+    all_in(bytes, PATH)
+}
+
+/// The query of a request target.
+pub(crate) fn is_query(bytes: &[u8]) -> bool {
+    all_in(bytes, QUERY)
+}
+
+/// `unreserved` and `sub-delims`, what registered names are made of beside `%`.
+pub(crate) fn is_host(byte: u8) -> bool {
+    is_in(byte, HOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::uri::PathAndQuery;
+
+    #[test]
+    fn the_http_crate_takes_every_target_that_is_taken_here() {
+        for byte in 0..=255u8 {
+            if is_path(&[byte]) {
+                assert!(
+                    PathAndQuery::try_from(&[b'/', byte][..]).is_ok(),
+                    "path {byte:#x}"
+                );
+            }
+            if is_query(&[byte]) {
+                assert!(
+                    PathAndQuery::try_from(&[b'/', b'?', byte][..]).is_ok(),
+                    "query {byte:#x}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn characters_that_would_be_dropped_or_split_lines_are_in_no_class() {
+        for byte in [b'\r', b'\n', 0, 0x7f] {
+            assert!(!is_field_value(&[byte]) && !is_path(&[byte]) && !is_query(&[byte]));
+            assert!(!is_token(byte) && !is_host(byte));
+        }
+        assert!(!is_path(b"#") && !is_query(b"#"));
+    }
+
+    #[test]
+    fn empty_words_are_values_and_paths_but_not_tokens() {
+        assert!(is_field_value(b"") && is_path(b"") && is_query(b""));
+        assert!(!is_token_word(b""));
+    }
+}

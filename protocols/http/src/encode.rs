@@ -1,0 +1,166 @@
+//! Bytes of replies: status lines, fields, and what ends a head.
+//!
+//! Writes into a `Vec` that its owner reuses, so nothing is allocated once it has grown.
+
+use http::StatusCode;
+
+use crate::chars;
+
+/// What a reply says about the connection behind it (RFC 9112 section 9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It goes on, which HTTP/1.1 need not say.
+    Implied,
+    /// It goes on, which HTTP/1.0 wants to be told.
+    Told,
+    /// It ends behind this reply.
+    Close,
+}
+
+/// The status line, its line end included.
+pub(crate) fn status_line(out: &mut Vec<u8>, status: StatusCode) {
+    let line: &[u8] = match status.as_u16() {
+        200 => b"HTTP/1.1 200 OK\r\n",
+        206 => b"HTTP/1.1 206 Partial Content\r\n",
+        304 => b"HTTP/1.1 304 Not Modified\r\n",
+        404 => b"HTTP/1.1 404 Not Found\r\n",
+        _ => return status_line_of(out, status),
+    };
+    out.extend_from_slice(line);
+}
+
+fn status_line_of(out: &mut Vec<u8>, status: StatusCode) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    // The space stands even where no reason follows (RFC 9112 section 4).
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// One field line. The caller vouches for name and value.
+pub(crate) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    debug_assert!(
+        is_field(name, value),
+        "a malformed field would split the reply"
+    );
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether name and value may stand in a head.
+pub(crate) fn is_field(name: &[u8], value: &[u8]) -> bool {
+    chars::is_token_word(name) && chars::is_field_value(value)
+}
+
+/// `Content-Length`.
+pub(crate) fn length_field(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"Content-Length: ");
+    decimal(out, length);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `Transfer-Encoding: chunked`.
+pub(crate) fn chunked_field(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+}
+
+/// What stands at the end of every head: the date, what becomes of the connection, an empty line.
+pub(crate) fn end_of_head(out: &mut Vec<u8>, date_line: &[u8], persistence: Persistence) {
+    out.extend_from_slice(date_line);
+    out.extend_from_slice(match persistence {
+        Persistence::Implied => b"\r\n",
+        Persistence::Told => b"Connection: keep-alive\r\n\r\n",
+        Persistence::Close => b"Connection: close\r\n\r\n",
+    });
+}
+
+/// A number in decimal digits.
+pub(crate) fn decimal(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut from = digits.len();
+    loop {
+        from -= 1;
+        digits[from] = b'0' + u8::try_from(value % 10).unwrap_or_default();
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[from..]);
+}
+
+/// Fields that say how a message is framed or when it was sent: those are ours to write.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
+    let ours: &[u8] = match name.len() {
+        4 => b"date",
+        7 => b"trailer",
+        10 if name[0] | 0x20 == b'k' => b"keep-alive",
+        10 => b"connection",
+        14 => b"content-length",
+        17 => b"transfer-encoding",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_lines_have_a_reason_or_an_empty_one() {
+        let line = |code| {
+            let mut out = Vec::new();
+            status_line(&mut out, StatusCode::from_u16(code).expect("a valid code"));
+            String::from_utf8(out).expect("ASCII")
+        };
+        assert_eq!(line(200), "HTTP/1.1 200 OK\r\n");
+        assert_eq!(line(404), "HTTP/1.1 404 Not Found\r\n");
+        assert_eq!(line(503), "HTTP/1.1 503 Service Unavailable\r\n");
+        assert_eq!(line(599), "HTTP/1.1 599 \r\n");
+    }
+
+    #[test]
+    fn the_short_cut_lines_are_the_general_ones() {
+        for code in [200, 206, 304, 404] {
+            let status = StatusCode::from_u16(code).expect("a valid code");
+            let (mut short, mut general) = (Vec::new(), Vec::new());
+            status_line(&mut short, status);
+            status_line_of(&mut general, status);
+            assert_eq!(short, general);
+        }
+    }
+
+    #[test]
+    fn decimals_are_what_the_standard_library_writes() {
+        for value in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            decimal(&mut out, value);
+            assert_eq!(out, value.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn framing_fields_are_ours_in_any_case() {
+        let names = [
+            "Date",
+            "CONNECTION",
+            "keep-alive",
+            "content-length",
+            "Transfer-Encoding",
+        ];
+        assert!(names.iter().all(|name| is_ours(name.as_bytes())));
+        let others = [
+            "",
+            "etag",
+            "content-type",
+            "last-modified",
+            "Data",
+            "connectiom",
+        ];
+        assert!(!others.iter().any(|name| is_ours(name.as_bytes())));
+    }
+}

@@ -1,0 +1,148 @@
+//! What can be wrong with a request, and the status that says so.
+
+use std::fmt;
+
+use http::StatusCode;
+
+/// Why a request cannot be taken. Every fault ends its connection after the answer: behind a
+/// message whose framing is in doubt, nothing can be trusted to be the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request line is not `method SP target SP version`.
+    RequestLine,
+    /// More empty lines before the request line than anyone needs.
+    EmptyLines,
+    /// A line feed without its carriage return.
+    BareLineFeed,
+    /// A carriage return without its line feed.
+    BareCarriageReturn,
+    /// White space between the request line and the first field.
+    SpaceBeforeFirstField,
+    /// A folded field line (`obs-fold`).
+    FoldedField,
+    /// White space between a field name and its colon.
+    SpaceBeforeColon,
+    /// A field name that is not a token, or no colon at all.
+    FieldName,
+    /// A control character in a field value.
+    FieldValue,
+    /// A method that no server implements, because it is too long.
+    MethodTooLong,
+    /// `CONNECT`, which an origin server does not implement.
+    Tunnel,
+    /// A request target with characters that must be percent-encoded, or in none of the forms.
+    Target,
+    /// The request target is longer than the server takes.
+    TargetTooLong,
+    /// The header section is longer than the server takes.
+    FieldsTooLong,
+    /// More header lines than the server takes.
+    FieldsTooMany,
+    /// A version other than 1.0 and 1.1.
+    Version,
+    /// No `Host` in an HTTP/1.1 request.
+    HostMissing,
+    /// More than one `Host` line.
+    HostTwice,
+    /// A `Host` that is not a host and an optional port.
+    HostInvalid,
+    /// A `Content-Length` that is not a decimal number, or several different ones.
+    Length,
+    /// Both `Content-Length` and `Transfer-Encoding`.
+    LengthAndCoding,
+    /// `Transfer-Encoding` in an HTTP/1.0 request.
+    CodingInOldVersion,
+    /// `chunked` is not the last transfer coding, or is there twice, or the list is malformed.
+    CodingOrder,
+    /// A transfer coding other than `chunked`.
+    CodingUnknown,
+    /// An `Expect` other than `100-continue`.
+    Expectation,
+    /// A chunk size that is not `1*HEXDIG`.
+    ChunkSize,
+    /// A chunk size that no 64-bit number holds.
+    ChunkSizeOverflow,
+    /// Chunk extensions, or chunks so small that framing outweighs data, beyond the bound.
+    ChunkOverhead,
+    /// Chunk data without its line end.
+    ChunkEnd,
+    /// A malformed trailer line.
+    Trailer,
+    /// More trailer bytes than the server takes.
+    TrailerTooLong,
+    /// The body is longer than the server takes.
+    BodyTooLong,
+    /// The head did not arrive in time.
+    HeadTimeout,
+    /// The body did not arrive in time.
+    BodyTimeout,
+}
+
+impl Fault {
+    /// The status that answers this fault.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::MethodTooLong | Self::Tunnel | Self::CodingUnknown => StatusCode::NOT_IMPLEMENTED,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Self::FieldsTooLong | Self::FieldsTooMany | Self::TrailerTooLong => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
+            Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::BodyTooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// One sentence for the person at the other end, without a line end.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::RequestLine => "The request line is malformed.",
+            Self::EmptyLines => "Too many empty lines before the request line.",
+            Self::BareLineFeed => "A line ends without a carriage return.",
+            Self::BareCarriageReturn => "A carriage return is not followed by a line feed.",
+            Self::SpaceBeforeFirstField => "White space precedes the first header field.",
+            Self::FoldedField => "Folded header fields are obsolete.",
+            Self::SpaceBeforeColon => "White space precedes the colon of a header field.",
+            Self::FieldName => "A header field name is malformed.",
+            Self::FieldValue => "A header field value contains a control character.",
+            Self::MethodTooLong => "The method is not known here.",
+            Self::Tunnel => "This server opens no tunnels.",
+            Self::Target => "The request target is malformed.",
+            Self::TargetTooLong => "The request target is too long.",
+            Self::FieldsTooLong => "The header section is too long.",
+            Self::FieldsTooMany => "There are too many header fields.",
+            Self::Version => "Only HTTP/1.0 and HTTP/1.1 are spoken here.",
+            Self::HostMissing => "The Host header field is missing.",
+            Self::HostTwice => "There is more than one Host header field.",
+            Self::HostInvalid => "The Host header field is malformed.",
+            Self::Length => "The Content-Length header field is malformed.",
+            Self::LengthAndCoding => "Content-Length and Transfer-Encoding exclude each other.",
+            Self::CodingInOldVersion => "HTTP/1.0 has no Transfer-Encoding.",
+            Self::CodingOrder => "The last transfer coding must be chunked, and only the last.",
+            Self::CodingUnknown => "The transfer coding is not known here.",
+            Self::Expectation => "The expectation cannot be met.",
+            Self::ChunkSize => "A chunk size is malformed.",
+            Self::ChunkSizeOverflow => "A chunk size is too large.",
+            Self::ChunkOverhead => "The chunked body consists mostly of framing.",
+            Self::ChunkEnd => "A chunk does not end where its size says.",
+            Self::Trailer => "A trailer field is malformed.",
+            Self::TrailerTooLong => "The trailer section is too long.",
+            Self::BodyTooLong => "The request body is too long.",
+            Self::HeadTimeout => "The request head did not arrive in time.",
+            Self::BodyTimeout => "The request body did not arrive in time.",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,280 @@
+//! How a request's body is delimited and whether its connection goes on, from its fields
+//! (RFC 9112 sections 6 and 9.3, RFC 9110 section 10.1.1).
+//!
+//! This is where requests are smuggled when two servers read differently, so wherever the RFC
+//! leaves a choice between repairing and refusing, this module refuses.
+
+use http::Version;
+
+use crate::fault::Fault;
+use crate::head::{Framing, Known, KnownFields};
+
+/// What the fields say about the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) framing: Framing,
+    pub(crate) keep_alive: bool,
+    pub(crate) expect_continue: bool,
+}
+
+type Fields<'a> = [httparse::Header<'a>];
+
+pub(crate) fn of_message(
+    fields: &Fields<'_>,
+    first: &KnownFields,
+    version: Version,
+) -> Result<Message, Fault> {
+    let is_old = version == Version::HTTP_10;
+    let coding = first.index(Known::TransferEncoding);
+    let length = first.index(Known::ContentLength);
+    let framing = match (coding, length) {
+        (None, None) => Framing::Empty,
+        (None, Some(index)) => content_length(fields, index)?,
+        // RFC 9112 6.1: "A server MAY reject a request that contains both Content-Length and
+        // Transfer-Encoding". Taking it means to close behind it anyway.
+        (Some(_), Some(_)) => return Err(Fault::LengthAndCoding),
+        // "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding
+        // header field MUST treat the message as if the framing is faulty".
+        (Some(_), None) if is_old => return Err(Fault::CodingInOldVersion),
+        (Some(index), None) => transfer_coding(fields, index)?,
+    };
+    let keep_alive = match first.index(Known::Connection) {
+        None => !is_old,
+        Some(index) => connection_goes_on(fields, index, is_old),
+    };
+    let expect_continue = match first.index(Known::Expect) {
+        // RFC 9110 10.1.1: "A server that receives a 100-continue expectation in an HTTP/1.0
+        // request MUST ignore that expectation."
+        Some(index) if !is_old => {
+            check_expectations(fields, index)?;
+            framing != Framing::Empty
+        }
+        _ => false,
+    };
+    Ok(Message {
+        framing,
+        keep_alive,
+        expect_continue,
+    })
+}
+
+/// The values of one field, from the index of its first line on.
+fn lines<'a>(fields: &'a Fields<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+    let name = fields[index].name;
+    let same = move |field: &&httparse::Header<'a>| field.name.eq_ignore_ascii_case(name);
+    fields[index..].iter().filter(same).map(|field| field.value)
+}
+
+/// The elements of the lists of one field, from the index of its first line on.
+fn elements<'a>(fields: &'a Fields<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+    lines(fields, index)
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .map(trim_white_space)
+}
+
+/// `OWS` is space and tab, nothing else.
+fn trim_white_space(mut word: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = word {
+        word = rest;
+    }
+    word
+}
+
+/// RFC 9112 6.3: "If a message is received without Transfer-Encoding and with an invalid
+/// Content-Length header field, then the message framing is invalid and the recipient MUST treat it
+/// as an unrecoverable error, unless the field value can be successfully parsed as a
+/// comma-separated list, all values in the list are valid, and all values in the list are the same".
+fn content_length(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> {
+    let mut agreed = None;
+    for element in elements(fields, index) {
+        let length = decimal(element).ok_or(Fault::Length)?;
+        if *agreed.get_or_insert(length) != length {
+            return Err(Fault::Length);
+        }
+    }
+    match agreed {
+        None => Err(Fault::Length),
+        Some(0) => Ok(Framing::Empty),
+        Some(length) => Ok(Framing::Length(length)),
+    }
+}
+
+/// `1*DIGIT`, where language libraries would also take a sign.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, digit| {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+/// RFC 9112 6.3: "If a Transfer-Encoding header field is present in a request and the chunked
+/// transfer coding is not the final encoding, the message body length cannot be determined
+/// reliably; the server MUST respond with the 400 (Bad Request) status code and then close the
+/// connection." Empty list elements, which lists may have, are refused here: no client sends them.
+fn transfer_coding(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> {
+    let mut chunked_count = 0;
+    let mut is_last = false;
+    let mut others = 0;
+    for element in elements(fields, index) {
+        if element.is_empty() {
+            return Err(Fault::CodingOrder);
+        }
+        is_last = element.eq_ignore_ascii_case(b"chunked");
+        if is_last {
+            chunked_count += 1;
+        } else {
+            others += 1;
+        }
+    }
+    match (is_last, chunked_count, others) {
+        (true, 1, 0) => Ok(Framing::Chunked),
+        (true, 1, _) => Err(Fault::CodingUnknown),
+        _ => Err(Fault::CodingOrder),
+    }
+}
+
+/// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 goes on by default, HTTP/1.0 when asked to.
+fn connection_goes_on(fields: &Fields<'_>, index: usize, is_old: bool) -> bool {
+    let mut asked = false;
+    for option in elements(fields, index) {
+        if option.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        asked |= option.eq_ignore_ascii_case(b"keep-alive");
+    }
+    asked || !is_old
+}
+
+fn check_expectations(fields: &Fields<'_>, index: usize) -> Result<(), Fault> {
+    for expectation in elements(fields, index) {
+        if !expectation.eq_ignore_ascii_case(b"100-continue") {
+            return Err(Fault::Expectation);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framing(lines: &[(&'static str, &'static str)]) -> Result<Framing, Fault> {
+        message(lines, Version::HTTP_11).map(|message| message.framing)
+    }
+
+    fn message(lines: &[(&'static str, &'static str)], version: Version) -> Result<Message, Fault> {
+        let fields: Vec<_> = lines
+            .iter()
+            .map(|(name, value)| httparse::Header {
+                name,
+                value: value.as_bytes(),
+            })
+            .collect();
+        let mut first = KnownFields::none();
+        for (index, field) in fields.iter().enumerate() {
+            if let Some(known) = Known::from_name(field.name) {
+                first.note(known, index);
+            }
+        }
+        of_message(&fields, &first, version)
+    }
+
+    #[test]
+    fn lengths_are_digits_and_lists_must_agree() {
+        let of = |value| framing(&[("Content-Length", value)]);
+        assert_eq!(of("5"), Ok(Framing::Length(5)));
+        assert_eq!(of("005"), Ok(Framing::Length(5)));
+        assert_eq!(of("0"), Ok(Framing::Empty));
+        assert_eq!(of("5, 5"), Ok(Framing::Length(5)));
+        assert_eq!(of("18446744073709551615"), Ok(Framing::Length(u64::MAX)));
+        let wrong = [
+            "", "+5", "-5", "0x5", "5_0", "5 0", "5,6", "5,", ",5", "5.0", "5;a", "五",
+        ];
+        for value in wrong
+            .into_iter()
+            .chain(["18446744073709551616", "99999999999999999999999"])
+        {
+            assert_eq!(of(value), Err(Fault::Length), "{value}");
+        }
+        assert_eq!(
+            framing(&[("Content-Length", "5"), ("content-length", "5")]),
+            of("5")
+        );
+        let different = [("Content-Length", "5"), ("A", "b"), ("content-length", "6")];
+        assert_eq!(framing(&different), Err(Fault::Length));
+    }
+
+    #[test]
+    fn chunked_is_the_last_and_only_coding() {
+        let of = |value| framing(&[("Transfer-Encoding", value)]);
+        assert_eq!(of("chunked"), Ok(Framing::Chunked));
+        assert_eq!(of("CHUNKED"), Ok(Framing::Chunked));
+        assert_eq!(of("gzip, chunked"), Err(Fault::CodingUnknown));
+        for value in [
+            "",
+            "gzip",
+            "chunked, gzip",
+            "chunked, chunked",
+            "identity",
+            "xchunked",
+        ] {
+            assert_eq!(of(value), Err(Fault::CodingOrder), "{value}");
+        }
+        for value in [
+            "chunked;a=b",
+            "\"chunked\"",
+            "chunked chunked",
+            ",chunked",
+            "chunked,",
+        ] {
+            assert_eq!(of(value), Err(Fault::CodingOrder), "{value}");
+        }
+        let twice = [
+            ("Transfer-Encoding", "chunked"),
+            ("Transfer-Encoding", "chunked"),
+        ];
+        assert_eq!(framing(&twice), Err(Fault::CodingOrder));
+    }
+
+    #[test]
+    fn connections_go_on_as_version_and_options_say() {
+        let goes_on = |value, version| {
+            message(&[("Connection", value)], version).map(|message| message.keep_alive)
+        };
+        assert_eq!(goes_on("keep-alive", Version::HTTP_10), Ok(true));
+        assert_eq!(goes_on("upgrade, Keep-Alive", Version::HTTP_10), Ok(true));
+        assert_eq!(goes_on("keep-alive, close", Version::HTTP_10), Ok(false));
+        assert_eq!(goes_on("upgrade", Version::HTTP_10), Ok(false));
+        assert_eq!(goes_on("CLOSE", Version::HTTP_11), Ok(false));
+        assert_eq!(goes_on("upgrade,\tclose", Version::HTTP_11), Ok(false));
+        assert_eq!(goes_on("closed", Version::HTTP_11), Ok(true));
+        assert_eq!(
+            message(&[], Version::HTTP_10).map(|message| message.keep_alive),
+            Ok(false)
+        );
+        assert_eq!(
+            message(&[], Version::HTTP_11).map(|message| message.keep_alive),
+            Ok(true)
+        );
+    }
+
+    #[test]
+    fn an_expectation_without_a_body_needs_no_answer() {
+        let expects =
+            |lines: &[_], version| message(lines, version).map(|message| message.expect_continue);
+        let both = [("Expect", "100-Continue"), ("Content-Length", "1")];
+        assert_eq!(expects(&both, Version::HTTP_11), Ok(true));
+        assert_eq!(expects(&both[..1], Version::HTTP_11), Ok(false));
+        assert_eq!(expects(&both, Version::HTTP_10), Ok(false));
+        assert_eq!(
+            expects(&[("Expect", "x")], Version::HTTP_11),
+            Err(Fault::Expectation)
+        );
+        assert_eq!(expects(&[("Expect", "x")], Version::HTTP_10), Ok(false));
+    }
+}

@@ -1,0 +1,345 @@
+//! The head of a request: a borrowed view of the bytes it arrived in.
+//!
+//! Nothing is copied and nothing allocated. [`parse`](crate::parse) makes it; what framing needs is
+//! looked up once, and the fields that services ask for most are found by index afterwards.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use http::Version;
+
+use crate::limits::FIELDS_MAX;
+
+/// How the body of a message is delimited (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    Empty,
+    /// Exactly so many bytes, at least one.
+    Length(u64),
+    /// Chunks, up to one of size zero.
+    Chunked,
+}
+
+/// The form of a request target (RFC 9112 section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A path and perhaps a query: `/a?b`.
+    Origin,
+    /// A whole URI, as for a proxy: `http://host/a?b`.
+    Absolute,
+    /// The server itself: `*`, for `OPTIONS` only.
+    Asterisk,
+}
+
+/// Fields that are looked up so often that [`parse`](crate::parse) notes where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// `Accept-Encoding`
+    AcceptEncoding,
+    /// `Connection`
+    Connection,
+    /// `Content-Length`
+    ContentLength,
+    /// `Content-Type`
+    ContentType,
+    /// `Expect`
+    Expect,
+    /// `Host`
+    Host,
+    /// `If-Match`
+    IfMatch,
+    /// `If-Modified-Since`
+    IfModifiedSince,
+    /// `If-None-Match`
+    IfNoneMatch,
+    /// `If-Range`
+    IfRange,
+    /// `If-Unmodified-Since`
+    IfUnmodifiedSince,
+    /// `Range`
+    Range,
+    /// `Transfer-Encoding`
+    TransferEncoding,
+}
+
+/// Number of [`Known`] fields.
+const KNOWN: usize = Known::TransferEncoding as usize + 1;
+
+/// No such field.
+const ABSENT: u8 = u8::MAX;
+
+const _: () = assert!(
+    FIELDS_MAX < ABSENT as usize,
+    "a field's index fits beside ABSENT"
+);
+
+impl Known {
+    /// The field with this name, whatever its case.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        // The length alone rules out nearly every other field.
+        let (known, spelled) = match name.len() {
+            4 => (Self::Host, "host"),
+            5 => (Self::Range, "range"),
+            6 => (Self::Expect, "expect"),
+            8 if name.as_bytes()[3] == b'R' || name.as_bytes()[3] == b'r' => {
+                (Self::IfRange, "if-range")
+            }
+            8 => (Self::IfMatch, "if-match"),
+            10 => (Self::Connection, "connection"),
+            12 => (Self::ContentType, "content-type"),
+            13 => (Self::IfNoneMatch, "if-none-match"),
+            14 => (Self::ContentLength, "content-length"),
+            15 => (Self::AcceptEncoding, "accept-encoding"),
+            17 if name.as_bytes()[0] | 0x20 == b'i' => (Self::IfModifiedSince, "if-modified-since"),
+            17 => (Self::TransferEncoding, "transfer-encoding"),
+            19 => (Self::IfUnmodifiedSince, "if-unmodified-since"),
+            _ => return None,
+        };
+        name.eq_ignore_ascii_case(spelled).then_some(known)
+    }
+}
+
+/// Where a head's fields are noted while it is being looked at: on the stack, and not initialised
+/// beyond the fields that are there.
+pub struct Room<'a> {
+    pub(crate) fields: [MaybeUninit<httparse::Header<'a>>; FIELDS_MAX],
+}
+
+impl Room<'_> {
+    /// Room for [`FIELDS_MAX`] fields; costs nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            fields: [MaybeUninit::uninit(); FIELDS_MAX],
+        }
+    }
+}
+
+impl Default for Room<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Room<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
+/// A request head that obeys every rule of RFC 9112.
+#[derive(Clone)]
+pub struct Head<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) form: Form,
+    /// Where the path begins and ends in the target.
+    pub(crate) path: (u16, u16),
+    pub(crate) authority: &'a str,
+    pub(crate) version: Version,
+    pub(crate) fields: &'a [httparse::Header<'a>],
+    pub(crate) first: KnownFields,
+    pub(crate) framing: Framing,
+    pub(crate) keep_alive: bool,
+    pub(crate) expect_continue: bool,
+    pub(crate) bytes: usize,
+}
+
+/// The index of the first field of each known name.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownFields([u8; KNOWN]);
+
+impl KnownFields {
+    pub(crate) fn none() -> Self {
+        Self([ABSENT; KNOWN])
+    }
+
+    /// Notes a field; true when it is the first of its name.
+    pub(crate) fn note(&mut self, known: Known, index: usize) -> bool {
+        let entry = &mut self.0[known as usize];
+        let is_first = *entry == ABSENT;
+        if is_first {
+            *entry = u8::try_from(index).unwrap_or(ABSENT);
+        }
+        is_first
+    }
+
+    pub(crate) fn index(&self, known: Known) -> Option<usize> {
+        let entry = self.0[known as usize];
+        (entry != ABSENT).then_some(usize::from(entry))
+    }
+}
+
+impl<'a> Head<'a> {
+    /// The method, as it was spelled: methods are case-sensitive.
+    #[must_use]
+    pub fn method(&self) -> &'a str {
+        self.method
+    }
+
+    /// True for `GET`.
+    #[must_use]
+    pub fn is_get(&self) -> bool {
+        self.method == "GET"
+    }
+
+    /// True for `HEAD`, whose answers carry no body.
+    #[must_use]
+    pub fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// The whole request target, as it was spelled.
+    #[must_use]
+    pub fn target(&self) -> &'a str {
+        self.target
+    }
+
+    /// The form of the request target.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The path of the target, not decoded: begins with `/`, or is `*` for the asterisk form.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        let (from, to) = (usize::from(self.path.0), usize::from(self.path.1));
+        // `http://host` and `http://host?query` mean the root (RFC 9110 section 4.2.3).
+        if from == to {
+            "/"
+        } else {
+            &self.target[from..to]
+        }
+    }
+
+    /// The query of the target without its question mark, not decoded.
+    #[must_use]
+    pub fn query(&self) -> Option<&'a str> {
+        self.target[usize::from(self.path.1)..].strip_prefix('?')
+    }
+
+    /// Host and port the request is for: of the target in absolute form, else of `Host`. Empty when
+    /// the client named none, as HTTP/1.0 allows.
+    #[must_use]
+    pub fn authority(&self) -> &'a str {
+        self.authority
+    }
+
+    /// `HTTP_10` or `HTTP_11`.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How the body is delimited.
+    #[must_use]
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Whether the client wants the connection to go on behind this request.
+    #[must_use]
+    pub fn keep_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    #[must_use]
+    pub fn expect_continue(&self) -> bool {
+        self.expect_continue
+    }
+
+    /// Length of the head in bytes: empty lines before it and the empty line behind it included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of fields.
+    #[must_use]
+    pub fn fields_count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// All fields in their order: the name as it was spelled, and the value without the white space
+    /// around it.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        self.fields.iter().map(|field| (field.name, field.value))
+    }
+
+    /// The first value of a well-known field. O(1).
+    #[must_use]
+    pub fn known(&self, known: Known) -> Option<&'a [u8]> {
+        self.first
+            .index(known)
+            .map(|index| self.fields[index].value)
+    }
+
+    /// The first value of the field with this name, whatever its case. O(fields).
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&'a [u8]> {
+        self.values(name).next()
+    }
+
+    /// All values of the field with this name, whatever its case, in their order. O(fields).
+    pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        let same = move |field: &&'a httparse::Header<'a>| field.name.eq_ignore_ascii_case(name);
+        self.fields.iter().filter(same).map(|field| field.value)
+    }
+}
+
+impl fmt::Debug for Head<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Head")
+            .field("method", &self.method)
+            .field("target", &self.target)
+            .field("form", &self.form)
+            .field("authority", &self.authority)
+            .field("version", &self.version)
+            .field("framing", &self.framing)
+            .field("keep_alive", &self.keep_alive)
+            .field("expect_continue", &self.expect_continue)
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_name_is_recognised_in_any_case_and_nothing_else_is() {
+        let names = [
+            ("accept-encoding", Known::AcceptEncoding),
+            ("connection", Known::Connection),
+            ("content-length", Known::ContentLength),
+            ("content-type", Known::ContentType),
+            ("expect", Known::Expect),
+            ("host", Known::Host),
+            ("if-match", Known::IfMatch),
+            ("if-modified-since", Known::IfModifiedSince),
+            ("if-none-match", Known::IfNoneMatch),
+            ("if-range", Known::IfRange),
+            ("if-unmodified-since", Known::IfUnmodifiedSince),
+            ("range", Known::Range),
+            ("transfer-encoding", Known::TransferEncoding),
+        ];
+        assert_eq!(names.len(), KNOWN, "each known field is in the list");
+        for (name, known) in names {
+            assert_eq!(Known::from_name(name), Some(known));
+            assert_eq!(Known::from_name(&name.to_ascii_uppercase()), Some(known));
+            for at in 0..name.len() {
+                let mut other = name.as_bytes().to_vec();
+                other[at] = b'z';
+                let other = String::from_utf8(other).expect("ASCII");
+                assert_eq!(Known::from_name(&other), None, "{other}");
+            }
+        }
+        assert_eq!(Known::from_name(""), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! The bounds of the HTTP crate: each one a sum, with a comment per term.
+//!
+//! The constants are what a buffer or a table must be able to hold; [`Limits`] holds what a server
+//! may tighten when it starts. Nothing here is ever sized by a number that a peer sent.
+
+/// Longest method: the longest registered one is `UPDATEREDIRECTREF` (17), rounded up.
+pub const METHOD_BYTES_MAX: usize = 32;
+
+/// Longest request target; RFC 9112 section 3 asks for request lines of at least 8000 octets.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest request line with its line end.
+pub const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
+    + 1 // the space behind the method
+    + TARGET_BYTES_MAX
+    + 1 // the space behind the target
+    + "HTTP/1.1".len()
+    + "\r\n".len();
+
+/// Most header lines of one request.
+pub const FIELDS_MAX: usize = 100;
+
+/// Most bytes of all header lines together, with their line ends.
+pub const FIELDS_BYTES_MAX: usize = 16 * 1024;
+
+/// Most empty lines before a request line: one is seen after the body of old clients, a few more
+/// do no harm, and without a bound they would be work that is never answered.
+pub const EMPTY_LINES_MAX: usize = 4;
+
+/// Longest complete head, so also the most that is ever kept of an unfinished one.
+pub const HEAD_BYTES_MAX: usize =
+    EMPTY_LINES_MAX * "\r\n".len() + REQUEST_LINE_BYTES_MAX + FIELDS_BYTES_MAX + "\r\n".len();
+
+/// Most digits of a chunk size: 16 hexadecimal digits are 64 bits.
+pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+
+/// Framing bytes a chunked body may carry beyond what its data justifies, see
+/// [`ChunkedDecoder`](crate::ChunkedDecoder).
+pub const CHUNK_EXCESS_BYTES_MAX: u64 = 16 * 1024;
+
+/// Framing bytes that each chunk may cost for nothing: sixteen digits, which covers size lines
+/// without extensions.
+pub const CHUNK_FREE_BYTES: u64 = CHUNK_SIZE_DIGITS_MAX as u64;
+
+/// Most bytes of one chunk's size line: digits, extensions, line end.
+pub const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX
+    + 4 * 1024 // extensions, which nobody sends
+    + "\r\n".len();
+
+/// Most bytes of all trailer lines together; they are checked and dropped.
+pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+
+/// Requests of one connection that may be in flight at once. Past it the connection stalls.
+pub const PIPELINE_MAX: usize = 16;
+
+/// Shared bodies up to this many bytes are copied behind an inline head at once; what becomes of
+/// longer ones is for the engine to say.
+pub const INLINE_COPY_BYTES_MAX: usize = 1024;
+
+/// What a server may set: sizes in bytes, times in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request target, at most [`TARGET_BYTES_MAX`]; a longer one is answered with 414.
+    pub target_bytes_max: usize,
+    /// Most bytes of header lines, at most [`FIELDS_BYTES_MAX`]; more are answered with 431.
+    pub fields_bytes_max: usize,
+    /// Most header lines, at most [`FIELDS_MAX`]; more are answered with 431.
+    pub fields_max: usize,
+    /// Longest request body; a longer one is answered with 413.
+    pub body_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            target_bytes_max: TARGET_BYTES_MAX,
+            fields_bytes_max: FIELDS_BYTES_MAX,
+            fields_max: FIELDS_MAX,
+            body_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+impl Limits {
+    /// The same limits, each brought down to what the crate's buffers can hold.
+    #[must_use]
+    pub fn within_bounds(self) -> Self {
+        Self {
+            target_bytes_max: self.target_bytes_max.min(TARGET_BYTES_MAX),
+            fields_bytes_max: self.fields_bytes_max.min(FIELDS_BYTES_MAX),
+            fields_max: self.fields_max.min(FIELDS_MAX),
+            body_bytes_max: self.body_bytes_max,
+        }
+    }
+
+    /// Longest request line, its line end included, under these limits.
+    pub(crate) fn line_bytes_max(&self) -> usize {
+        REQUEST_LINE_BYTES_MAX - TARGET_BYTES_MAX + self.target_bytes_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_lines_of_eight_thousand_octets_fit() {
+        const { assert!(REQUEST_LINE_BYTES_MAX >= 8000) }
+        assert_eq!(Limits::default().line_bytes_max(), REQUEST_LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn limits_above_the_bounds_are_brought_down() {
+        let wished = Limits {
+            target_bytes_max: usize::MAX,
+            fields_bytes_max: usize::MAX,
+            fields_max: usize::MAX,
+            body_bytes_max: u64::MAX,
+        };
+        let granted = wished.within_bounds();
+        assert_eq!(granted.target_bytes_max, TARGET_BYTES_MAX);
+        assert_eq!(granted.fields_bytes_max, FIELDS_BYTES_MAX);
+        assert_eq!(granted.fields_max, FIELDS_MAX);
+        assert_eq!(granted.body_bytes_max, u64::MAX);
+    }
+}

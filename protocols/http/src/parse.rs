@@ -1,0 +1,211 @@
+//! From the bytes of a complete head to a [`Head`]: httparse, and every rule it leaves open.
+//!
+//! httparse finds the words of the lines. Around it stand: [`Scan`](crate::Scan) before (line ends,
+//! lengths, counts), and here the target, the host and the framing rules (RFC 9112 sections 3, 5
+//! and 6). Only when httparse refuses a head is it looked at again to name the rule it broke: that
+//! path is cold.
+//!
+//! Does not look at bodies; see [`Decoder`](crate::Decoder).
+
+use http::Version;
+
+use crate::chars;
+use crate::fault::Fault;
+use crate::framing;
+use crate::head::{Head, Known, KnownFields, Room};
+use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::target::{self, parse_target};
+
+/// Parses a complete head: `input` begins with it, and [`Scan::advance`](crate::Scan::advance)
+/// found that it takes `head_bytes`.
+///
+/// # Errors
+/// The rule that was broken. The connection must end behind the answer.
+///
+/// # Panics
+/// When `input` is shorter than `head_bytes`.
+pub fn parse<'a>(
+    input: &'a [u8],
+    head_bytes: usize,
+    room: &'a mut Room<'a>,
+    limits: &Limits,
+) -> Result<Head<'a>, Fault> {
+    let whole = &input[..head_bytes];
+    let text = &whole[empty_lines_bytes(whole)..];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(text, &mut room.fields) {
+        Ok(httparse::Status::Complete(bytes)) if bytes == text.len() => {}
+        Ok(_) => return Err(Fault::RequestLine),
+        Err(error) => return Err(name_the_rule(error, text)),
+    }
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+    else {
+        return Err(Fault::RequestLine);
+    };
+    let version = if minor == 0 {
+        Version::HTTP_10
+    } else {
+        Version::HTTP_11
+    };
+    let fields: &'a [httparse::Header<'a>] = request.headers;
+    if method.len() > METHOD_BYTES_MAX {
+        return Err(Fault::MethodTooLong);
+    }
+    if target.len() > limits.target_bytes_max {
+        return Err(Fault::TargetTooLong);
+    }
+    // Its target has a form of its own, and no answer but this one.
+    if method == "CONNECT" {
+        return Err(Fault::Tunnel);
+    }
+    let parsed = parse_target(method, target)?;
+
+    let first = note_known(fields)?;
+    let host = check_host(fields, &first, version)?;
+    let message = framing::of_message(fields, &first, version)?;
+    Ok(Head {
+        method,
+        target,
+        form: parsed.form,
+        path: parsed.path,
+        // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header field (if any)
+        // and instead use the host information of the request-target".
+        authority: parsed.authority.unwrap_or(host),
+        version,
+        fields,
+        first,
+        framing: message.framing,
+        keep_alive: message.keep_alive,
+        expect_continue: message.expect_continue,
+        bytes: head_bytes,
+    })
+}
+
+/// Bytes of the empty lines before the request line.
+fn empty_lines_bytes(head: &[u8]) -> usize {
+    let mut rest = head;
+    while let Some(behind) = rest.strip_prefix(b"\r\n") {
+        rest = behind;
+    }
+    head.len() - rest.len()
+}
+
+fn note_known(fields: &[httparse::Header<'_>]) -> Result<KnownFields, Fault> {
+    let mut first = KnownFields::none();
+    for (index, field) in fields.iter().enumerate() {
+        if let Some(known) = Known::from_name(field.name) {
+            // RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code to ... any
+            // request message that contains more than one Host header field line".
+            if !first.note(known, index) && known == Known::Host {
+                return Err(Fault::HostTwice);
+            }
+        }
+    }
+    Ok(first)
+}
+
+fn check_host<'a>(
+    fields: &'a [httparse::Header<'a>],
+    first: &KnownFields,
+    version: Version,
+) -> Result<&'a str, Fault> {
+    let Some(index) = first.index(Known::Host) else {
+        return if version == Version::HTTP_10 {
+            Ok("")
+        } else {
+            Err(Fault::HostMissing)
+        };
+    };
+    let value = fields[index].value;
+    if !target::is_host_and_port(value) {
+        return Err(Fault::HostInvalid);
+    }
+    std::str::from_utf8(value).map_err(|_| Fault::HostInvalid)
+}
+
+/// Which rule a head broke that httparse refused. Cold.
+#[cold]
+fn name_the_rule(error: httparse::Error, text: &[u8]) -> Fault {
+    let line_bytes = memchr::memchr(b'\n', text).map_or(text.len(), |at| at + 1);
+    let (line, fields) = text.split_at(line_bytes);
+    let line = line.strip_suffix(b"\r\n").unwrap_or(line);
+    if memchr::memchr(b'\r', line).is_some() {
+        return Fault::BareCarriageReturn;
+    }
+    match error {
+        httparse::Error::TooManyHeaders => Fault::FieldsTooMany,
+        httparse::Error::Version => version_fault(line),
+        httparse::Error::HeaderName | httparse::Error::HeaderValue | httparse::Error::NewLine => {
+            field_fault(fields)
+        }
+        _ => request_line_fault(line),
+    }
+}
+
+/// A version that could be one is refused as such, and anything else as a malformed line.
+fn version_fault(line: &[u8]) -> Fault {
+    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Fault::Version
+        }
+        _ => Fault::RequestLine,
+    }
+}
+
+fn request_line_fault(line: &[u8]) -> Fault {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let has_version = words
+        .next()
+        .is_some_and(|version| version.starts_with(b"HTTP/"));
+    let is_line = chars::is_token_word(method) && has_version && words.next().is_none();
+    if is_line && !target.is_empty() {
+        Fault::Target
+    } else {
+        Fault::RequestLine
+    }
+}
+
+fn field_fault(fields: &[u8]) -> Fault {
+    let mut is_first = true;
+    for line in fields.split_inclusive(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r\n").unwrap_or(line);
+        if memchr::memchr(b'\r', line).is_some() {
+            return Fault::BareCarriageReturn;
+        }
+        if let [b' ' | b'\t', ..] = line {
+            return if is_first {
+                Fault::SpaceBeforeFirstField
+            } else {
+                Fault::FoldedField
+            };
+        }
+        is_first = false;
+        if line.is_empty() {
+            break;
+        }
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return Fault::FieldName;
+        };
+        let (name, value) = line.split_at(colon);
+        if !chars::is_token_word(name) {
+            let trimmed = name.trim_ascii_end();
+            let has_space = trimmed.len() < name.len() && chars::is_token_word(trimmed);
+            return if has_space {
+                Fault::SpaceBeforeColon
+            } else {
+                Fault::FieldName
+            };
+        }
+        if !chars::is_field_value(value) {
+            return Fault::FieldValue;
+        }
+    }
+    Fault::FieldName
+}

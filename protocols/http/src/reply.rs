@@ -1,0 +1,406 @@
+//! Inline answers: status, fields and body written as bytes, in the order of the wire.
+//!
+//! A [`Reply`] writes into scratch space of its network thread, and what it wrote is queued only
+//! when it is complete; so a service may change its mind and leave the request to the workers.
+//! `Date`, `Connection` and the framing fields are never the service's business.
+//!
+//! Cost: one copy of the head. No allocation once the scratch space has grown.
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::encode::{self, Persistence};
+use crate::limits::INLINE_COPY_BYTES_MAX;
+use crate::message::{Body, Reader, Response};
+use crate::respond::{self, Content, Transfer};
+use crate::service::Run;
+
+/// What the request asks of the form of its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The method was `HEAD`: the head is that of `GET`, and no body follows.
+    pub(crate) is_head: bool,
+    /// The client speaks HTTP/1.0 and knows no chunks.
+    pub(crate) is_old: bool,
+    /// The connection may go on behind the reply.
+    pub(crate) keep_alive: bool,
+}
+
+impl Frame {
+    pub(crate) fn persistence(self) -> Persistence {
+        match (self.keep_alive, self.is_old) {
+            (false, _) => Persistence::Close,
+            (true, true) => Persistence::Told,
+            (true, false) => Persistence::Implied,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Nothing,
+    Fields,
+    Complete,
+}
+
+/// An answer being written on the network thread.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    date_line: &'a [u8],
+    frame: Frame,
+    stage: Stage,
+    /// The body, where it is not copied behind the head.
+    shared: Option<Bytes>,
+    /// The body, where it has to be read, and how it is sent then.
+    reader: Option<Reader>,
+    transfer: Transfer,
+}
+
+/// A complete inline answer, as the connection queues it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) keep_alive: bool,
+    pub(crate) shared: Option<Bytes>,
+    pub(crate) reader: Option<Reader>,
+    pub(crate) transfer: Transfer,
+}
+
+impl<'a> Reply<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>, date_line: &'a [u8], frame: Frame) -> Self {
+        out.clear();
+        Self {
+            out,
+            date_line,
+            frame,
+            stage: Stage::Nothing,
+            shared: None,
+            reader: None,
+            transfer: Transfer::Whole,
+        }
+    }
+
+    /// Begins an answer. Whatever was written before is dropped. A status below 200 cannot be a
+    /// final answer and becomes 500.
+    pub fn head(&mut self, status: StatusCode) -> Fields<'_, 'a> {
+        self.out.clear();
+        (self.shared, self.reader) = (None, None);
+        self.stage = Stage::Fields;
+        let status = if status.is_informational() {
+            StatusCode::INTERNAL_SERVER_ERROR
+        } else {
+            status
+        };
+        encode::status_line(self.out, status);
+        Fields {
+            reply: self,
+            status,
+            is_sound: true,
+        }
+    }
+
+    /// Answers with a head built before: status line and fields, each with its line end, framing
+    /// fields included, `Date`, `Connection` and the empty line not. The service vouches for it.
+    /// For `HEAD` the body is left out.
+    pub fn prebuilt(&mut self, head: &[u8], body: &[u8]) -> Run {
+        self.begin_prebuilt(head);
+        if !self.frame.is_head {
+            self.out.extend_from_slice(body);
+        }
+        Run::Answered
+    }
+
+    /// As [`Reply::prebuilt`], with a body that is shared and not copied when it is long.
+    pub fn prebuilt_shared(&mut self, head: &[u8], body: &Bytes) -> Run {
+        self.begin_prebuilt(head);
+        self.add_shared(body);
+        Run::Answered
+    }
+
+    /// Answers with a response of the http crate. A body that has to be read is left to workers.
+    pub fn response(&mut self, response: Response) -> Run {
+        self.out.clear();
+        (self.shared, self.reader) = (None, None);
+        self.stage = Stage::Complete;
+        let (parts, body) = response.into_parts();
+        let (plan, body) = respond::head(self.out, &parts, body, self.frame);
+        self.frame.keep_alive = plan.keep_alive;
+        self.transfer = plan.transfer;
+        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+        match body {
+            Body::Empty => {}
+            Body::Bytes(bytes) => self.add_shared(&bytes),
+            Body::Reader(reader) => self.reader = Some(reader),
+        }
+        Run::Answered
+    }
+
+    /// The connection is to end behind this reply. Call it before the reply is complete.
+    pub fn close(&mut self) {
+        debug_assert!(
+            self.stage != Stage::Complete,
+            "the reply has already said that it goes on"
+        );
+        self.frame.keep_alive = false;
+    }
+
+    fn begin_prebuilt(&mut self, head: &[u8]) {
+        debug_assert!(
+            head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),
+            "lines, no end"
+        );
+        self.out.clear();
+        (self.shared, self.reader) = (None, None);
+        self.stage = Stage::Complete;
+        self.out.extend_from_slice(head);
+        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+    }
+
+    fn add_shared(&mut self, body: &Bytes) {
+        if self.frame.is_head {
+            return;
+        }
+        if body.len() <= INLINE_COPY_BYTES_MAX {
+            self.out.extend_from_slice(body);
+        } else {
+            self.shared = Some(body.clone());
+        }
+    }
+
+    /// Ends the head of an answer whose fields stand in `out`, or puts a 500 in its place. True when
+    /// it stands.
+    fn finish_head(&mut self, is_sound: bool, length: Option<u64>) -> bool {
+        self.stage = Stage::Complete;
+        if is_sound {
+            if let Some(length) = length {
+                encode::length_field(self.out, length);
+            }
+        } else {
+            self.out.clear();
+            encode::status_line(self.out, StatusCode::INTERNAL_SERVER_ERROR);
+            encode::length_field(self.out, 0);
+        }
+        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+        is_sound
+    }
+
+    /// What was written. A reply that was begun and not completed becomes a 500.
+    pub(crate) fn written(mut self) -> Written {
+        if self.stage != Stage::Complete {
+            self.finish_head(false, None);
+        }
+        Written {
+            keep_alive: self.frame.keep_alive,
+            shared: self.shared,
+            reader: self.reader,
+            transfer: self.transfer,
+        }
+    }
+}
+
+/// The fields of an answer being written; ends with its body.
+#[derive(Debug)]
+#[must_use = "an answer without a body is not complete: call empty()"]
+pub struct Fields<'r, 'a> {
+    reply: &'r mut Reply<'a>,
+    status: StatusCode,
+    is_sound: bool,
+}
+
+impl Fields<'_, '_> {
+    /// Adds a field. `Date`, `Connection`, `Content-Length` and `Transfer-Encoding` are written by
+    /// the engine and ignored here. A malformed name or value, which could split the reply, turns
+    /// the whole answer into a 500.
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref();
+        if !encode::is_field(name.as_bytes(), value) {
+            self.is_sound = false;
+        } else if !encode::is_ours(name.as_bytes()) {
+            encode::field(self.reply.out, name.as_bytes(), value);
+        }
+        self
+    }
+
+    /// Completes the answer with a copy of these bytes.
+    pub fn body(self, body: &[u8]) -> Run {
+        let content = Content::of(self.status);
+        if self
+            .reply
+            .finish_head(self.is_sound, content.length(body.len() as u64))
+            && content == Content::Any
+            && !self.reply.frame.is_head
+        {
+            self.reply.out.extend_from_slice(body);
+        }
+        Run::Answered
+    }
+
+    /// Completes the answer with these bytes, which are shared and not copied when they are many.
+    pub fn shared(self, body: &Bytes) -> Run {
+        let content = Content::of(self.status);
+        if self
+            .reply
+            .finish_head(self.is_sound, content.length(body.len() as u64))
+            && content == Content::Any
+        {
+            self.reply.add_shared(body);
+        }
+        Run::Answered
+    }
+
+    /// Completes the answer without a body.
+    pub fn empty(self) -> Run {
+        self.body(&[])
+    }
+
+    /// Completes an answer to `HEAD`, or a 304, that tells the length which the body would have. To
+    /// any other request it is a 500: a length without its bytes would hang the client.
+    pub fn length_only(self, length: u64) -> Run {
+        let allowed = self.reply.frame.is_head || self.status == StatusCode::NOT_MODIFIED;
+        let length = (self.status != StatusCode::NO_CONTENT).then_some(length);
+        self.reply.finish_head(self.is_sound && allowed, length);
+        Run::Answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &[u8] = b"Date: D\r\n";
+    const FRAME: Frame = Frame {
+        is_head: false,
+        is_old: false,
+        keep_alive: true,
+    };
+    const HEAD_FRAME: Frame = Frame {
+        is_head: true,
+        ..FRAME
+    };
+
+    fn text(frame: Frame, write: impl FnOnce(&mut Reply<'_>) -> Run) -> String {
+        let mut out = b"left over".to_vec();
+        let mut reply = Reply::new(&mut out, DATE, frame);
+        assert_eq!(write(&mut reply), Run::Answered);
+        let written = reply.written();
+        if let Some(shared) = written.shared {
+            out.extend_from_slice(&shared);
+        }
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn answers_are_framed_dated_and_keep_the_connection() {
+        let hello = |reply: &mut Reply<'_>| {
+            reply
+                .head(StatusCode::OK)
+                .header("A", "b")
+                .header("Date", "no")
+                .body(b"hello")
+        };
+        let head = "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nDate: D\r\n";
+        assert_eq!(text(FRAME, hello), format!("{head}\r\nhello"));
+        assert_eq!(text(HEAD_FRAME, hello), format!("{head}\r\n"));
+        let old = Frame {
+            is_old: true,
+            ..FRAME
+        };
+        assert_eq!(
+            text(old, hello),
+            format!("{head}Connection: keep-alive\r\n\r\nhello")
+        );
+        let last = Frame {
+            keep_alive: false,
+            ..FRAME
+        };
+        assert_eq!(
+            text(last, hello),
+            format!("{head}Connection: close\r\n\r\nhello")
+        );
+    }
+
+    #[test]
+    fn statuses_without_content_carry_none() {
+        let with = |code: u16| {
+            let status = StatusCode::from_u16(code).expect("a valid code");
+            text(FRAME, move |reply| reply.head(status).body(b"content"))
+        };
+        assert_eq!(with(204), "HTTP/1.1 204 No Content\r\nDate: D\r\n\r\n");
+        assert_eq!(with(304), "HTTP/1.1 304 Not Modified\r\nDate: D\r\n\r\n");
+        let reset = "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\nDate: D\r\n\r\n";
+        assert_eq!(with(205), reset);
+        assert!(
+            with(100).starts_with("HTTP/1.1 500 "),
+            "100 is not a final answer"
+        );
+    }
+
+    #[test]
+    fn a_field_that_would_split_the_reply_makes_it_a_500() {
+        let split = |reply: &mut Reply<'_>| {
+            reply
+                .head(StatusCode::OK)
+                .header("A", "b\r\nInjected: c")
+                .body(b"hello")
+        };
+        let refused = text(FRAME, split);
+        assert!(
+            refused.starts_with("HTTP/1.1 500 ") && !refused.contains("Injected"),
+            "{refused}"
+        );
+        let named = text(FRAME, |reply| {
+            reply.head(StatusCode::OK).header("A b", "c").empty()
+        });
+        assert!(named.starts_with("HTTP/1.1 500 "));
+    }
+
+    #[test]
+    fn an_answer_that_was_begun_and_left_is_a_500() {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, DATE, FRAME);
+        let _left = reply.head(StatusCode::OK).header("A", "b");
+        assert!(reply.written().keep_alive);
+        assert!(out.starts_with(b"HTTP/1.1 500 "));
+    }
+
+    #[test]
+    fn prebuilt_heads_are_dated_and_ended() {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n";
+        let plain = text(FRAME, |reply| reply.prebuilt(head, b"ok"));
+        assert_eq!(
+            plain,
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nDate: D\r\n\r\nok"
+        );
+        let shared = text(FRAME, |reply| {
+            reply.prebuilt_shared(head, &Bytes::from_static(b"ok"))
+        });
+        assert_eq!(shared, plain);
+        assert!(text(HEAD_FRAME, |reply| reply.prebuilt(head, b"ok")).ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn long_shared_bodies_are_not_copied() {
+        let long = Bytes::from(vec![b'x'; INLINE_COPY_BYTES_MAX + 1]);
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, DATE, FRAME);
+        assert_eq!(reply.head(StatusCode::OK).shared(&long), Run::Answered);
+        let shared = reply.written().shared.expect("it is long");
+        assert_eq!(shared.as_ptr(), long.as_ptr());
+        assert!(out.ends_with(b"\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_length_alone_answers_head_and_304() {
+        let told = text(HEAD_FRAME, |reply| {
+            reply.head(StatusCode::OK).length_only(7)
+        });
+        assert!(told.contains("Content-Length: 7\r\n"), "{told}");
+        let not_modified = text(FRAME, |reply| {
+            reply.head(StatusCode::NOT_MODIFIED).length_only(7)
+        });
+        assert!(
+            not_modified.contains("Content-Length: 7\r\n"),
+            "{not_modified}"
+        );
+    }
+}

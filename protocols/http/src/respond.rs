@@ -1,0 +1,254 @@
+//! The head of a reply from a response of the http crate.
+
+use http::response::Parts;
+use http::{StatusCode, header};
+
+use crate::encode;
+use crate::message::Body;
+use crate::reply::Frame;
+
+/// What may follow a status (RFC 9110 sections 6.4.1 and 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A body.
+    Any,
+    /// A body of no bytes: 205.
+    Zero,
+    /// Not even the word of a body: 204, 304.
+    Nothing,
+}
+
+impl Content {
+    pub(crate) fn of(status: StatusCode) -> Self {
+        match status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Self::Nothing,
+            StatusCode::RESET_CONTENT => Self::Zero,
+            _ => Self::Any,
+        }
+    }
+
+    /// The `Content-Length` of so many bytes.
+    pub(crate) fn length(self, bytes: u64) -> Option<u64> {
+        match self {
+            Self::Any => Some(bytes),
+            Self::Zero => Some(0),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// How the body of a reply goes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    /// As it is: its length was told, or there is none.
+    #[default]
+    Whole,
+    /// In chunks.
+    Chunked,
+    /// As it is, up to the end of the connection, which is the only end it has.
+    UntilClose,
+}
+
+/// What follows from a response for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) keep_alive: bool,
+    pub(crate) transfer: Transfer,
+}
+
+/// Writes status line and fields, framing fields included, without what
+/// [`end_of_head`](encode::end_of_head) adds; gives back the body as far as it is to be sent.
+pub(crate) fn head(out: &mut Vec<u8>, parts: &Parts, body: Body, frame: Frame) -> (Plan, Body) {
+    let status = match parts.status {
+        // The engine sends 100 by itself and switches to no other protocol.
+        status if status.is_informational() => StatusCode::INTERNAL_SERVER_ERROR,
+        status => status,
+    };
+    encode::status_line(out, status);
+    for (name, value) in &parts.headers {
+        if !encode::is_ours(name.as_str().as_bytes()) {
+            encode::field(out, name.as_str().as_bytes(), value.as_bytes());
+        }
+    }
+    let mut plan = Plan {
+        keep_alive: frame.keep_alive && !asks_to_close(parts),
+        transfer: Transfer::Whole,
+    };
+    let content = Content::of(status);
+    let length = body.length();
+    if content != Content::Any || frame.is_head {
+        // A handler may answer HEAD, and 304, with the length alone.
+        let told = if length == Some(0) {
+            told_length(parts).or(length)
+        } else {
+            length
+        };
+        match (content, told) {
+            (Content::Any, Some(length)) => encode::length_field(out, length),
+            (Content::Any, None) if !frame.is_old => encode::chunked_field(out),
+            (Content::Any, None) => {}
+            (Content::Zero, _) => encode::length_field(out, 0),
+            (Content::Nothing, Some(length)) if length > 0 && status != StatusCode::NO_CONTENT => {
+                encode::length_field(out, length);
+            }
+            (Content::Nothing, _) => {}
+        }
+        return (plan, Body::Empty);
+    }
+    match length {
+        Some(length) => encode::length_field(out, length),
+        None if frame.is_old => {
+            plan = Plan {
+                keep_alive: false,
+                transfer: Transfer::UntilClose,
+            };
+        }
+        None => {
+            encode::chunked_field(out);
+            plan.transfer = Transfer::Chunked;
+        }
+    }
+    (plan, body)
+}
+
+/// Whether the handler wants the connection to end behind its response.
+fn asks_to_close(parts: &Parts) -> bool {
+    parts
+        .headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .any(|value| {
+            let mut options = value.as_bytes().split(|byte| *byte == b',');
+            options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+        })
+}
+
+/// The `Content-Length` that the handler wrote by itself.
+fn told_length(parts: &Parts) -> Option<u64> {
+    parts
+        .headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Response;
+
+    const FRAME: Frame = Frame {
+        is_head: false,
+        is_old: false,
+        keep_alive: true,
+    };
+
+    fn encoded(response: Response, frame: Frame) -> (String, Plan, Body) {
+        let (parts, body) = response.into_parts();
+        let mut out = Vec::new();
+        let (plan, body) = head(&mut out, &parts, body, frame);
+        (String::from_utf8(out).expect("ASCII"), plan, body)
+    }
+
+    fn response(code: u16, body: impl Into<Body>) -> Response {
+        let mut response = Response::new(body.into());
+        *response.status_mut() = StatusCode::from_u16(code).expect("a valid code");
+        response
+    }
+
+    fn endless() -> Body {
+        Body::reader(std::io::repeat(b'x'), None)
+    }
+
+    #[test]
+    fn known_lengths_are_told_and_unknown_ones_chunked() {
+        let (head, plan, body) = encoded(response(200, "hello"), FRAME);
+        assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
+        assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Whole));
+        assert_eq!(body.bytes(), Some(&b"hello"[..]));
+        let (head, plan, _) = encoded(response(200, endless()), FRAME);
+        assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
+        assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Chunked));
+    }
+
+    #[test]
+    fn an_old_client_gets_an_unknown_length_up_to_the_close() {
+        let (head, plan, _) = encoded(
+            response(200, endless()),
+            Frame {
+                is_old: true,
+                ..FRAME
+            },
+        );
+        assert_eq!(head, "HTTP/1.1 200 OK\r\n");
+        assert_eq!(
+            (plan.keep_alive, plan.transfer),
+            (false, Transfer::UntilClose)
+        );
+    }
+
+    #[test]
+    fn head_gets_the_head_of_get() {
+        let frame = Frame {
+            is_head: true,
+            ..FRAME
+        };
+        let (head, _, body) = encoded(response(200, "hello"), frame);
+        assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
+        assert!(body.is_empty());
+        let (head, plan, body) = encoded(response(200, endless()), frame);
+        assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
+        assert!(body.is_empty() && plan.keep_alive && plan.transfer == Transfer::Whole);
+        let mut told = response(200, ());
+        told.headers_mut()
+            .insert("content-length", header::HeaderValue::from_static("9"));
+        assert_eq!(
+            encoded(told, frame).0,
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n"
+        );
+    }
+
+    #[test]
+    fn statuses_without_content_carry_none() {
+        assert_eq!(
+            encoded(response(204, "no"), FRAME).0,
+            "HTTP/1.1 204 No Content\r\n"
+        );
+        assert_eq!(
+            encoded(response(304, ()), FRAME).0,
+            "HTTP/1.1 304 Not Modified\r\n"
+        );
+        assert!(encoded(response(304, "no"), FRAME).2.is_empty());
+        let (head, _, body) = encoded(response(205, "no"), FRAME);
+        assert_eq!(head, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n");
+        assert!(body.is_empty());
+        assert!(
+            encoded(response(101, ()), FRAME)
+                .0
+                .starts_with("HTTP/1.1 500 ")
+        );
+    }
+
+    #[test]
+    fn framing_fields_of_the_handler_are_dropped_and_its_close_is_heard() {
+        let mut own = response(200, "hello");
+        for (name, value) in [
+            ("content-length", "99"),
+            ("transfer-encoding", "chunked"),
+            ("connection", "x, Close"),
+            ("date", "never"),
+            ("x-kept", "yes"),
+        ] {
+            own.headers_mut()
+                .insert(name, header::HeaderValue::from_static(value));
+        }
+        let (head, plan, _) = encoded(own, FRAME);
+        assert_eq!(
+            head,
+            "HTTP/1.1 200 OK\r\nx-kept: yes\r\nContent-Length: 5\r\n"
+        );
+        assert!(!plan.keep_alive);
+    }
+}

@@ -1,0 +1,232 @@
+//! Finding the end of a head in input that arrives in pieces.
+//!
+//! [`Scan`] remembers where it stopped, so a head that arrives one byte at a time costs as much as
+//! one that arrives whole: each byte is looked at once. It also enforces what concerns lines:
+//! every line feed has its carriage return, lengths and counts are within the limits, the first
+//! byte can begin a request. It does not look inside lines; `parse` does, once, when the head is
+//! complete.
+//!
+//! Invariants
+//! - I1: the verdict depends on the bytes alone, never on how they were split: all of them are
+//!   judged in order, and a limit is a position.
+//! - I2: `scanned` never moves back, and never past what was offered.
+//!
+//! Cost: one `memchr` per line.
+
+use crate::chars;
+use crate::fault::Fault;
+use crate::limits::{EMPTY_LINES_MAX, Limits, METHOD_BYTES_MAX};
+
+/// The state of the search for the end of one head; 16 bytes, kept per connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Bytes looked at so far.
+    scanned: u32,
+    /// Where the current line begins.
+    line_from: u32,
+    /// Where the header section begins; 0 while the request line is unfinished.
+    fields_from: u32,
+    /// Empty lines before the request line, then header lines.
+    lines: u32,
+}
+
+impl Scan {
+    /// A search at the beginning of a head.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// True until the first byte was looked at.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.scanned == 0
+    }
+
+    /// Goes on in `input`, which must begin with everything offered before. Returns the length of
+    /// the head with its empty line, or None when more input is needed.
+    ///
+    /// # Errors
+    /// The [`Fault`] of the first line that breaks a rule.
+    pub fn advance(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Fault> {
+        debug_assert!(
+            input.len() >= self.scanned as usize,
+            "input offered again was shorter"
+        );
+        loop {
+            let line_from = self.line_from as usize;
+            if self.fields_from == 0 && !begins_well(&input[line_from..]) {
+                return Err(Fault::RequestLine);
+            }
+            let end_max = self.line_end_max(limits);
+            let window_end = input.len().min(end_max);
+            let from = (self.scanned as usize).min(window_end);
+            let Some(found) = memchr::memchr(b'\n', &input[from..window_end]) else {
+                if input.len() >= end_max {
+                    return Err(self.too_long(input));
+                }
+                self.scanned = position(window_end);
+                return Ok(None);
+            };
+            let feed = from + found;
+            if feed == line_from || input[feed - 1] != b'\r' {
+                return Err(Fault::BareLineFeed);
+            }
+            let is_empty = feed == line_from + 1;
+            self.scanned = position(feed + 1);
+            self.line_from = self.scanned;
+            if let Some(length) = self.take_line(is_empty, limits)? {
+                return Ok(Some(length));
+            }
+        }
+    }
+
+    /// Counts a complete line; the length of the head when it was the last one.
+    fn take_line(&mut self, is_empty: bool, limits: &Limits) -> Result<Option<usize>, Fault> {
+        let in_fields = self.fields_from != 0;
+        match (in_fields, is_empty) {
+            (false, true) => {
+                self.lines += 1;
+                if self.lines as usize > EMPTY_LINES_MAX {
+                    return Err(Fault::EmptyLines);
+                }
+            }
+            (false, false) => {
+                self.fields_from = self.line_from;
+                self.lines = 0;
+            }
+            (true, false) => {
+                self.lines += 1;
+                if self.lines as usize > limits.fields_max {
+                    return Err(Fault::FieldsTooMany);
+                }
+            }
+            (true, true) => return Ok(Some(self.line_from as usize)),
+        }
+        Ok(None)
+    }
+
+    /// The first position at which the current line is too long to end.
+    fn line_end_max(&self, limits: &Limits) -> usize {
+        if self.fields_from == 0 {
+            self.line_from as usize + limits.line_bytes_max()
+        } else {
+            self.fields_from as usize + limits.fields_bytes_max + "\r\n".len()
+        }
+    }
+
+    fn too_long(&self, input: &[u8]) -> Fault {
+        if self.fields_from != 0 {
+            return Fault::FieldsTooLong;
+        }
+        let line = &input[self.line_from as usize..];
+        let method_bytes = line
+            .iter()
+            .take_while(|byte| chars::is_token(**byte))
+            .count();
+        match line.get(method_bytes) {
+            _ if method_bytes > METHOD_BYTES_MAX => Fault::MethodTooLong,
+            Some(b' ') => Fault::TargetTooLong,
+            _ => Fault::RequestLine,
+        }
+    }
+}
+
+/// Whether a line can be a request line or an empty one, as far as it is there. A client that
+/// speaks something else (TLS, say) is told so at once and not when its time is up.
+fn begins_well(line: &[u8]) -> bool {
+    match line {
+        [] | [b'\r'] => true,
+        [b'\r', second, ..] => *second == b'\n',
+        // A bare line feed gets its own name further on.
+        [first, ..] => *first == b'\n' || chars::is_token(*first),
+    }
+}
+
+/// Heads are far shorter than 4 GiB: the limits see to it.
+fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(input: &[u8]) -> Result<Option<usize>, Fault> {
+        Scan::new().advance(input, &Limits::default())
+    }
+
+    #[test]
+    fn a_head_ends_behind_its_empty_line() {
+        assert_eq!(whole(b"GET / HTTP/1.1\r\nA: b\r\n\r\nbody"), Ok(Some(24)));
+        assert_eq!(whole(b"GET / HTTP/1.1\r\n\r\n"), Ok(Some(18)));
+        assert_eq!(whole(b"GET / HTTP/1.1\r\nA: b\r\n\r"), Ok(None));
+        assert_eq!(whole(b""), Ok(None));
+    }
+
+    #[test]
+    fn each_byte_is_looked_at_once_when_they_come_one_by_one() {
+        let input = b"\r\nGET / HTTP/1.1\r\nHost: a\r\nB: c\r\n\r\n";
+        let mut scan = Scan::new();
+        for end in 0..input.len() {
+            assert_eq!(scan.advance(&input[..end], &Limits::default()), Ok(None));
+            assert_eq!(scan.scanned as usize, end, "it waits where it stopped");
+        }
+        assert_eq!(
+            scan.advance(input, &Limits::default()),
+            Ok(Some(input.len()))
+        );
+    }
+
+    #[test]
+    fn a_line_at_its_limit_passes_and_one_byte_more_does_not() {
+        let limits = Limits {
+            target_bytes_max: 10,
+            ..Limits::default()
+        };
+        let room = limits.line_bytes_max();
+        let mut line = vec![b'x'; room - 2];
+        line[..4].copy_from_slice(b"GET ");
+        line.extend_from_slice(b"\r\n");
+        assert_eq!(Scan::new().advance(&line, &limits), Ok(None));
+        line.insert(5, b'x');
+        assert_eq!(
+            Scan::new().advance(&line, &limits),
+            Err(Fault::TargetTooLong)
+        );
+        line.truncate(room);
+        assert_eq!(
+            Scan::new().advance(&line, &limits),
+            Err(Fault::TargetTooLong)
+        );
+        line.truncate(room - 1);
+        assert_eq!(Scan::new().advance(&line, &limits), Ok(None));
+    }
+
+    #[test]
+    fn a_header_section_at_its_limit_passes_and_one_byte_more_does_not() {
+        let limits = Limits {
+            fields_bytes_max: 64,
+            ..Limits::default()
+        };
+        let head = |value_bytes: usize| {
+            let mut head = b"GET / HTTP/1.1\r\nA: ".to_vec();
+            head.resize(head.len() + value_bytes, b'v');
+            head.extend_from_slice(b"\r\n\r\n");
+            head
+        };
+        let fits = head(64 - "A: \r\n".len());
+        assert_eq!(Scan::new().advance(&fits, &limits), Ok(Some(fits.len())));
+        let exceeds = head(64 - "A: \r\n".len() + 1);
+        assert_eq!(
+            Scan::new().advance(&exceeds, &limits),
+            Err(Fault::FieldsTooLong)
+        );
+    }
+
+    #[test]
+    fn a_client_that_speaks_tls_is_told_at_once() {
+        assert_eq!(whole(b"\x16"), Err(Fault::RequestLine));
+        assert_eq!(whole(b"\r\n\x16\x03\x01"), Err(Fault::RequestLine));
+    }
+}

@@ -1,0 +1,75 @@
+//! What answers requests.
+//!
+//! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
+//! to its [`Service::pooled`], which a worker runs and which may block.
+
+use http::Extensions;
+
+use crate::head::Head;
+use crate::message::{Request, Response};
+use crate::reply::Reply;
+
+/// One pass of a network thread over everything that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Counts up from 1; never repeats on one network thread.
+    pub number: u64,
+    /// Monotonic nanoseconds, read once per turn.
+    pub now_ns: u64,
+    /// Wall clock in whole seconds since the epoch, read once per turn.
+    pub wall_seconds: u64,
+}
+
+/// What a worker offers to the job it runs.
+#[derive(Debug)]
+pub struct WorkerScope<'a> {
+    _worker: std::marker::PhantomData<&'a ()>,
+}
+
+/// Where a request was answered, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Run {
+    /// Here and now: the reply is complete.
+    Answered,
+    /// By a worker: whatever was written into the reply is dropped.
+    Pooled,
+}
+
+/// What a server does with requests.
+///
+/// | called on          | methods                          | may block |
+/// |--------------------|----------------------------------|-----------|
+/// | the network thread | `lane`, `inline`, `settled`      | no        |
+/// | a worker           | `pooled`                         | yes       |
+pub trait Service: Send + Sync + 'static {
+    /// What one network thread keeps for this service: caches, scratch space. Never shared.
+    type Lane: 'static;
+
+    /// Called once on each network thread.
+    fn lane(&self) -> Self::Lane;
+
+    /// Answers a request at once, or leaves it to a worker. Must not block and should take no more
+    /// than a few microseconds: every connection of the thread waits for it.
+    ///
+    /// The body has not been read: a service that needs one leaves the request to a worker. Not
+    /// every request comes by here: one behind another that a worker has not answered yet goes to
+    /// the workers too.
+    fn inline(
+        &self,
+        lane: &mut Self::Lane,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Run;
+
+    /// Answers any request; may block. The request's body has arrived completely.
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
+
+    /// A response made by [`Service::pooled`] has come back to the network thread. What the worker
+    /// put into its extensions arrives here, so that a service can fill the cache in its lane.
+    /// Called only when there is something in them.
+    fn settled(&self, lane: &mut Self::Lane, turn: Turn, note: &mut Extensions) {
+        let _ = (lane, turn, note);
+    }
+}

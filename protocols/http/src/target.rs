@@ -1,0 +1,197 @@
+//! Request targets and hosts (RFC 9112 section 3.2, RFC 3986 section 3.2).
+
+use std::net::Ipv6Addr;
+
+use crate::chars;
+use crate::fault::Fault;
+use crate::head::Form;
+
+/// A request target, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'a> {
+    pub(crate) form: Form,
+    /// Host and port, in absolute form.
+    pub(crate) authority: Option<&'a str>,
+    /// Where the path begins and ends in the target; empty means `/`.
+    pub(crate) path: (u16, u16),
+}
+
+/// Takes a request target apart.
+pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'a>, Fault> {
+    if target.starts_with('/') {
+        let path = path_range(target, 0)?;
+        return Ok(Target {
+            form: Form::Origin,
+            authority: None,
+            path,
+        });
+    }
+    if target == "*" {
+        // RFC 9112 3.2.4: "The asterisk-form of request-target is only used for a server-wide
+        // OPTIONS request".
+        if method != "OPTIONS" {
+            return Err(Fault::Target);
+        }
+        return Ok(Target {
+            form: Form::Asterisk,
+            authority: None,
+            path: (0, 1),
+        });
+    }
+    let authority_from = scheme_bytes(target).ok_or(Fault::Target)?;
+    let rest = &target[authority_from..];
+    let authority_bytes = rest.find(['/', '?']).unwrap_or(rest.len());
+    let authority = &rest[..authority_bytes];
+    // A host is needed here, and the http crate wants none that is percent-encoded.
+    let has_host = !authority.is_empty() && !authority.starts_with(':');
+    if !has_host || authority.contains('%') || !is_host_and_port(authority.as_bytes()) {
+        return Err(Fault::Target);
+    }
+    let path = path_range(target, authority_from + authority_bytes)?;
+    Ok(Target {
+        form: Form::Absolute,
+        authority: Some(authority),
+        path,
+    })
+}
+
+/// Length of `http://` or `https://` where the target begins with it.
+fn scheme_bytes(target: &str) -> Option<usize> {
+    ["http://", "https://"].into_iter().find_map(|scheme| {
+        let begin = target.as_bytes().get(..scheme.len())?;
+        begin
+            .eq_ignore_ascii_case(scheme.as_bytes())
+            .then_some(scheme.len())
+    })
+}
+
+/// Where the path of `target` ends that begins at `from`; path and query are checked on the way.
+fn path_range(target: &str, from: usize) -> Result<(u16, u16), Fault> {
+    let bytes = &target.as_bytes()[from..];
+    let path_bytes = memchr::memchr(b'?', bytes).unwrap_or(bytes.len());
+    let query = bytes.get(path_bytes + 1..).unwrap_or_default();
+    if !chars::is_path(&bytes[..path_bytes]) || !chars::is_query(query) {
+        return Err(Fault::Target);
+    }
+    let position = |at: usize| u16::try_from(at).map_err(|_| Fault::TargetTooLong);
+    Ok((position(from)?, position(from + path_bytes)?))
+}
+
+/// `uri-host [ ":" port ]`, possibly empty, as `Host` may be.
+pub(crate) fn is_host_and_port(value: &[u8]) -> bool {
+    if let Some(literal) = value.strip_prefix(b"[") {
+        let Some(end) = memchr::memchr(b']', literal) else {
+            return false;
+        };
+        let address = std::str::from_utf8(&literal[..end]).ok();
+        let is_address = address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        return is_address && is_port(&literal[end + 1..]);
+    }
+    let host_bytes = memchr::memchr(b':', value).unwrap_or(value.len());
+    is_registered_name(&value[..host_bytes]) && is_port(&value[host_bytes..])
+}
+
+/// `reg-name`, which covers IPv4 addresses too.
+fn is_registered_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, tail @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                tail
+            }
+            (byte, _) if chars::is_host(*byte) => tail,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Nothing, or a colon and any number of digits.
+fn is_port(port: &[u8]) -> bool {
+    match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_or_addresses_with_an_optional_port() {
+        let valid = [
+            "",
+            "a",
+            "example.com",
+            "example.com:80",
+            "a_b",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:80",
+            "a:",
+            "a%20b",
+            "[2001:db8::7]",
+            "xn--bcher-kva.example",
+        ];
+        for host in valid {
+            assert!(is_host_and_port(host.as_bytes()), "{host}");
+        }
+        let invalid = [
+            "a b", "a/b", "user@a", "a:b", "a:80:80", "[::1", "::1", "[::1]80", "[::g]", "a%2",
+            "a%zz", "a,b", "a\"", "[]", "a?", "a#", "é",
+        ];
+        for host in invalid {
+            // A comma is a sub-delim: RFC 3986 lets it into names.
+            assert_eq!(is_host_and_port(host.as_bytes()), host == "a,b", "{host}");
+        }
+    }
+
+    #[test]
+    fn targets_are_taken_apart() {
+        let parts = |target: &'static str| {
+            let parsed = parse_target("GET", target).expect("a valid target");
+            let path = &target[usize::from(parsed.path.0)..usize::from(parsed.path.1)];
+            (parsed.form, parsed.authority, path)
+        };
+        assert_eq!(parts("/"), (Form::Origin, None, "/"));
+        assert_eq!(parts("//a/b"), (Form::Origin, None, "//a/b"));
+        assert_eq!(parts("/a?b?c/d"), (Form::Origin, None, "/a"));
+        assert_eq!(parts("http://h/a?b"), (Form::Absolute, Some("h"), "/a"));
+        assert_eq!(parts("HTTPS://h:1?b"), (Form::Absolute, Some("h:1"), ""));
+        assert_eq!(parts("http://[::1]"), (Form::Absolute, Some("[::1]"), ""));
+    }
+
+    #[test]
+    fn targets_in_no_form_are_refused() {
+        let refused = [
+            "a",
+            "a/b",
+            "*",
+            "*/",
+            "http:/a",
+            "http://",
+            "http:///a",
+            "http://:80/",
+            "ftp://a/",
+            "http://user@a/",
+            "/a#b",
+            "/<",
+            "/a?b#c",
+            "http://a%20b/",
+            "/\u{e9}",
+            "http://a#b",
+            "/`",
+        ];
+        for target in refused {
+            assert_eq!(parse_target("GET", target), Err(Fault::Target), "{target}");
+        }
+        assert_eq!(
+            parse_target("OPTIONS", "*").map(|parsed| parsed.form),
+            Ok(Form::Asterisk)
+        );
+    }
+}
