@@ -63,6 +63,8 @@ pub enum Fault {
     ChunkSize,
     /// A chunk size that no 64-bit number holds.
     ChunkSizeOverflow,
+    /// A chunk extension without a name, or with a control character.
+    ChunkExtension,
     /// Chunk extensions, or chunks so small that framing outweighs data, beyond the bound.
     ChunkOverhead,
     /// Chunk data without its line end.
@@ -128,6 +130,7 @@ impl Fault {
             Self::Expectation => "The expectation cannot be met.",
             Self::ChunkSize => "A chunk size is malformed.",
             Self::ChunkSizeOverflow => "A chunk size is too large.",
+            Self::ChunkExtension => "A chunk extension is malformed.",
             Self::ChunkOverhead => "The chunked body consists mostly of framing.",
             Self::ChunkEnd => "A chunk does not end where its size says.",
             Self::Trailer => "A trailer field is malformed.",

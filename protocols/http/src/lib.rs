@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod limits;
+pub mod trial;
 
 mod chars;
 mod fault;
@@ -10,13 +11,17 @@ mod head;
 mod target;
 mod framing;
 mod parse;
+mod body;
 mod date;
 mod encode;
 mod respond;
 mod message;
+mod names;
+mod draft;
 mod reply;
 mod service;
 
+pub use body::{Decoder, Piece};
 pub use fault::Fault;
 pub use head::{Form, Framing, Head, Known, Room};
 pub use limits::Limits;

@@ -35,7 +35,7 @@ pub const HEAD_BYTES_MAX: usize =
 pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
 
 /// Framing bytes a chunked body may carry beyond what its data justifies, see
-/// [`ChunkedDecoder`](crate::ChunkedDecoder).
+/// [`Decoder`](crate::Decoder).
 pub const CHUNK_EXCESS_BYTES_MAX: u64 = 16 * 1024;
 
 /// Framing bytes that each chunk may cost for nothing: sixteen digits, which covers size lines

@@ -7,9 +7,10 @@
 //! Cost: one copy of the head. No allocation once the scratch space has grown.
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, Version};
 
 use crate::encode::{self, Persistence};
+use crate::head::Head;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::respond::{self, Content, Transfer};
@@ -27,6 +28,14 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    pub(crate) fn of(head: &Head<'_>) -> Self {
+        Self {
+            is_head: head.is_head(),
+            is_old: head.version() == Version::HTTP_10,
+            keep_alive: head.keep_alive(),
+        }
+    }
+
     pub(crate) fn persistence(self) -> Persistence {
         match (self.keep_alive, self.is_old) {
             (false, _) => Persistence::Close,

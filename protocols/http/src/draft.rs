@@ -1,0 +1,175 @@
+//! A request of the http crate that is filled again and again.
+//!
+//! Target and values are copied once, into one arena, and the request's parts are slices of it. When
+//! the request is cleared nothing refers to the arena any more and it is used again; a handler that
+//! kept a value keeps the old arena alive, and the next request gets another.
+//!
+//! Cost: one copy of target and values. No allocation once arena and header map have grown, but for
+//! header names that are new to the thread and methods longer than fifteen bytes.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+
+use crate::fault::Fault;
+use crate::head::Head;
+use crate::message::{Body, Request};
+use crate::names::Names;
+
+/// Room for the target and the values of most requests.
+const ARENA_BYTES_MIN: usize = 512;
+
+/// A larger arena is not kept for the next request.
+const ARENA_BYTES_MAX: usize = 4 * 1024;
+
+/// A larger header map is not kept for the next request.
+const FIELDS_KEPT_MAX: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Draft {
+    request: Request,
+    arena: BytesMut,
+}
+
+impl Draft {
+    /// The request, as a handler sees it.
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The request, as a worker may take it apart.
+    pub(crate) fn request_mut(&mut self) -> &mut Request {
+        &mut self.request
+    }
+
+    /// Makes this the request of `head`, with no body yet.
+    pub(crate) fn fill(&mut self, head: &Head<'_>, names: &mut Names) -> Result<(), Fault> {
+        debug_assert!(
+            self.request.headers().is_empty(),
+            "cleared before it is filled again"
+        );
+        let values_bytes: usize = head.fields().map(|(_, value)| value.len()).sum();
+        self.arena
+            .reserve((head.target().len() + values_bytes).max(ARENA_BYTES_MIN));
+        self.arena.extend_from_slice(head.target().as_bytes());
+        for (_, value) in head.fields() {
+            self.arena.extend_from_slice(value);
+        }
+        let mut arena = self.arena.split().freeze();
+        let mut next = |bytes: usize| -> Bytes { arena.split_to(bytes) };
+
+        *self.request.method_mut() =
+            Method::from_bytes(head.method().as_bytes()).map_err(|_| Fault::RequestLine)?;
+        *self.request.uri_mut() =
+            Uri::from_maybe_shared(next(head.target().len())).map_err(|_| Fault::Target)?;
+        *self.request.version_mut() = head.version();
+        let fields = self.request.headers_mut();
+        for (name, value) in head.fields() {
+            let name = names.name(name).ok_or(Fault::FieldName)?;
+            let value = HeaderValue::from_maybe_shared(next(value.len()));
+            let value = value.map_err(|_| Fault::FieldValue)?;
+            fields
+                .try_append(name, value)
+                .map_err(|_| Fault::FieldsTooMany)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the request its body.
+    pub(crate) fn set_body(&mut self, body: Body) {
+        *self.request.body_mut() = body;
+    }
+
+    /// Drops the request and keeps what can be used again.
+    pub(crate) fn clear(&mut self) {
+        *self.request.method_mut() = Method::GET;
+        *self.request.uri_mut() = Uri::default();
+        *self.request.body_mut() = Body::Empty;
+        self.request.extensions_mut().clear();
+        if self.request.headers().capacity() > FIELDS_KEPT_MAX {
+            *self.request.headers_mut() = HeaderMap::new();
+        } else {
+            self.request.headers_mut().clear();
+        }
+        // Without other holders the arena has all of its bytes again when it is asked for them, so
+        // this is the question whether it is too large to be kept.
+        if self.arena.try_reclaim(ARENA_BYTES_MAX + 1) {
+            self.arena = BytesMut::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::{Room, Scan, parse};
+
+    fn fill(draft: &mut Draft, names: &mut Names, input: &[u8]) {
+        let limits = Limits::default();
+        let bytes = Scan::new()
+            .advance(input, &limits)
+            .expect("sound lines")
+            .expect("complete");
+        let mut room = Room::new();
+        let head = parse(input, bytes, &mut room, &limits).expect("a valid head");
+        draft
+            .fill(&head, names)
+            .expect("the http crate takes what is valid");
+    }
+
+    #[test]
+    fn a_request_has_what_its_head_says() {
+        let (mut draft, mut names) = (Draft::default(), Names::new());
+        for _ in 0..3 {
+            fill(
+                &mut draft,
+                &mut names,
+                b"PATCH http://h:1/a?b HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a:  2 \r\nB:\r\n\r\n",
+            );
+            let request = draft.request();
+            assert_eq!(request.method(), "PATCH");
+            assert_eq!(request.uri(), "http://h:1/a?b");
+            let values: Vec<_> = request.headers().get_all("x-a").iter().collect();
+            assert_eq!(values, ["1", "2"]);
+            assert_eq!(request.headers()["host"], "x");
+            assert_eq!(request.headers()["b"], "");
+            assert_eq!(request.headers().len(), 4);
+            draft.clear();
+            assert!(draft.request().headers().is_empty() && draft.request().uri() == "/");
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_handler_kept_outlives_its_request() {
+        let (mut draft, mut names) = (Draft::default(), Names::new());
+        fill(
+            &mut draft,
+            &mut names,
+            b"GET / HTTP/1.1\r\nHost: kept\r\n\r\n",
+        );
+        let kept = draft.request().headers()["host"].clone();
+        draft.clear();
+        for _ in 0..1000 {
+            fill(
+                &mut draft,
+                &mut names,
+                b"GET / HTTP/1.1\r\nHost: else\r\n\r\n",
+            );
+            draft.clear();
+        }
+        assert_eq!(kept, "kept");
+    }
+
+    #[test]
+    fn a_large_request_leaves_no_large_draft() {
+        let (mut draft, mut names) = (Draft::default(), Names::new());
+        let long = format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n",
+            "a".repeat(9000)
+        );
+        fill(&mut draft, &mut names, long.as_bytes());
+        draft.clear();
+        assert_eq!(draft.arena.capacity(), 0);
+    }
+}

@@ -1,0 +1,99 @@
+//! Header names that were seen before: the http crate allocates for each name it does not know.
+//!
+//! A small direct-mapped table, one per network thread. A name that falls on another's place takes
+//! it, so a peer that sends ever new names costs allocations and no memory.
+//!
+//! Cost: one hash over the name, one comparison.
+
+use http::HeaderName;
+
+/// Places in the table; a power of two. Browsers send some thirty different names.
+const PLACES: usize = 128;
+
+/// Longer names are not remembered.
+const NAME_BYTES_MAX: usize = 48;
+
+/// Names as they were spelled, and what became of them.
+pub(crate) struct Names {
+    places: Box<[Option<Seen>]>,
+}
+
+struct Seen {
+    spelled: [u8; NAME_BYTES_MAX],
+    spelled_bytes: u8,
+    name: HeaderName,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self {
+            places: (0..PLACES).map(|_| None).collect(),
+        }
+    }
+
+    /// The http crate's name for a token; None for what is no token.
+    pub(crate) fn name(&mut self, spelled: &str) -> Option<HeaderName> {
+        let spelled = spelled.as_bytes();
+        if spelled.len() > NAME_BYTES_MAX {
+            return HeaderName::from_bytes(spelled).ok();
+        }
+        let place = &mut self.places[place_of(spelled)];
+        if let Some(seen) = place
+            && seen.spelled[..usize::from(seen.spelled_bytes)] == *spelled
+        {
+            return Some(seen.name.clone());
+        }
+        let name = HeaderName::from_bytes(spelled).ok()?;
+        let mut kept = [0; NAME_BYTES_MAX];
+        kept[..spelled.len()].copy_from_slice(spelled);
+        let spelled_bytes = u8::try_from(spelled.len()).unwrap_or(0);
+        *place = Some(Seen {
+            spelled: kept,
+            spelled_bytes,
+            name: name.clone(),
+        });
+        Some(name)
+    }
+}
+
+/// FNV-1a, folded: names are short.
+fn place_of(spelled: &[u8]) -> usize {
+    let hash = spelled.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    usize::try_from((hash ^ (hash >> 32)) % PLACES as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_the_http_crate_has_them() {
+        let mut names = Names::new();
+        for _ in 0..2 {
+            for spelled in ["Host", "host", "X-Request-Id", "x-request-id", "ETag"] {
+                let expected = HeaderName::from_bytes(spelled.as_bytes()).expect("a token");
+                assert_eq!(names.name(spelled), Some(expected));
+            }
+        }
+        assert_eq!(names.name("no token"), None);
+        assert_eq!(names.name(""), None);
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        assert_eq!(
+            names.name(&long).map(|name| name.as_str().len()),
+            Some(long.len())
+        );
+    }
+
+    #[test]
+    fn ever_new_names_take_each_others_places() {
+        let mut names = Names::new();
+        for number in 0..10 * PLACES {
+            let spelled = format!("x-{number}");
+            let name = names.name(&spelled).expect("a token");
+            assert_eq!(name.as_str(), spelled);
+        }
+        assert_eq!(names.places.len(), PLACES);
+    }
+}

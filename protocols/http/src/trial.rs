@@ -1,0 +1,220 @@
+//! Requests without a server: for tests and fuzzing of services and of this crate.
+//!
+//! Pure functions from bytes to bytes; no thread, no clock, no descriptor.
+
+use crate::body::{Decoder, Piece};
+use crate::date::DateLine;
+use crate::draft::Draft;
+use crate::encode;
+use crate::fault::Fault;
+use crate::head::{Head, Room};
+use crate::limits::Limits;
+use crate::message::{Body, Request, Response};
+use crate::names::Names;
+use crate::reply::{Frame, Reply};
+use crate::respond::{self, Transfer};
+use crate::scan::Scan;
+use crate::service::{Run, Service, Turn};
+
+/// Calls `use_head` with the head that `input` begins with; None when it is not complete.
+///
+/// # Errors
+/// The rule that the head breaks.
+pub fn with_head<T>(
+    input: &[u8],
+    use_head: impl FnOnce(&Head<'_>) -> T,
+) -> Result<Option<T>, Fault> {
+    let limits = Limits::default();
+    let Some(head_bytes) = Scan::new().advance(input, &limits)? else {
+        return Ok(None);
+    };
+    let mut room = Room::new();
+    let head = crate::parse(input, head_bytes, &mut room, &limits)?;
+    Ok(Some(use_head(&head)))
+}
+
+/// The request that `input` begins with, body included, and the bytes it takes; None when it is not
+/// complete.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
+    let filled = with_head(input, |head| {
+        let mut draft = Draft::default();
+        draft.fill(head, &mut Names::new())?;
+        Ok((draft, head.framing(), head.bytes()))
+    })?;
+    let Some((mut draft, framing, head_bytes)) = filled.transpose()? else {
+        return Ok(None);
+    };
+    let mut decoder = Decoder::new(framing);
+    let (mut rest, mut body) = (&input[head_bytes..], Vec::new());
+    loop {
+        match decoder.next(&mut rest)? {
+            Piece::Data(data) => body.extend_from_slice(data),
+            Piece::More => return Ok(None),
+            Piece::End => break,
+        }
+    }
+    draft.set_body(if body.is_empty() {
+        Body::Empty
+    } else {
+        body.into()
+    });
+    Ok(Some((
+        std::mem::take(draft.request_mut()),
+        input.len() - rest.len(),
+    )))
+}
+
+/// The inline answer of a service to the request that `input` begins with, as its client would get
+/// it; None when the request is not complete or the service leaves it to workers.
+///
+/// # Errors
+/// The rule that the request breaks, or that a streamed body could not be read.
+pub fn inline<S: Service>(
+    service: &S,
+    lane: &mut S::Lane,
+    turn: Turn,
+    input: &[u8],
+) -> Result<Option<Vec<u8>>, Fault> {
+    let mut date = DateLine::new();
+    let date_line = date.at(turn.wall_seconds);
+    let answered = with_head(input, |head| {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, date_line, Frame::of(head));
+        if service.inline(lane, turn, head, &mut reply) == Run::Pooled {
+            return None;
+        }
+        let written = reply.written();
+        if let Some(shared) = written.shared {
+            out.extend_from_slice(&shared);
+        }
+        if let Some(reader) = written.reader {
+            append_body(&mut out, Body::Reader(reader), written.transfer);
+        }
+        Some(out)
+    })?;
+    Ok(answered.flatten())
+}
+
+/// A response as the client of `head` would get it.
+#[must_use]
+pub fn encoded(head: &Head<'_>, turn: Turn, response: Response) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (parts, body) = response.into_parts();
+    let frame = Frame::of(head);
+    let (plan, body) = respond::head(&mut out, &parts, body, frame);
+    let persistence = Frame {
+        keep_alive: plan.keep_alive,
+        ..frame
+    }
+    .persistence();
+    encode::end_of_head(&mut out, DateLine::new().at(turn.wall_seconds), persistence);
+    append_body(&mut out, body, plan.transfer);
+    out
+}
+
+/// The body as it goes over the wire; cut off where its reader fails.
+fn append_body(out: &mut Vec<u8>, body: Body, transfer: Transfer) {
+    let Ok(content) = body.into_vec() else { return };
+    if transfer == Transfer::Chunked {
+        if !content.is_empty() {
+            out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+            out.extend_from_slice(&content);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"0\r\n\r\n");
+    } else {
+        out.extend_from_slice(&content);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+
+    const TURN: Turn = Turn {
+        number: 1,
+        now_ns: 0,
+        wall_seconds: 784_111_777,
+    };
+
+    #[test]
+    fn requests_come_with_their_bodies() {
+        let input = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhelloGET";
+        let (request, bytes) = request(input).expect("valid").expect("complete");
+        assert_eq!(request.body().bytes(), Some(&b"hello"[..]));
+        assert_eq!(&input[bytes..], b"GET");
+        assert!(
+            super::request(&input[..bytes - 1])
+                .expect("valid so far")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn responses_come_out_as_they_would_on_the_wire() {
+        let encode = |input: &[u8], body: Body| {
+            let encoded = with_head(input, |head| encoded(head, TURN, Response::new(body)));
+            String::from_utf8(encoded.expect("valid").expect("complete")).expect("ASCII")
+        };
+        let stream = || Body::reader(&b"hello"[..], None);
+        let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+        assert_eq!(
+            encode(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", stream()),
+            format!(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n{date}\r\n5\r\nhello\r\n0\r\n\r\n"
+            )
+        );
+        assert_eq!(
+            encode(b"GET / HTTP/1.0\r\n\r\n", stream()),
+            format!("HTTP/1.1 200 OK\r\n{date}Connection: close\r\n\r\nhello")
+        );
+    }
+
+    #[test]
+    fn inline_answers_come_out_as_they_would_on_the_wire() {
+        struct Teapot;
+        impl Service for Teapot {
+            type Lane = u32;
+            fn lane(&self) -> u32 {
+                0
+            }
+            fn inline(
+                &self,
+                lane: &mut u32,
+                _: Turn,
+                head: &Head<'_>,
+                reply: &mut Reply<'_>,
+            ) -> Run {
+                *lane += 1;
+                match head.path() {
+                    "/tea" => reply.head(StatusCode::IM_A_TEAPOT).body(b"short and stout"),
+                    _ => Run::Pooled,
+                }
+            }
+            fn pooled(&self, _: &mut Request, _: &mut crate::service::WorkerScope<'_>) -> Response {
+                Response::default()
+            }
+        }
+        let mut lane = Teapot.lane();
+        let tea = inline(
+            &Teapot,
+            &mut lane,
+            TURN,
+            b"GET /tea HTTP/1.1\r\nHost: h\r\n\r\n",
+        );
+        let tea = tea.expect("valid").expect("answered");
+        assert!(tea.starts_with(b"HTTP/1.1 418 ") && tea.ends_with(b"short and stout"));
+        let coffee = inline(
+            &Teapot,
+            &mut lane,
+            TURN,
+            b"GET /coffee HTTP/1.1\r\nHost: h\r\n\r\n",
+        );
+        assert_eq!(coffee.expect("valid"), None);
+        assert_eq!(lane, 2);
+    }
+}
