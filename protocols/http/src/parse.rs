@@ -132,43 +132,32 @@ fn name_the_rule(error: httparse::Error, text: &[u8]) -> Fault {
     if memchr::memchr(b'\r', line).is_some() {
         return Fault::BareCarriageReturn;
     }
-    match error {
-        httparse::Error::TooManyHeaders => Fault::FieldsTooMany,
-        httparse::Error::Version => version_fault(line),
-        httparse::Error::HeaderName | httparse::Error::HeaderValue | httparse::Error::NewLine => {
-            field_fault(fields)
-        }
-        _ => request_line_fault(line),
+    match (request_line_fault(line), error) {
+        (Some(fault), _) => fault,
+        (None, httparse::Error::TooManyHeaders) => Fault::FieldsTooMany,
+        // The line has its three words, and of those only the target is not looked at above.
+        (None, httparse::Error::Token) => Fault::Target,
+        (None, _) => field_fault(fields),
     }
 }
 
-/// A version that could be one is refused as such, and anything else as a malformed line.
-fn version_fault(line: &[u8]) -> Fault {
-    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+/// What is wrong with a request line, its target aside.
+fn request_line_fault(line: &[u8]) -> Option<Fault> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next()?, words.next().unwrap_or_default());
+    let version = words.next().unwrap_or_default();
+    if !chars::is_token_word(method) || target.is_empty() || words.next().is_some() {
+        return Some(Fault::RequestLine);
+    }
     match version {
+        b"HTTP/1.0" | b"HTTP/1.1" => None,
+        // A version that could be one is refused as such, anything else as a malformed line.
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            Fault::Version
+            Some(Fault::Version)
         }
-        _ => Fault::RequestLine,
-    }
-}
-
-fn request_line_fault(line: &[u8]) -> Fault {
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, target) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let has_version = words
-        .next()
-        .is_some_and(|version| version.starts_with(b"HTTP/"));
-    let is_line = chars::is_token_word(method) && has_version && words.next().is_none();
-    if is_line && !target.is_empty() {
-        Fault::Target
-    } else {
-        Fault::RequestLine
+        _ => Some(Fault::RequestLine),
     }
 }
 
