@@ -1,10 +1,53 @@
 //! Bytes of replies: status lines, fields, and what ends a head.
 //!
-//! Writes into a `Vec` that its owner reuses, so nothing is allocated once it has grown.
+//! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
+use flatpath::Buffer;
 use http::StatusCode;
 
 use crate::chars;
+
+/// Room for what [`end_of_head`] writes: `Date`, the longer `Connection`, the empty line.
+pub(crate) const END_OF_HEAD_BYTES: usize = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len()
+    + "Connection: keep-alive\r\n".len()
+    + "\r\n".len();
+
+/// Where bytes of a reply are written.
+pub(crate) trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// A pooled buffer as a sink: what does not fit is dropped and remembered.
+pub(crate) struct Bounded<'a> {
+    buffer: &'a mut Buffer,
+    overflowed: bool,
+}
+
+impl<'a> Bounded<'a> {
+    pub(crate) fn new(buffer: &'a mut Buffer) -> Self {
+        Self {
+            buffer,
+            overflowed: false,
+        }
+    }
+
+    /// Whether everything fitted with `spare_bytes` to spare.
+    pub(crate) fn fits(&self, spare_bytes: usize) -> bool {
+        !self.overflowed && self.buffer.room() >= spare_bytes
+    }
+}
+
+impl Sink for Bounded<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.overflowed |= self.buffer.append(bytes) < bytes.len();
+    }
+}
 
 /// What a reply says about the connection behind it (RFC 9112 section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +61,7 @@ pub(crate) enum Persistence {
 }
 
 /// The status line, its line end included.
-pub(crate) fn status_line(out: &mut Vec<u8>, status: StatusCode) {
+pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
     let line: &[u8] = match status.as_u16() {
         200 => b"HTTP/1.1 200 OK\r\n",
         206 => b"HTTP/1.1 206 Partial Content\r\n",
@@ -26,28 +69,28 @@ pub(crate) fn status_line(out: &mut Vec<u8>, status: StatusCode) {
         404 => b"HTTP/1.1 404 Not Found\r\n",
         _ => return status_line_of(out, status),
     };
-    out.extend_from_slice(line);
+    out.put(line);
 }
 
-fn status_line_of(out: &mut Vec<u8>, status: StatusCode) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(status.as_str().as_bytes());
+fn status_line_of(out: &mut impl Sink, status: StatusCode) {
+    out.put(b"HTTP/1.1 ");
+    out.put(status.as_str().as_bytes());
     // The space stands even where no reason follows (RFC 9112 section 4).
-    out.push(b' ');
-    out.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.put(b" ");
+    out.put(status.canonical_reason().unwrap_or("").as_bytes());
+    out.put(b"\r\n");
 }
 
 /// One field line. The caller vouches for name and value.
-pub(crate) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn field(out: &mut impl Sink, name: &[u8], value: &[u8]) {
     debug_assert!(
         is_field(name, value),
         "a malformed field would split the reply"
     );
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+    out.put(name);
+    out.put(b": ");
+    out.put(value);
+    out.put(b"\r\n");
 }
 
 /// Whether name and value may stand in a head.
@@ -56,21 +99,21 @@ pub(crate) fn is_field(name: &[u8], value: &[u8]) -> bool {
 }
 
 /// `Content-Length`.
-pub(crate) fn length_field(out: &mut Vec<u8>, length: u64) {
-    out.extend_from_slice(b"Content-Length: ");
+pub(crate) fn length_field(out: &mut impl Sink, length: u64) {
+    out.put(b"Content-Length: ");
     decimal(out, length);
-    out.extend_from_slice(b"\r\n");
+    out.put(b"\r\n");
 }
 
 /// `Transfer-Encoding: chunked`.
-pub(crate) fn chunked_field(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+pub(crate) fn chunked_field(out: &mut impl Sink) {
+    out.put(b"Transfer-Encoding: chunked\r\n");
 }
 
 /// What stands at the end of every head: the date, what becomes of the connection, an empty line.
-pub(crate) fn end_of_head(out: &mut Vec<u8>, date_line: &[u8], persistence: Persistence) {
-    out.extend_from_slice(date_line);
-    out.extend_from_slice(match persistence {
+pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], persistence: Persistence) {
+    out.put(date_line);
+    out.put(match persistence {
         Persistence::Implied => b"\r\n",
         Persistence::Told => b"Connection: keep-alive\r\n\r\n",
         Persistence::Close => b"Connection: close\r\n\r\n",
@@ -78,7 +121,7 @@ pub(crate) fn end_of_head(out: &mut Vec<u8>, date_line: &[u8], persistence: Pers
 }
 
 /// A number in decimal digits.
-pub(crate) fn decimal(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn decimal(out: &mut impl Sink, mut value: u64) {
     let mut digits = [0; 20];
     let mut from = digits.len();
     loop {
@@ -89,7 +132,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, mut value: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[from..]);
+    out.put(&digits[from..]);
 }
 
 /// Fields that say how a message is framed or when it was sent: those are ours to write.

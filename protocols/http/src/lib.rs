@@ -23,10 +23,11 @@ mod service;
 
 pub use body::{Decoder, Piece};
 pub use fault::Fault;
+pub use flatpath::{Turn, WorkerScope};
 pub use head::{Form, Framing, Head, Known, Room};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use parse::parse;
 pub use reply::{Fields, Reply};
 pub use scan::Scan;
-pub use service::{Run, Service, Turn, WorkerScope};
+pub use service::{Run, Service};

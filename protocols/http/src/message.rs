@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use bytes::Bytes;
+use flatpath::Buffer;
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -19,6 +20,10 @@ pub enum Body {
     Empty,
     /// Bytes in memory.
     Bytes(Bytes),
+    /// Bytes in a buffer of the server's pool, to which it goes back when the body is dropped.
+    Pooled(Buffer),
+    /// Bytes in several buffers of the pool, in their order: a body longer than the largest buffer.
+    Parts(Vec<Buffer>),
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
     /// that it may be of any size, and block.
     Reader(Reader),
@@ -65,6 +70,13 @@ impl Body {
         match self {
             Self::Empty => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Pooled(buffer) => Some(buffer.filled().len() as u64),
+            Self::Parts(buffers) => Some(
+                buffers
+                    .iter()
+                    .map(|buffer| buffer.filled().len() as u64)
+                    .sum(),
+            ),
             Self::Reader(reader) => reader.length,
         }
     }
@@ -81,8 +93,20 @@ impl Body {
         match self {
             Self::Empty => Some(&[]),
             Self::Bytes(bytes) => Some(bytes),
-            Self::Reader(_) => None,
+            Self::Pooled(buffer) => Some(buffer.filled()),
+            Self::Parts(_) | Self::Reader(_) => None,
         }
+    }
+
+    /// The content that is in memory, piece by piece in its order. Request bodies always are.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, several) = match self {
+            Self::Parts(buffers) => (None, buffers.as_slice()),
+            whole => (whole.bytes(), &[][..]),
+        };
+        one.into_iter()
+            .chain(several.iter().map(Buffer::filled))
+            .filter(|piece| !piece.is_empty())
     }
 
     /// The content in one piece of its own. O(length).
@@ -93,6 +117,7 @@ impl Body {
         match self {
             Self::Empty => Ok(Vec::new()),
             Self::Bytes(bytes) => Ok(bytes.into()),
+            Self::Pooled(_) | Self::Parts(_) => Ok(self.pieces().flatten().copied().collect()),
             Self::Reader(mut reader) => {
                 let mut content = Vec::new();
                 match reader.length {
@@ -115,8 +140,16 @@ impl fmt::Debug for Body {
         match self {
             Self::Empty => formatter.write_str("Empty"),
             Self::Bytes(bytes) => write!(formatter, "Bytes({} bytes)", bytes.len()),
+            Self::Pooled(buffer) => write!(formatter, "Pooled({} bytes)", buffer.filled().len()),
+            Self::Parts(buffers) => write!(formatter, "Parts({} buffers)", buffers.len()),
             Self::Reader(reader) => reader.fmt(formatter),
         }
+    }
+}
+
+impl From<Buffer> for Body {
+    fn from(buffer: Buffer) -> Self {
+        Self::Pooled(buffer)
     }
 }
 
@@ -153,5 +186,40 @@ impl From<&'static [u8]> for Body {
 impl From<&'static str> for Body {
     fn from(text: &'static str) -> Self {
         Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_known_where_the_content_is() {
+        assert!(Body::Empty.is_empty() && Body::from("").is_empty());
+        assert_eq!(Body::from("hello").length(), Some(5));
+        assert_eq!(Body::reader(&b"hello"[..], None).length(), None);
+        assert_eq!(Body::reader(&b"hello"[..], Some(5)).length(), Some(5));
+        assert!(
+            !Body::reader(&b""[..], None).is_empty(),
+            "it is not certain"
+        );
+    }
+
+    #[test]
+    fn the_content_comes_in_one_piece_or_in_pieces() {
+        let body = Body::from("hello");
+        assert_eq!(body.bytes(), Some(&b"hello"[..]));
+        assert_eq!(body.pieces().collect::<Vec<_>>(), [b"hello"]);
+        assert_eq!(Body::Empty.pieces().count(), 0);
+        assert_eq!(body.into_vec().expect("in memory"), b"hello");
+    }
+
+    #[test]
+    fn a_reader_gives_its_length_or_an_error() {
+        let read = |length| Body::reader(&b"hello"[..], length).into_vec();
+        assert_eq!(read(None).expect("all of it"), b"hello");
+        assert_eq!(read(Some(3)).expect("three of it"), b"hel");
+        let short = read(Some(6)).expect_err("it ends early");
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -132,14 +132,17 @@ impl<'a> Reply<'a> {
         (self.shared, self.reader) = (None, None);
         self.stage = Stage::Complete;
         let (parts, body) = response.into_parts();
-        let (plan, body) = respond::head(self.out, &parts, body, self.frame);
+        let plan = respond::head(self.out, &parts, &body, self.frame);
         self.frame.keep_alive = plan.keep_alive;
         self.transfer = plan.transfer;
         encode::end_of_head(self.out, self.date_line, self.frame.persistence());
         match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => self.add_shared(&bytes),
+            _ if !plan.with_body => {}
             Body::Reader(reader) => self.reader = Some(reader),
+            Body::Bytes(bytes) => self.add_shared(&bytes),
+            body => body
+                .pieces()
+                .for_each(|piece| self.out.extend_from_slice(piece)),
         }
         Run::Answered
     }

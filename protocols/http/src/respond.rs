@@ -3,7 +3,7 @@
 use http::response::Parts;
 use http::{StatusCode, header};
 
-use crate::encode;
+use crate::encode::{self, Sink};
 use crate::message::Body;
 use crate::reply::Frame;
 
@@ -54,11 +54,13 @@ pub(crate) enum Transfer {
 pub(crate) struct Plan {
     pub(crate) keep_alive: bool,
     pub(crate) transfer: Transfer,
+    /// The body is to follow the head.
+    pub(crate) with_body: bool,
 }
 
 /// Writes status line and fields, framing fields included, without what
-/// [`end_of_head`](encode::end_of_head) adds; gives back the body as far as it is to be sent.
-pub(crate) fn head(out: &mut Vec<u8>, parts: &Parts, body: Body, frame: Frame) -> (Plan, Body) {
+/// [`end_of_head`](encode::end_of_head) adds.
+pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame) -> Plan {
     let status = match parts.status {
         // The engine sends 100 by itself and switches to no other protocol.
         status if status.is_informational() => StatusCode::INTERNAL_SERVER_ERROR,
@@ -70,45 +72,60 @@ pub(crate) fn head(out: &mut Vec<u8>, parts: &Parts, body: Body, frame: Frame) -
             encode::field(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
-    let mut plan = Plan {
-        keep_alive: frame.keep_alive && !asks_to_close(parts),
+    let keep_alive = frame.keep_alive && !asks_to_close(parts);
+    let without_body = Plan {
+        keep_alive,
         transfer: Transfer::Whole,
+        with_body: false,
     };
-    let content = Content::of(status);
-    let length = body.length();
-    if content != Content::Any || frame.is_head {
-        // A handler may answer HEAD, and 304, with the length alone.
-        let told = if length == Some(0) {
-            told_length(parts).or(length)
-        } else {
-            length
-        };
-        match (content, told) {
-            (Content::Any, Some(length)) => encode::length_field(out, length),
-            (Content::Any, None) if !frame.is_old => encode::chunked_field(out),
-            (Content::Any, None) => {}
-            (Content::Zero, _) => encode::length_field(out, 0),
-            (Content::Nothing, Some(length)) if length > 0 && status != StatusCode::NO_CONTENT => {
+    match Content::of(status) {
+        Content::Nothing => {
+            // RFC 9110 8.6 lets a 304 tell the length that a 200 would have, and no 204.
+            let told = told_length(parts).filter(|_| status == StatusCode::NOT_MODIFIED);
+            if let Some(length) = told {
                 encode::length_field(out, length);
             }
-            (Content::Nothing, _) => {}
+            without_body
         }
-        return (plan, Body::Empty);
+        Content::Zero => {
+            encode::length_field(out, 0);
+            without_body
+        }
+        Content::Any if frame.is_head => {
+            // A handler may answer HEAD with the body of GET, or with its length alone.
+            match body.length() {
+                Some(0) => encode::length_field(out, told_length(parts).unwrap_or(0)),
+                Some(length) => encode::length_field(out, length),
+                None if !frame.is_old => encode::chunked_field(out),
+                None => {}
+            }
+            without_body
+        }
+        Content::Any => {
+            let transfer = frame_body(out, body, frame);
+            let keep_alive = keep_alive && transfer != Transfer::UntilClose;
+            Plan {
+                keep_alive,
+                transfer,
+                with_body: true,
+            }
+        }
     }
-    match length {
-        Some(length) => encode::length_field(out, length),
-        None if frame.is_old => {
-            plan = Plan {
-                keep_alive: false,
-                transfer: Transfer::UntilClose,
-            };
+}
+
+/// Tells how the body that follows is delimited.
+fn frame_body(out: &mut impl Sink, body: &Body, frame: Frame) -> Transfer {
+    match body.length() {
+        Some(length) => {
+            encode::length_field(out, length);
+            Transfer::Whole
         }
+        None if frame.is_old => Transfer::UntilClose,
         None => {
             encode::chunked_field(out);
-            plan.transfer = Transfer::Chunked;
+            Transfer::Chunked
         }
     }
-    (plan, body)
 }
 
 /// Whether the handler wants the connection to end behind its response.
@@ -145,11 +162,11 @@ mod tests {
         keep_alive: true,
     };
 
-    fn encoded(response: Response, frame: Frame) -> (String, Plan, Body) {
+    fn encoded(response: Response, frame: Frame) -> (String, Plan) {
         let (parts, body) = response.into_parts();
         let mut out = Vec::new();
-        let (plan, body) = head(&mut out, &parts, body, frame);
-        (String::from_utf8(out).expect("ASCII"), plan, body)
+        let plan = head(&mut out, &parts, &body, frame);
+        (String::from_utf8(out).expect("ASCII"), plan)
     }
 
     fn response(code: u16, body: impl Into<Body>) -> Response {
@@ -164,18 +181,18 @@ mod tests {
 
     #[test]
     fn known_lengths_are_told_and_unknown_ones_chunked() {
-        let (head, plan, body) = encoded(response(200, "hello"), FRAME);
+        let (head, plan) = encoded(response(200, "hello"), FRAME);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
         assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Whole));
-        assert_eq!(body.bytes(), Some(&b"hello"[..]));
-        let (head, plan, _) = encoded(response(200, endless()), FRAME);
+        assert!(plan.with_body);
+        let (head, plan) = encoded(response(200, endless()), FRAME);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
         assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Chunked));
     }
 
     #[test]
     fn an_old_client_gets_an_unknown_length_up_to_the_close() {
-        let (head, plan, _) = encoded(
+        let (head, plan) = encoded(
             response(200, endless()),
             Frame {
                 is_old: true,
@@ -195,12 +212,12 @@ mod tests {
             is_head: true,
             ..FRAME
         };
-        let (head, _, body) = encoded(response(200, "hello"), frame);
+        let (head, plan) = encoded(response(200, "hello"), frame);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
-        assert!(body.is_empty());
-        let (head, plan, body) = encoded(response(200, endless()), frame);
+        assert!(!plan.with_body);
+        let (head, plan) = encoded(response(200, endless()), frame);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
-        assert!(body.is_empty() && plan.keep_alive && plan.transfer == Transfer::Whole);
+        assert!(!plan.with_body && plan.keep_alive);
         let mut told = response(200, ());
         told.headers_mut()
             .insert("content-length", header::HeaderValue::from_static("9"));
@@ -220,10 +237,10 @@ mod tests {
             encoded(response(304, ()), FRAME).0,
             "HTTP/1.1 304 Not Modified\r\n"
         );
-        assert!(encoded(response(304, "no"), FRAME).2.is_empty());
-        let (head, _, body) = encoded(response(205, "no"), FRAME);
+        assert!(!encoded(response(304, "no"), FRAME).1.with_body);
+        let (head, plan) = encoded(response(205, "no"), FRAME);
         assert_eq!(head, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n");
-        assert!(body.is_empty());
+        assert!(!plan.with_body);
         assert!(
             encoded(response(101, ()), FRAME)
                 .0
@@ -244,7 +261,7 @@ mod tests {
             own.headers_mut()
                 .insert(name, header::HeaderValue::from_static(value));
         }
-        let (head, plan, _) = encoded(own, FRAME);
+        let (head, plan) = encoded(own, FRAME);
         assert_eq!(
             head,
             "HTTP/1.1 200 OK\r\nx-kept: yes\r\nContent-Length: 5\r\n"

@@ -3,28 +3,12 @@
 //! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
 //! to its [`Service::pooled`], which a worker runs and which may block.
 
+use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
 use crate::head::Head;
 use crate::message::{Request, Response};
 use crate::reply::Reply;
-
-/// One pass of a network thread over everything that has arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    /// Counts up from 1; never repeats on one network thread.
-    pub number: u64,
-    /// Monotonic nanoseconds, read once per turn.
-    pub now_ns: u64,
-    /// Wall clock in whole seconds since the epoch, read once per turn.
-    pub wall_seconds: u64,
-}
-
-/// What a worker offers to the job it runs.
-#[derive(Debug)]
-pub struct WorkerScope<'a> {
-    _worker: std::marker::PhantomData<&'a ()>,
-}
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,8 @@ use crate::names::Names;
 use crate::reply::{Frame, Reply};
 use crate::respond::{self, Transfer};
 use crate::scan::Scan;
-use crate::service::{Run, Service, Turn};
+use crate::service::{Run, Service};
+use flatpath::Turn;
 
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
 ///
@@ -104,14 +105,16 @@ pub fn encoded(head: &Head<'_>, turn: Turn, response: Response) -> Vec<u8> {
     let mut out = Vec::new();
     let (parts, body) = response.into_parts();
     let frame = Frame::of(head);
-    let (plan, body) = respond::head(&mut out, &parts, body, frame);
+    let plan = respond::head(&mut out, &parts, &body, frame);
     let persistence = Frame {
         keep_alive: plan.keep_alive,
         ..frame
     }
     .persistence();
     encode::end_of_head(&mut out, DateLine::new().at(turn.wall_seconds), persistence);
-    append_body(&mut out, body, plan.transfer);
+    if plan.with_body {
+        append_body(&mut out, body, plan.transfer);
+    }
     out
 }
 
@@ -195,7 +198,7 @@ mod tests {
                     _ => Run::Pooled,
                 }
             }
-            fn pooled(&self, _: &mut Request, _: &mut crate::service::WorkerScope<'_>) -> Response {
+            fn pooled(&self, _: &mut Request, _: &mut flatpath::WorkerScope<'_>) -> Response {
                 Response::default()
             }
         }
