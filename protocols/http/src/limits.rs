@@ -53,6 +53,34 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Requests of one connection that may be in flight at once. Past it the connection stalls.
 pub const PIPELINE_MAX: usize = 16;
 
+/// Bytes of a body that is read only to find the request behind it: answering early must not make
+/// the connection worth less than reading on.
+pub const DISCARD_BYTES_MAX: u64 = 64 * 1024;
+
+/// Largest first buffer for a body, however long it says it is: memory follows what has arrived.
+pub const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
+
+/// Buffer for the head of a pooled reply, taken before the request is dispatched.
+pub const REPLY_BUFFER_BYTES: usize = 4 * 1024;
+
+/// Longest head of a reply.
+pub const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Room that must be there before a service may answer inline: a small reply.
+pub const INLINE_REPLY_BYTES: usize = 512;
+
+/// Data of a streamed body that one run of a worker reads.
+pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
+
+/// Heads and chunks up to this many bytes are copied behind other output when there is any.
+pub const GATHER_BYTES_MAX: usize = 4 * 1024;
+
+/// Scratch space for inline replies that grew larger than this is given back.
+pub const SCRATCH_KEPT_MAX: usize = 64 * 1024;
+
+/// Recycled things of one kind that a network thread keeps.
+pub const SPARES_MAX: usize = 1024;
+
 /// Shared bodies up to this many bytes are copied behind an inline head at once; what becomes of
 /// longer ones is for the engine to say.
 pub const INLINE_COPY_BYTES_MAX: usize = 1024;

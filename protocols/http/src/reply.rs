@@ -17,7 +17,7 @@ use crate::respond::{self, Content, Transfer};
 use crate::service::Run;
 
 /// What the request asks of the form of its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     /// The method was `HEAD`: the head is that of `GET`, and no body follows.
     pub(crate) is_head: bool,
@@ -194,6 +194,13 @@ impl<'a> Reply<'a> {
         }
         encode::end_of_head(self.out, self.date_line, self.frame.persistence());
         is_sound
+    }
+
+    /// The service panicked: the answer is a 500, and the connection ends behind it.
+    pub(crate) fn fail(&mut self) {
+        (self.shared, self.reader) = (None, None);
+        self.frame.keep_alive = false;
+        self.finish_head(false, None);
     }
 
     /// What was written. A reply that was begun and not completed becomes a 500.

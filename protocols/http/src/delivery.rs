@@ -1,0 +1,244 @@
+//! Queueing replies, each in its turn, and streaming the bodies of those that are read.
+//!
+//! A streamed body has at most one chunk with a worker and what the output holds below its
+//! low-water mark, so its memory is bounded however slow the client is.
+
+use bytes::Bytes;
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
+use flatpath::{Buffer, Job, NoRoom, Stall};
+
+use crate::exchange::{self, State};
+use crate::hand::{Hand, Step};
+use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
+use crate::message::{Body, Reader};
+use crate::protocol::Http;
+use crate::reply::{Frame, Written};
+use crate::respond::Transfer;
+use crate::service::Service;
+use crate::session::{Text, Waiting};
+
+impl<S: Service> Hand<'_, '_, S> {
+    /// Queues an inline answer, which is the only one that is owed.
+    pub(crate) fn queue_inline(&mut self, written: Written, head_bytes: usize) -> Step {
+        let number = self.session.take_number();
+        let Written {
+            keep_alive,
+            shared,
+            reader,
+            transfer,
+        } = written;
+        if let Some(reader) = reader {
+            self.stream_inline(number, keep_alive, reader, transfer);
+            return Step::On(head_bytes);
+        }
+        let queued = self.queue_scratch(shared.as_ref());
+        if queued.is_ok() {
+            self.reply_done(keep_alive);
+            return Step::On(head_bytes);
+        }
+        // The answer is there and must not be asked for twice: it waits, and so does one byte of
+        // its request, which brings the input back when there is room.
+        let bytes = self.lane.scratch.clone();
+        self.keep(
+            number,
+            Waiting::Text(Box::new(Text {
+                bytes,
+                shared,
+                keep_alive,
+            })),
+        );
+        self.session.skips_byte = true;
+        self.context.stall(Stall::Memory);
+        Step::Wait(head_bytes - 1)
+    }
+
+    /// Queues what stands in the scratch space and a shared body behind it; all or nothing.
+    fn queue_scratch(&mut self, shared: Option<&Bytes>) -> Result<(), NoRoom> {
+        let scratch = &mut self.lane.scratch;
+        let copied = shared.filter(|shared| shared.len() <= SHARED_COPY_BYTES_MAX);
+        let bytes = scratch.len() + copied.map_or(0, Bytes::len);
+        if let Some(buffer) = self.context.reserve(bytes) {
+            buffer.append(scratch);
+            if let Some(copied) = copied {
+                buffer.append(copied);
+            }
+        } else {
+            // More than one buffer holds, or no buffer.
+            scratch.extend_from_slice(copied.map_or(&[], |copied| &copied[..]));
+            let written = self.context.write(scratch);
+            if written.is_err() {
+                scratch.truncate(bytes - copied.map_or(0, Bytes::len));
+                return written;
+            }
+        }
+        if scratch.capacity() > SCRATCH_KEPT_MAX {
+            *scratch = Vec::new();
+        }
+        if let Some(shared) = shared
+            && copied.is_none()
+        {
+            return self.context.write_shared(shared.clone());
+        }
+        Ok(())
+    }
+
+    /// An inline answer whose body has to be read: workers take over behind its head.
+    fn stream_inline(&mut self, number: u32, keep_alive: bool, reader: Reader, transfer: Transfer) {
+        let head_bytes = self.lane.scratch.len();
+        let buffer = self.context.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
+        let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
+        let (Some(mut head), Some(mut job)) = (buffer, self.context.job()) else {
+            // The handler has run and cannot run again: the client is told to come back.
+            let _ = self.context.write(crate::protocol::REFUSAL.as_bytes());
+            return self.reply_done(false);
+        };
+        head.append(&self.lane.scratch);
+        job.keep_alive = keep_alive;
+        job.transfer = transfer;
+        job.begin_stream(number, head, reader);
+        if job.state == State::Streaming {
+            self.context.dispatch(job);
+        } else {
+            self.send_job(job);
+        }
+    }
+
+    /// Queues the replies whose turn has come.
+    pub(crate) fn deliver_due(&mut self) {
+        while !self.session.is_closed {
+            let went = match self.session.take_due() {
+                None => break,
+                Some(Waiting::Job(job)) => self.send_job(job),
+                Some(Waiting::Text(text)) => self.send_text(text),
+            };
+            if !went {
+                break;
+            }
+        }
+    }
+
+    fn send_text(&mut self, mut text: Box<Text>) -> bool {
+        std::mem::swap(&mut self.lane.scratch, &mut text.bytes);
+        if self.queue_scratch(text.shared.as_ref()).is_err() {
+            std::mem::swap(&mut self.lane.scratch, &mut text.bytes);
+            self.keep(self.session.next_reply, Waiting::Text(text));
+            self.context.stall(Stall::Memory);
+            return false;
+        }
+        self.reply_done(text.keep_alive);
+        true
+    }
+
+    /// Queues what a job has brought, in its turn. True when its reply is complete.
+    pub(crate) fn send_job(&mut self, mut job: Job<Http<S>>) -> bool {
+        debug_assert_eq!(
+            job.number, self.session.next_reply,
+            "replies go out in order"
+        );
+        if let Some(head) = job.head.take() {
+            self.send_head(&mut job, head);
+            if !job.note.is_empty() {
+                let turn = self.context.turn();
+                self.http
+                    .service
+                    .settled(&mut self.lane.service, turn, &mut job.note);
+                job.note.clear();
+            }
+        }
+        let has_chunk = job.chunk.is_some();
+        if let Some(chunk) = job.chunk.take() {
+            self.queue_buffer(chunk);
+        }
+        match job.state {
+            State::Answered => {
+                let keep_alive = job.keep_alive;
+                self.recycle(job);
+                self.reply_done(keep_alive);
+                true
+            }
+            State::Streaming if has_chunk => {
+                self.session.sending = Some(job);
+                self.context.notify_drained();
+                false
+            }
+            // The worker found no buffer for a chunk; it has waited a little already.
+            State::Streaming => {
+                self.context.dispatch(job);
+                false
+            }
+            State::Fresh | State::Failed => {
+                self.break_off(job);
+                false
+            }
+        }
+    }
+
+    /// A stream ended before its end. The client must be able to tell: a length is cut short, the
+    /// last chunk is missing; where only the close ends a body, it is a reset instead.
+    fn break_off(&mut self, job: Job<Http<S>>) {
+        let ends_with_close = job.transfer == Transfer::UntilClose;
+        self.recycle(job);
+        if ends_with_close {
+            self.abort();
+        } else {
+            self.close();
+        }
+    }
+
+    /// Queues the head of a reply, and its body where that is in memory.
+    fn send_head(&mut self, job: &mut Job<Http<S>>, mut head: Buffer) {
+        if !job.head_is_complete {
+            job.keep_alive &= !self.session.owes_only_the_last();
+            let frame = Frame {
+                keep_alive: job.keep_alive,
+                ..job.frame
+            };
+            let date_line = self.lane.date.at(self.context.turn().wall_seconds);
+            exchange::end_head(&mut head, date_line, frame);
+        }
+        match std::mem::take(&mut job.body) {
+            Body::Empty => self.queue_buffer(head),
+            Body::Bytes(bytes) if bytes.len() <= head.room() => {
+                head.append(&bytes);
+                self.queue_buffer(head);
+            }
+            Body::Pooled(body) if body.filled().len() <= head.room() => {
+                head.append(body.filled());
+                self.queue_buffer(head);
+            }
+            Body::Bytes(bytes) => {
+                self.queue_buffer(head);
+                self.queue_shared(job, bytes);
+            }
+            Body::Pooled(body) => {
+                self.queue_buffer(head);
+                self.context.write_buffer(body);
+            }
+            Body::Parts(parts) => {
+                self.queue_buffer(head);
+                parts
+                    .into_iter()
+                    .for_each(|part| self.context.write_buffer(part));
+            }
+            Body::Reader(_) => debug_assert!(false, "a body that is read became a stream"),
+        }
+    }
+
+    /// Queues shared bytes; where they would have to be copied and there is no room, they are sent
+    /// like a stream, as room comes.
+    fn queue_shared(&mut self, job: &mut Job<Http<S>>, bytes: Bytes) {
+        if self.context.write_shared(bytes.clone()).is_err() {
+            let length = Some(bytes.len() as u64);
+            job.stream_body(Reader::new(Box::new(std::io::Cursor::new(bytes)), length));
+        }
+    }
+
+    /// Queues a buffer: as it is, or copied behind other output where that saves a segment.
+    fn queue_buffer(&mut self, buffer: Buffer) {
+        let gathers = buffer.filled().len() <= GATHER_BYTES_MAX && self.context.queued_bytes() > 0;
+        if gathers && self.context.write(buffer.filled()).is_ok() {
+            return;
+        }
+        self.context.write_buffer(buffer);
+    }
+}

@@ -1,0 +1,301 @@
+//! One request on its way to a worker and back, and the worker's side of it.
+//!
+//! | state     | what the next run does            | what comes back with it              |
+//! |-----------|-----------------------------------|--------------------------------------|
+//! | Fresh     | calls the service                 | a head, perhaps a body or a chunk    |
+//! | Streaming | reads one chunk of the body       | a chunk; none when memory was short  |
+//! | Answered  | nothing: the reply is complete    |                                      |
+//! | Failed    | nothing: the stream broke off     |                                      |
+//!
+//! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
+//! Everything in here is recycled: the request's parts, its arena, the note.
+
+use std::io::{self, Read};
+use std::mem;
+use std::thread;
+use std::time::Duration;
+
+use flatpath::{Buffer, Pool, WorkerScope};
+use http::response::Parts;
+use http::{Extensions, StatusCode};
+
+use crate::draft::Draft;
+use crate::encode::{self, Bounded, END_OF_HEAD_BYTES};
+use crate::limits::{REPLY_HEAD_BYTES_MAX, STREAM_CHUNK_BYTES};
+use crate::message::{Body, Reader, Response};
+use crate::reply::Frame;
+use crate::respond::{self, Plan, Transfer};
+use crate::service::Service;
+
+/// How long a worker waits when no buffer can be had before it tries the stream again: short
+/// enough to go unnoticed, long enough that the wait costs nothing.
+const MEMORY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The size of a chunk: always five digits, because it is written before the size is known.
+const CHUNK_PREFIX: &[u8] = b"00000\r\n";
+
+/// What ends a chunked body.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Framing around the data of one chunk.
+const CHUNK_OVERHEAD_BYTES: usize = CHUNK_PREFIX.len() + "\r\n".len() + LAST_CHUNK.len();
+
+const _: () = assert!(
+    STREAM_CHUNK_BYTES <= 0xf_ffff,
+    "the size of a chunk has five digits"
+);
+
+/// What the next run of an exchange is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    #[default]
+    Fresh,
+    Answered,
+    Streaming,
+    Failed,
+}
+
+/// The job of this protocol.
+#[derive(Default)]
+pub struct Exchange {
+    /// Which request of its connection this is.
+    pub(crate) number: u32,
+    pub(crate) frame: Frame,
+    pub(crate) draft: Draft,
+    pub(crate) state: State,
+    /// The head of the reply, until it is queued. The buffer is taken before the job is dispatched,
+    /// so that a reply is never without room.
+    pub(crate) head: Option<Buffer>,
+    /// The head has its end already.
+    pub(crate) head_is_complete: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) transfer: Transfer,
+    /// The body, where it is in memory.
+    pub(crate) body: Body,
+    /// What the latest run read of the body.
+    pub(crate) chunk: Option<Buffer>,
+    stream: Option<Stream>,
+    /// What the service sends to its own lane.
+    pub(crate) note: Extensions,
+}
+
+/// A body that is being read.
+struct Stream {
+    source: Box<dyn Read + Send>,
+    left: Option<u64>,
+}
+
+impl Exchange {
+    /// Makes this the request that is in the draft.
+    pub(crate) fn begin(&mut self, number: u32, frame: Frame, head: Buffer) {
+        self.number = number;
+        self.frame = frame;
+        self.head = Some(head);
+        self.head_is_complete = false;
+        self.state = State::Fresh;
+    }
+
+    /// Makes this the rest of a reply whose head, complete, is in `head`.
+    pub(crate) fn begin_stream(&mut self, number: u32, head: Buffer, reader: Reader) {
+        self.number = number;
+        self.head = Some(head);
+        self.head_is_complete = true;
+        self.stream_body(reader);
+    }
+
+    /// What is left of the reply is to be read by workers.
+    pub(crate) fn stream_body(&mut self, reader: Reader) {
+        let left = reader.length;
+        self.state = if left == Some(0) {
+            State::Answered
+        } else {
+            State::Streaming
+        };
+        self.stream = Some(Stream {
+            source: reader.source,
+            left,
+        });
+    }
+
+    /// Drops what the request was about and keeps what can be used again.
+    pub(crate) fn reset(&mut self) {
+        self.draft.clear();
+        (self.head, self.chunk, self.stream) = (None, None, None);
+        self.body = Body::Empty;
+        self.note.clear();
+    }
+
+    /// Runs on a worker.
+    pub(crate) fn run<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
+        match self.state {
+            State::Fresh => {
+                let response = service.pooled(self.draft.request_mut(), scope);
+                self.answer(response, scope.pool());
+                self.draft.clear();
+            }
+            State::Streaming => self.read_chunk(scope.pool()),
+            State::Answered | State::Failed => {
+                debug_assert!(false, "a finished exchange is not dispatched again");
+            }
+        }
+    }
+
+    /// The service panicked: a reply that was not begun becomes a 500, a stream breaks off.
+    pub(crate) fn panicked(&mut self) {
+        self.draft.clear();
+        self.stream = None;
+        self.chunk = None;
+        if self.state == State::Streaming {
+            self.state = State::Failed;
+            return;
+        }
+        let mut response = Response::new(Body::from("The request could not be handled.\n"));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        let (parts, body) = response.into_parts();
+        self.frame.keep_alive = false;
+        self.note.clear();
+        if let Some(head) = &mut self.head {
+            head.clear();
+            let plan = respond::head(&mut Bounded::new(head), &parts, &body, self.frame);
+            self.adopt(plan, body);
+        }
+    }
+
+    fn answer(&mut self, response: Response, pool: &Pool) {
+        let (mut parts, body) = response.into_parts();
+        self.note = mem::take(&mut parts.extensions);
+        match self.write_head(&parts, &body, pool) {
+            Some(plan) => self.adopt(plan, body),
+            // A head that no buffer holds: the handler's mistake, or a memory shortage. Either way
+            // the client gets a reply.
+            None => self.panicked(),
+        }
+    }
+
+    fn adopt(&mut self, plan: Plan, body: Body) {
+        self.keep_alive = plan.keep_alive;
+        self.transfer = plan.transfer;
+        self.state = State::Answered;
+        match body {
+            _ if !plan.with_body => {}
+            Body::Reader(reader) => self.stream_body(reader),
+            body => self.body = body,
+        }
+    }
+
+    /// Writes the head without its end; None when it needs more room than there is.
+    fn write_head(&mut self, parts: &Parts, body: &Body, pool: &Pool) -> Option<Plan> {
+        let mut head = self.head.take().or_else(|| pool.take(END_OF_HEAD_BYTES))?;
+        let mut out = Bounded::new(&mut head);
+        let mut plan = respond::head(&mut out, parts, body, self.frame);
+        let mut fits = out.fits(END_OF_HEAD_BYTES);
+        if !fits && let Some(mut larger) = pool.take(REPLY_HEAD_BYTES_MAX) {
+            let mut out = Bounded::new(&mut larger);
+            plan = respond::head(&mut out, parts, body, self.frame);
+            fits = out.fits(END_OF_HEAD_BYTES);
+            if fits {
+                head = larger;
+            }
+        }
+        self.head = Some(head);
+        fits.then_some(plan)
+    }
+
+    /// Reads the next chunk of the stream, framed as it goes out.
+    fn read_chunk(&mut self, pool: &Pool) {
+        debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
+        let Some(stream) = &mut self.stream else {
+            self.state = State::Failed;
+            return;
+        };
+        let left = stream.left.map_or(usize::MAX, |left| {
+            usize::try_from(left).unwrap_or(usize::MAX)
+        });
+        let wanted = left.min(STREAM_CHUNK_BYTES) + CHUNK_OVERHEAD_BYTES;
+        let buffer = pool
+            .take(wanted)
+            .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
+        let Some(mut buffer) = buffer else {
+            thread::sleep(MEMORY_PAUSE);
+            return;
+        };
+        let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
+            .min(STREAM_CHUNK_BYTES)
+            .min(left);
+        let is_chunked = self.transfer == Transfer::Chunked;
+        if is_chunked {
+            buffer.append(CHUNK_PREFIX);
+        }
+        match read_some(
+            stream.source.as_mut(),
+            &mut buffer.spare_mut()[..data_bytes_max],
+        ) {
+            Ok(0) if stream.left.is_none() => {
+                buffer.clear();
+                if is_chunked {
+                    buffer.append(LAST_CHUNK);
+                }
+                self.end_stream(buffer);
+            }
+            Ok(bytes) if bytes > 0 => {
+                buffer.advance(bytes);
+                if is_chunked {
+                    close_chunk(&mut buffer, bytes);
+                }
+                let left = stream.left.as_mut().map(|left| {
+                    *left -= bytes as u64;
+                    *left
+                });
+                if left == Some(0) {
+                    self.end_stream(buffer);
+                } else {
+                    self.chunk = Some(buffer);
+                }
+            }
+            // An error, or an end before the length that was told: nothing that looks like the end
+            // of the reply may follow.
+            _ => {
+                self.stream = None;
+                self.state = State::Failed;
+            }
+        }
+    }
+
+    fn end_stream(&mut self, last: Buffer) {
+        self.chunk = Some(last);
+        self.stream = None;
+        self.state = State::Answered;
+    }
+}
+
+/// One read that was not merely interrupted; it cannot have read more than there is room for.
+fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(room) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(bytes) if bytes > room.len() => return Err(io::ErrorKind::InvalidData.into()),
+            result => return result,
+        }
+    }
+}
+
+/// Puts the size of the data in front of it and the line end behind it.
+fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut rest = data_bytes;
+    for digit in buffer.filled_mut()[..CHUNK_PREFIX.len() - "\r\n".len()]
+        .iter_mut()
+        .rev()
+    {
+        *digit = DIGITS[rest % 16];
+        rest /= 16;
+    }
+    buffer.append(b"\r\n");
+}
+
+/// What is queued behind the head of a reply whose connection goes on or ends.
+pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
+    let mut out = Bounded::new(head);
+    encode::end_of_head(&mut out, date_line, frame.persistence());
+    debug_assert!(out.fits(0), "the worker left room for the end of the head");
+}

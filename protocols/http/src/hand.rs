@@ -1,0 +1,244 @@
+//! One call of the engine for one connection: what it does with the session, step by step.
+//!
+//! `intake` takes requests from the input, `delivery` queues replies in order; here is what binds
+//! them: the order of a call, the phases that deadlines follow, and the ends of a connection.
+
+use flatpath::{Context, Job, Phase};
+
+use crate::encode::{self, Persistence};
+use crate::fault::Fault;
+use crate::limits::SPARES_MAX;
+use crate::protocol::{Http, Lane};
+use crate::service::Service;
+use crate::session::{Session, Stage, Text, Waiting};
+
+/// What the next step of taking input has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Took so many bytes; there may be more to take.
+    On(usize),
+    /// Took so many bytes and can do nothing with the others now.
+    Wait(usize),
+}
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// See the module.
+pub(crate) struct Hand<'a, 'c, S: Service> {
+    pub(crate) http: &'a Http<S>,
+    pub(crate) lane: &'a mut Lane<S>,
+    pub(crate) session: &'a mut Session<S>,
+    pub(crate) context: &'a mut Context<'c, Http<S>>,
+}
+
+impl<S: Service> Hand<'_, '_, S> {
+    pub(crate) fn received(&mut self, input: &[u8]) -> usize {
+        let mut used = 0;
+        if self.session.skips_byte && !input.is_empty() {
+            self.deliver_due();
+            if self.session.owed() > 0 {
+                return 0;
+            }
+            self.session.skips_byte = false;
+            used = 1;
+        }
+        while !self.session.is_closed {
+            let step = match self.session.stage {
+                Stage::Head => self.take_head(&input[used..]),
+                Stage::Body => self.take_body(&input[used..]),
+                Stage::Over => break,
+            };
+            match step {
+                Step::On(bytes) => used += bytes,
+                Step::Wait(bytes) => {
+                    used += bytes;
+                    break;
+                }
+            }
+        }
+        self.conclude();
+        if self.session.stage == Stage::Over || self.session.is_closed {
+            return input.len();
+        }
+        used
+    }
+
+    /// The client has said all that it will say. What it did not finish is never served.
+    pub(crate) fn input_ended(&mut self) {
+        self.session.stage = Stage::Over;
+        self.drop_incoming();
+        if self.session.owed() == 0 {
+            self.close();
+        }
+    }
+
+    pub(crate) fn finished(&mut self, job: Job<Http<S>>) {
+        if self.session.is_closed {
+            return self.recycle(job);
+        }
+        if job.number != self.session.next_reply {
+            let rings = &mut self.lane.rings;
+            self.session.keep(job.number, Waiting::Job(job), || {
+                rings.pop().unwrap_or_default()
+            });
+            return;
+        }
+        if self.send_job(job) {
+            self.deliver_due();
+        }
+        self.conclude();
+    }
+
+    /// The output has room: the stream goes on.
+    pub(crate) fn drained(&mut self) {
+        if let Some(job) = self.session.sending.take() {
+            if self.session.is_closed {
+                return self.recycle(job);
+            }
+            self.context.dispatch(job);
+        }
+    }
+
+    pub(crate) fn expired(&mut self, phase: Phase) {
+        match phase {
+            Phase::Head if !self.session.scan.is_untouched() => self.fault(Fault::HeadTimeout),
+            Phase::Body => self.fault(Fault::BodyTimeout),
+            // It has asked for nothing, so it is told nothing.
+            Phase::Idle | Phase::Head | Phase::Work => self.close(),
+        }
+    }
+
+    pub(crate) fn draining(&mut self) {
+        let is_partial = self.session.stage == Stage::Body || !self.session.scan.is_untouched();
+        if self.session.owed() > 0 {
+            // What has not been taken yet is for another connection to ask again.
+            self.session.lingers |= is_partial;
+            self.end_input();
+        } else if !is_partial {
+            self.close();
+        }
+    }
+
+    /// No request is taken any more.
+    pub(crate) fn end_input(&mut self) {
+        self.session.stage = Stage::Over;
+        self.drop_incoming();
+        self.context.end_input();
+    }
+
+    /// Answers what cannot be served, in its turn, and ends the connection behind it.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        if self.session.is_closed {
+            return;
+        }
+        self.end_input();
+        self.session.lingers = true;
+        let number = self.session.take_number();
+        self.write_fault(fault);
+        if self.session.owed() > 1 {
+            let text = Text {
+                bytes: self.lane.scratch.clone(),
+                shared: None,
+                keep_alive: false,
+            };
+            return self.keep(number, Waiting::Text(Box::new(text)));
+        }
+        // Without room for words the end has to do.
+        let _ = self.context.write(&self.lane.scratch);
+        self.reply_done(false);
+    }
+
+    fn write_fault(&mut self, fault: Fault) {
+        let out = &mut self.lane.scratch;
+        out.clear();
+        encode::status_line(out, fault.status());
+        encode::field(out, b"Content-Type", b"text/plain; charset=utf-8");
+        let sentence = fault.sentence().as_bytes();
+        encode::length_field(out, sentence.len() as u64 + 1);
+        let date_line = self.lane.date.at(self.context.turn().wall_seconds);
+        encode::end_of_head(out, date_line, Persistence::Close);
+        out.extend_from_slice(sentence);
+        out.push(b'\n');
+    }
+
+    /// Keeps a reply until its turn.
+    pub(crate) fn keep(&mut self, number: u32, waiting: Waiting<S>) {
+        let rings = &mut self.lane.rings;
+        self.session
+            .keep(number, waiting, || rings.pop().unwrap_or_default());
+    }
+
+    /// A reply is queued completely.
+    pub(crate) fn reply_done(&mut self, keep_alive: bool) {
+        self.session.next_reply = self.session.next_reply.wrapping_add(1);
+        if !keep_alive {
+            // Requests behind it stay without an answer, so their bytes may be unread.
+            self.session.lingers |= self.session.owed() > 0;
+            self.close();
+        } else if self.session.stage == Stage::Over && self.session.owed() == 0 {
+            self.close();
+        }
+    }
+
+    /// The connection ends behind what is queued.
+    pub(crate) fn close(&mut self) {
+        self.session.is_closed = true;
+        if self.session.lingers {
+            self.context.close_lingering();
+        } else {
+            self.context.close_after_output();
+        }
+    }
+
+    /// The connection ends at once, and visibly so.
+    pub(crate) fn abort(&mut self) {
+        self.session.is_closed = true;
+        self.context.abort();
+    }
+
+    /// Keeps a job for the next request.
+    pub(crate) fn recycle(&mut self, mut job: Job<Http<S>>) {
+        job.reset();
+        self.context.recycle(job);
+    }
+
+    /// The request whose body was arriving is not served.
+    pub(crate) fn drop_incoming(&mut self) {
+        self.session.owes_continue = false;
+        if let Some(mut incoming) = self.session.incoming.take() {
+            incoming.clear();
+            if self.lane.incoming.len() < SPARES_MAX {
+                self.lane.incoming.push(incoming);
+            }
+        }
+    }
+
+    /// What every call ends with: `100 Continue` where it is due, the phase, the empty ring.
+    fn conclude(&mut self) {
+        if self.session.is_closed {
+            return;
+        }
+        if let Some(ring) = self.session.take_ring()
+            && self.lane.rings.len() < SPARES_MAX
+        {
+            self.lane.rings.push(ring);
+        }
+        let owed = self.session.owed();
+        if self.session.owes_continue && owed == 0 {
+            self.session.owes_continue = self.context.write(CONTINUE).is_err();
+        }
+        let is_next_head = std::mem::take(&mut self.session.is_next_head);
+        let phase = match self.session.stage {
+            _ if owed > 0 => Phase::Work,
+            Stage::Head if self.session.scan.is_untouched() => Phase::Idle,
+            Stage::Head => Phase::Head,
+            Stage::Body => Phase::Body,
+            Stage::Over => return,
+        };
+        if phase == Phase::Head && is_next_head {
+            self.context.restart_phase(phase);
+        } else {
+            self.context.phase(phase);
+        }
+    }
+}

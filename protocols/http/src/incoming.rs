@@ -1,0 +1,197 @@
+//! A request whose body is still arriving.
+//!
+//! Its head has been copied out of the input already. It is not a job yet: a client that takes its
+//! time over a body holds none of the places that requests in flight have, only what it has sent.
+//! Recycled by the network thread.
+
+use flatpath::{Buffer, NoRoom, Pool};
+
+use crate::body::Decoder;
+use crate::draft::Draft;
+use crate::head::Framing;
+use crate::limits::BODY_FIRST_BYTES_MAX;
+use crate::message::Body;
+use crate::reply::Frame;
+
+/// See the module.
+pub(crate) struct Incoming {
+    pub(crate) draft: Draft,
+    pub(crate) frame: Frame,
+    pub(crate) decoder: Decoder,
+    /// The answer is out already: the body is read only to find the next request.
+    pub(crate) is_discarded: bool,
+    /// Bytes of data so far.
+    pub(crate) bytes: u64,
+    gathered: Gathered,
+}
+
+impl Default for Incoming {
+    fn default() -> Self {
+        Self {
+            draft: Draft::default(),
+            frame: Frame::default(),
+            decoder: Decoder::new(Framing::Empty),
+            is_discarded: false,
+            bytes: 0,
+            gathered: Gathered::default(),
+        }
+    }
+}
+
+impl Incoming {
+    /// Makes this the request with this framing; the draft has been filled.
+    pub(crate) fn begin(&mut self, frame: Frame, framing: Framing) {
+        self.frame = frame;
+        self.decoder = Decoder::new(framing);
+        self.is_discarded = false;
+        self.bytes = 0;
+    }
+
+    /// Keeps a copy of data, or counts it where it is discarded; all of it or nothing.
+    pub(crate) fn append(&mut self, pool: &Pool, data: &[u8], more: u64) -> Result<(), NoRoom> {
+        if !self.is_discarded {
+            self.gathered.append(pool, data, more)?;
+        }
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// The body as it was gathered.
+    pub(crate) fn take_body(&mut self) -> Body {
+        self.gathered.take()
+    }
+
+    /// Drops the request and keeps what can be used again.
+    pub(crate) fn clear(&mut self) {
+        self.draft.clear();
+        drop(self.gathered.take());
+    }
+}
+
+/// Data in pooled buffers: one that grows through the pool's classes, then several of the largest.
+/// Never more than twice what has arrived, whatever was announced.
+#[derive(Default)]
+struct Gathered {
+    full: Vec<Buffer>,
+    last: Option<Buffer>,
+}
+
+impl Gathered {
+    fn append(&mut self, pool: &Pool, data: &[u8], more: u64) -> Result<(), NoRoom> {
+        match &mut self.last {
+            Some(last) if last.room() >= data.len() => {
+                last.append(data);
+            }
+            None => {
+                let more = usize::try_from(more).unwrap_or(usize::MAX);
+                let wanted = data.len().saturating_add(more).min(BODY_FIRST_BYTES_MAX);
+                let mut first = take(pool, wanted.max(data.len()), data.len())?;
+                first.append(data);
+                self.last = Some(first);
+            }
+            Some(last) => {
+                let filled = last.filled().len();
+                let wanted = last.capacity().saturating_mul(2).max(filled + data.len());
+                let mut next = take(pool, wanted, data.len() - last.room())?;
+                if next.room() >= filled + data.len() {
+                    next.append(last.filled());
+                    next.append(data);
+                    self.last = Some(next);
+                } else {
+                    let fitted = last.append(data);
+                    next.append(&data[fitted..]);
+                    self.full.extend(self.last.replace(next));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Body {
+        match (self.last.take(), self.full.is_empty()) {
+            (None, _) => Body::Empty,
+            (Some(only), true) => Body::Pooled(only),
+            (Some(last), false) => {
+                let mut all = std::mem::take(&mut self.full);
+                all.push(last);
+                Body::Parts(all)
+            }
+        }
+    }
+}
+
+/// A buffer of about the wanted size, with room for at least `room_min` bytes.
+fn take(pool: &Pool, wanted: usize, room_min: usize) -> Result<Buffer, NoRoom> {
+    pool.take(wanted)
+        .filter(|buffer| buffer.room() >= room_min)
+        .ok_or(NoRoom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatpath_structures::pool::{PoolConfig, Zero};
+
+    fn pool(budget_bytes: usize) -> Pool {
+        Pool::new(PoolConfig {
+            classes: vec![64, 256, 1024],
+            budget_bytes,
+            zero: Zero::Never,
+        })
+    }
+
+    fn gather(pool: &Pool, pieces: &[&[u8]]) -> Result<Body, NoRoom> {
+        let mut gathered = Gathered::default();
+        for piece in pieces {
+            gathered.append(pool, piece, 0)?;
+        }
+        Ok(gathered.take())
+    }
+
+    #[test]
+    fn what_fits_one_buffer_stays_in_one() {
+        let pool = pool(1 << 20);
+        let pieces: Vec<Vec<u8>> = (0u8..40).map(|byte| vec![byte; 25]).collect();
+        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let body = gather(&pool, &pieces).expect("the pool has room");
+        assert_eq!(body.bytes().expect("one piece"), pieces.concat());
+    }
+
+    #[test]
+    fn what_no_buffer_holds_goes_to_several_in_order() {
+        let pool = pool(1 << 20);
+        let pieces: Vec<Vec<u8>> = (0u8..200).map(|byte| vec![byte; 37]).collect();
+        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let body = gather(&pool, &pieces).expect("the pool has room");
+        assert!(
+            matches!(&body, Body::Parts(parts) if parts.len() == 8),
+            "{body:?}"
+        );
+        assert_eq!(body.into_vec().expect("in memory"), pieces.concat());
+    }
+
+    #[test]
+    fn an_append_without_room_takes_nothing() {
+        let pool = pool(64);
+        let mut gathered = Gathered::default();
+        assert_eq!(gathered.append(&pool, &[1; 60], 0), Ok(()));
+        assert_eq!(gathered.append(&pool, &[2; 60], 0), Err(NoRoom));
+        assert_eq!(gathered.append(&pool, &[3; 4], 0), Ok(()));
+        let body = gathered.take();
+        assert_eq!(body.bytes().map(<[u8]>::len), Some(64));
+    }
+
+    #[test]
+    fn an_announced_length_is_not_believed_beyond_a_bound() {
+        let pool = Pool::new(PoolConfig {
+            classes: vec![1024, BODY_FIRST_BYTES_MAX, 1 << 20],
+            budget_bytes: 1 << 21,
+            zero: Zero::Never,
+        });
+        let mut gathered = Gathered::default();
+        gathered
+            .append(&pool, b"x", u64::MAX)
+            .expect("the pool has room");
+        assert_eq!(pool.statistics().in_use_bytes, BODY_FIRST_BYTES_MAX);
+    }
+}

@@ -1,0 +1,277 @@
+//! Taking requests from the input: heads, bodies, and the stalls that leave them where they are.
+//!
+//! Whatever a stall leaves undone is left in the input, at least one byte of it, because only input
+//! that was left is offered again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use flatpath::{Buffer, Job, Phase, Stall};
+
+use crate::body::Piece;
+use crate::fault::Fault;
+use crate::hand::{Hand, Step};
+use crate::head::{Framing, Head, Room};
+use crate::incoming::Incoming;
+use crate::limits::{DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES};
+use crate::protocol::{Http, Lane};
+use crate::reply::{Frame, Reply};
+use crate::scan::Scan;
+use crate::service::{Run, Service};
+use crate::session::Stage;
+
+/// How far a body has come.
+enum Fed {
+    /// So many bytes were taken, and more are needed.
+    More(usize),
+    /// So many bytes were taken, and the others wait for room.
+    Stalled(usize, Stall),
+    /// So many bytes were taken, and the body is complete.
+    Complete(usize),
+}
+
+/// What a request needs on its way to a worker: its job, and a buffer for its reply.
+type Passage<S> = (Job<Http<S>>, Buffer);
+
+impl<S: Service> Hand<'_, '_, S> {
+    /// Takes the next request's head, and the request with it where it has no body.
+    pub(crate) fn take_head(&mut self, input: &[u8]) -> Step {
+        if input.is_empty() {
+            return Step::Wait(0);
+        }
+        if self.session.owed() >= PIPELINE_MAX {
+            return self.stall(Stall::Pipeline);
+        }
+        if self.context.output_is_full() {
+            return self.stall(Stall::Output);
+        }
+        let mut scan = self.session.scan;
+        let head_bytes = match scan.advance(input, &self.http.limits) {
+            Ok(Some(head_bytes)) => head_bytes,
+            Ok(None) => {
+                self.session.scan = scan;
+                return Step::Wait(0);
+            }
+            Err(fault) => return self.refuse(fault, input),
+        };
+        let mut room = Room::new();
+        match crate::parse(input, head_bytes, &mut room, &self.http.limits) {
+            Ok(head) => self.take_request(&head, input),
+            Err(fault) => self.refuse(fault, input),
+        }
+    }
+
+    fn take_request(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
+        if let Framing::Length(length) = head.framing()
+            && length > self.http.limits.body_bytes_max
+        {
+            return self.refuse(Fault::BodyTooLong, input);
+        }
+        if self.session.owed() == 0
+            && let Some(step) = self.answer_inline(head, input)
+        {
+            return step;
+        }
+        if head.framing() == Framing::Empty {
+            self.pass_on(head, input)
+        } else {
+            self.begin_body(head, input)
+        }
+    }
+
+    /// The head is taken: the next one begins from scratch.
+    fn head_taken(&mut self) {
+        self.session.scan = Scan::new();
+        self.session.is_next_head = true;
+    }
+
+    /// Lets the service answer here and now; None when it leaves the request to workers.
+    fn answer_inline(&mut self, head: &Head<'_>, input: &[u8]) -> Option<Step> {
+        if self.context.reserve(INLINE_REPLY_BYTES).is_none() {
+            return Some(self.stall(Stall::Memory));
+        }
+        let has_body = head.framing() != Framing::Empty;
+        let body_is_short =
+            matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
+        let discards = body_is_short && !head.expect_continue();
+        let mut frame = Frame::of(head);
+        frame.keep_alive &= !self.context.draining() && (discards || !has_body);
+
+        let turn = self.context.turn();
+        let Lane {
+            service: lane,
+            scratch,
+            date,
+            ..
+        } = &mut *self.lane;
+        let mut reply = Reply::new(scratch, date.at(turn.wall_seconds), frame);
+        let service = &self.http.service;
+        match catch_unwind(AssertUnwindSafe(|| {
+            service.inline(lane, turn, head, &mut reply)
+        })) {
+            Ok(Run::Answered) => {}
+            Ok(Run::Pooled) => return None,
+            Err(_) => reply.fail(),
+        }
+        let written = reply.written();
+        self.head_taken();
+        if !written.keep_alive {
+            self.session.lingers |= has_body || input.len() > head.bytes();
+        } else if discards {
+            let mut incoming = self.lane.incoming.pop().unwrap_or_default();
+            incoming.begin(frame, head.framing());
+            incoming.is_discarded = true;
+            self.session.incoming = Some(incoming);
+            self.enter_body();
+        }
+        Some(self.queue_inline(written, head.bytes()))
+    }
+
+    /// Sends a request without a body to the workers.
+    fn pass_on(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
+        let (mut job, buffer) = match self.passage() {
+            Ok(passage) => passage,
+            Err(stall) => return self.stall(stall),
+        };
+        if let Err(fault) = job.draft.fill(head, &mut self.lane.names) {
+            self.recycle(job);
+            return self.refuse(fault, input);
+        }
+        self.head_taken();
+        self.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
+        self.dispatch((job, buffer), Frame::of(head));
+        Step::On(head.bytes())
+    }
+
+    /// The request's body comes first.
+    fn begin_body(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
+        let mut incoming = self.lane.incoming.pop().unwrap_or_default();
+        let filled = incoming.draft.fill(head, &mut self.lane.names);
+        incoming.begin(Frame::of(head), head.framing());
+        self.session.incoming = Some(incoming);
+        if let Err(fault) = filled {
+            return self.refuse(fault, input);
+        }
+        self.head_taken();
+        self.session.owes_continue = head.expect_continue();
+        self.enter_body();
+        Step::On(head.bytes())
+    }
+
+    fn enter_body(&mut self) {
+        self.session.stage = Stage::Body;
+        self.context.restart_phase(Phase::Body);
+    }
+
+    /// Takes what belongs to the body, and the request with it when that is all.
+    pub(crate) fn take_body(&mut self, input: &[u8]) -> Step {
+        if input.is_empty() {
+            return Step::Wait(0);
+        }
+        let Some(mut incoming) = self.session.incoming.take() else {
+            debug_assert!(false, "the body's request is kept while it arrives");
+            self.session.stage = Stage::Head;
+            return Step::On(0);
+        };
+        let fed = self.feed(&mut incoming, input);
+        self.session.incoming = Some(incoming);
+        match fed {
+            Ok(Fed::More(bytes)) => Step::Wait(bytes),
+            Ok(Fed::Stalled(bytes, stall)) => {
+                self.stall(stall);
+                Step::Wait(bytes)
+            }
+            Ok(Fed::Complete(bytes)) => {
+                self.drop_incoming();
+                if self.session.stage == Stage::Body {
+                    self.session.stage = Stage::Head;
+                }
+                self.session.lingers |= self.session.stage == Stage::Over && bytes < input.len();
+                Step::On(bytes)
+            }
+            Err(fault) => self.refuse(fault, input),
+        }
+    }
+
+    fn feed(&mut self, incoming: &mut Incoming, input: &[u8]) -> Result<Fed, Fault> {
+        let mut rest = input;
+        loop {
+            let (decoder_before, rest_before) = (incoming.decoder, rest);
+            let piece = incoming.decoder.next(&mut rest)?;
+            let data: &[u8] = match piece {
+                Piece::Data(data) => data,
+                Piece::More | Piece::End => &[],
+            };
+            let announced = incoming.decoder.announced();
+            let bytes = incoming
+                .bytes
+                .saturating_add(data.len() as u64)
+                .saturating_add(announced);
+            if bytes > self.http.limits.body_bytes_max && !incoming.is_discarded {
+                return Err(Fault::BodyTooLong);
+            }
+            let is_complete = incoming.decoder.is_complete();
+            let is_due = is_complete && !incoming.is_discarded;
+            let passage = if is_due {
+                self.passage().map(Some)
+            } else {
+                Ok(None)
+            };
+            let appended = passage.and_then(|passage| {
+                let appended = incoming.append(self.context.pool(), data, announced);
+                appended.map(|()| passage).map_err(|_| Stall::Memory)
+            });
+            let passage = match appended {
+                Ok(passage) => passage,
+                Err(stall) => {
+                    // As if this piece had not been looked at: it is offered again.
+                    incoming.decoder = decoder_before;
+                    return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
+                }
+            };
+            // A client that sends its body does not wait for leave any more.
+            self.session.owes_continue &= data.is_empty();
+            if let Some((mut job, buffer)) = passage {
+                std::mem::swap(&mut job.draft, &mut incoming.draft);
+                job.draft.set_body(incoming.take_body());
+                self.dispatch((job, buffer), incoming.frame);
+            }
+            if is_complete {
+                return Ok(Fed::Complete(input.len() - rest.len()));
+            }
+            if piece == Piece::More {
+                return Ok(Fed::More(input.len()));
+            }
+        }
+    }
+
+    /// What a request needs on its way to a worker, or what it has to wait for.
+    fn passage(&mut self) -> Result<Passage<S>, Stall> {
+        let buffer = self
+            .context
+            .pool()
+            .take(REPLY_BUFFER_BYTES)
+            .ok_or(Stall::Memory)?;
+        let job = self.context.job().ok_or(Stall::Jobs)?;
+        Ok((job, buffer))
+    }
+
+    /// Sends a request to the workers; its draft is filled.
+    fn dispatch(&mut self, (mut job, buffer): Passage<S>, frame: Frame) {
+        job.begin(self.session.take_number(), frame, buffer);
+        self.context.dispatch(job);
+        if !frame.keep_alive || self.context.draining() {
+            self.session.stage = Stage::Over;
+            self.context.end_input();
+        }
+    }
+
+    pub(crate) fn stall(&mut self, stall: Stall) -> Step {
+        self.context.stall(stall);
+        Step::Wait(0)
+    }
+
+    fn refuse(&mut self, fault: Fault, input: &[u8]) -> Step {
+        self.fault(fault);
+        Step::On(input.len())
+    }
+}

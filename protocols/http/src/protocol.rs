@@ -1,0 +1,227 @@
+//! HTTP/1.1 as the engine's [`Protocol`]: from bytes that arrive to services and back.
+//!
+//! ```text
+//! received → intake: head ──► inline service ─────────────────────────► delivery: queue
+//!                      └──► (body) ──► job ──► worker: service, head ──► delivery: in order ──► queue
+//!                                       ▲            chunk by chunk          │
+//!                                       └── drained ◄── room in the output ◄─┘
+//! ```
+//!
+//! Replies go out in the order of their requests. An inline service is asked only when no reply is
+//! owed; a request behind one that is with a worker goes to the workers too.
+
+use bytes::Bytes;
+use flatpath::{Context, Job, Phase, Protocol, WorkerScope};
+
+use crate::date::DateLine;
+use crate::exchange::Exchange;
+use crate::hand::Hand;
+use crate::incoming::Incoming;
+use crate::limits::Limits;
+use crate::names::Names;
+use crate::service::Service;
+use crate::session::{Ring, Session};
+
+/// A service, spoken to in HTTP/1.1.
+#[derive(Clone, Debug)]
+pub struct Http<S> {
+    pub(crate) service: S,
+    pub(crate) limits: Limits,
+}
+
+impl<S: Service> Http<S> {
+    /// HTTP/1.1 for this service.
+    pub fn service(service: S) -> Self {
+        Self {
+            service,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self {
+            limits: limits.within_bounds(),
+            ..self
+        }
+    }
+}
+
+/// What one network thread keeps for a listener that speaks HTTP.
+pub struct Lane<S: Service> {
+    pub(crate) service: S::Lane,
+    /// Where inline replies are written before they are queued.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) date: DateLine,
+    pub(crate) names: Names,
+    /// Recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) incoming: Vec<Box<Incoming>>,
+    /// Recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) rings: Vec<Box<Ring<S>>>,
+}
+
+/// What a client is told that finds no room. Retrying is right, and soon enough in a second.
+pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 44\r\n\
+    Retry-After: 1\r\n\
+    Connection: close\r\n\
+    \r\n\
+    The server is busy. Please try again later.\n";
+
+impl<S: Service> Protocol for Http<S> {
+    type Lane = Lane<S>;
+    type Session = Session<S>;
+    type Job = Exchange;
+
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
+    fn lane(&self) -> Lane<S> {
+        Lane {
+            service: self.service.lane(),
+            scratch: Vec::new(),
+            date: DateLine::new(),
+            names: Names::new(),
+            incoming: Vec::new(),
+            rings: Vec::new(),
+        }
+    }
+
+    fn received(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .received(input)
+    }
+
+    fn input_ended(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .input_ended();
+    }
+
+    fn run(&self, job: &mut Exchange, scope: &mut WorkerScope<'_>) {
+        job.run(&self.service, scope);
+    }
+
+    fn panicked(&self, job: &mut Exchange) {
+        job.panicked();
+    }
+
+    fn finished(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .finished(job);
+    }
+
+    fn retire(&self, _lane: &mut Lane<S>, job: &mut Exchange) {
+        job.reset();
+    }
+
+    fn drained(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .drained();
+    }
+
+    fn expired(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+        phase: Phase,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .expired(phase);
+    }
+
+    fn draining(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .draining();
+    }
+
+    fn refusal(&self) -> Bytes {
+        Bytes::from_static(REFUSAL.as_bytes())
+    }
+
+    fn closed(&self, lane: &mut Lane<S>, session: &mut Session<S>) {
+        if let Some(mut incoming) = session.incoming.take() {
+            incoming.clear();
+            lane.incoming.push(incoming);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_is_a_whole_reply() {
+        let (head, body) = REFUSAL.split_once("\r\n\r\n").expect("a head and a body");
+        let length = head
+            .split("Content-Length: ")
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        assert_eq!(length, Some(body.len().to_string().as_str()));
+        assert!(head.contains("\r\nRetry-After: ") && head.ends_with("\r\nConnection: close"));
+    }
+}
