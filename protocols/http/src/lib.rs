@@ -30,6 +30,7 @@ mod protocol;
 mod closures;
 
 pub use crate::protocol::{Http, Lane};
+pub use ::http;
 pub use body::{Decoder, Piece};
 pub use closures::{Bench, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;

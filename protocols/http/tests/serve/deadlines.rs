@@ -1,0 +1,84 @@
+//! Clients that take too long.
+
+use std::time::Duration;
+
+use flatpath::{Choice, Limits, Server};
+use flatpath_http::{Http, Request, Response};
+
+use crate::client::{Client, Ending, get};
+use crate::{on_each_driver, start};
+
+on_each_driver!(
+    a_head_that_takes_too_long_is_told_so,
+    a_body_that_takes_too_long_is_told_so,
+    a_connection_without_a_request_is_closed_without_a_word,
+);
+
+const SHORT_NS: u64 = 150_000_000;
+
+fn hello(_: &Request) -> Response {
+    Response::new("hello".into())
+}
+
+fn serve(choice: Choice, limits: Limits) -> (flatpath::Running, std::net::SocketAddr) {
+    start(
+        Server::new().workers(1..=2).limits(limits),
+        choice,
+        Http::pooled(hello),
+    )
+}
+
+fn a_head_that_takes_too_long_is_told_so(choice: Choice) {
+    let (_server, address) = serve(
+        choice,
+        Limits {
+            head_ns_max: SHORT_NS,
+            ..Limits::default()
+        },
+    );
+    let mut first = Client::connect(address);
+    first.send("GET / HT");
+    let reply = first.reply();
+    assert!(reply.status == 408 && reply.closes());
+    let mut second = Client::connect(address);
+    assert_eq!(second.get("/").text(), "hello");
+    // Bytes that trickle in do not move the deadline.
+    let mut sender = second.twin();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for byte in get("/a-long-path-that-comes-slowly").bytes() {
+                sender.send_if_taken([byte]);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_eq!(second.reply().status, 408);
+    });
+}
+
+fn a_body_that_takes_too_long_is_told_so(choice: Choice) {
+    let limits = Limits {
+        body_grace_ns: SHORT_NS,
+        ..Limits::default()
+    };
+    let (_server, address) = serve(choice, limits);
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel");
+    let reply = client.reply();
+    assert!(reply.status == 408 && reply.closes());
+}
+
+fn a_connection_without_a_request_is_closed_without_a_word(choice: Choice) {
+    let limits = Limits {
+        head_ns_max: SHORT_NS,
+        idle_ns_max: SHORT_NS,
+        ..Limits::default()
+    };
+    let (_server, address) = serve(choice, limits);
+    assert_eq!(
+        Client::connect(address).rest(),
+        (Vec::new(), Ending::Closed)
+    );
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/").text(), "hello");
+    assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
+}

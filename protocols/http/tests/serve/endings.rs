@@ -1,0 +1,76 @@
+//! Drain: what is in flight is finished, and clients are told.
+
+use std::sync::Arc;
+
+use flatpath::Choice;
+use flatpath_http::{Http, Request, Response};
+
+use crate::client::{Client, Ending, get, post};
+use crate::{Door, on_each_driver, serve};
+
+on_each_driver!(
+    a_drain_finishes_what_is_in_flight_and_says_so,
+    a_drain_closes_idle_connections_and_finishes_half_sent_requests,
+);
+
+fn behind_a_door() -> (
+    Arc<Door>,
+    impl Fn(&Request) -> Response + Send + Sync + 'static,
+) {
+    let door = Arc::new(Door::default());
+    let guard = Arc::clone(&door);
+    let handler = move |request: &Request| {
+        if request.uri().path() == "/door" {
+            guard.pass();
+        }
+        Response::new(request.uri().path().to_owned().into())
+    };
+    (door, handler)
+}
+
+fn a_drain_finishes_what_is_in_flight_and_says_so(choice: Choice) {
+    let (door, handler) = behind_a_door();
+    let (server, address) = serve(choice, Http::pooled(handler));
+    let mut client = Client::connect(address);
+    client.send(get("/door") + &get("/behind"));
+    door.until_waited(1);
+    // Until it is with a worker too, the second request may be one for another connection.
+    let mut idle = Client::connect(address);
+    assert_eq!(idle.get("/idle").text(), "/idle");
+    server.handle().drain();
+    assert_eq!(idle.rest(), (Vec::new(), Ending::Closed));
+    door.open();
+    let first = client.reply();
+    assert_eq!(first.text(), "/door");
+    assert!(!first.closes(), "another reply follows");
+    let second = client.reply();
+    assert!(second.text() == "/behind" && second.closes());
+    assert_eq!(client.rest().0, b"");
+    server.wait().expect("the drain is complete");
+}
+
+fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: Choice) {
+    let (_door, handler) = behind_a_door();
+    let (server, address) = serve(choice, Http::pooled(handler));
+    let mut head = Client::connect(address);
+    let mut body = Client::connect(address);
+    let mut idle = Client::connect(address);
+    for client in [&mut head, &mut body, &mut idle] {
+        assert_eq!(client.get("/").text(), "/");
+    }
+    let (request, posted) = (get("/head"), post("/body", "hello"));
+    head.send(&request[..10]);
+    body.send(&posted[..posted.len() - 3]);
+    // A request on another connection behind theirs: they have arrived when it is answered.
+    assert_eq!(Client::connect(address).get("/").text(), "/");
+    server.handle().drain();
+    assert_eq!(idle.rest(), (Vec::new(), Ending::Closed));
+    head.send(&request[10..]);
+    body.send(&posted[posted.len() - 3..]);
+    for (client, path) in [(&mut head, "/head"), (&mut body, "/body")] {
+        let reply = client.reply();
+        assert!(reply.text() == path && reply.closes());
+        assert_eq!(client.rest().0, b"");
+    }
+    server.wait().expect("the drain is complete");
+}

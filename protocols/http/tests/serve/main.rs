@@ -1,0 +1,109 @@
+//! The protocol in a real server, on every driver: what clients get, byte for byte.
+
+mod client;
+mod bodies;
+mod deadlines;
+mod endings;
+mod order;
+mod replies;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use flatpath::{Choice, Protocol, Running, Server};
+
+/// Runs a test once on each driver. Where io_uring is refused, its test says so and stops there.
+#[macro_export]
+macro_rules! on_each_driver {
+    ($($name:ident),* $(,)?) => {
+        mod uring {
+            $(#[test]
+            fn $name() {
+                if $crate::has_uring() {
+                    super::$name(flatpath::Choice::Uring);
+                }
+            })*
+        }
+        mod epoll {
+            $(#[test]
+            fn $name() {
+                super::$name(flatpath::Choice::Epoll);
+            })*
+        }
+    };
+}
+
+/// Whether this machine lets us use io_uring at all.
+pub fn has_uring() -> bool {
+    let http = flatpath_http::Http::inline(|_| flatpath_http::Response::default());
+    match Server::new()
+        .listen("127.0.0.1:0", http)
+        .driver(Choice::Uring)
+        .start()
+    {
+        Ok(_) => true,
+        Err(refusal) => {
+            eprintln!("not run on io_uring: {refusal}");
+            false
+        }
+    }
+}
+
+/// A server of one protocol with few workers.
+pub fn serve(choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+    start(Server::new().workers(2..=8), choice, protocol)
+}
+
+/// A server of one protocol, otherwise as it is set up.
+pub fn start(server: Server, choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+    let running = server
+        .listen("127.0.0.1:0", protocol)
+        .driver(choice)
+        .start()
+        .unwrap_or_else(|error| panic!("the server does not start: {error}"));
+    let address = running.addresses()[0].address;
+    (running, address)
+}
+
+/// A door that handlers wait at until the test opens it.
+#[derive(Default)]
+pub struct Door {
+    is_open: Mutex<bool>,
+    moved: Condvar,
+    waited: AtomicU64,
+}
+
+impl Door {
+    pub fn open(&self) {
+        *self.is_open.lock().expect("nobody panics here") = true;
+        self.moved.notify_all();
+    }
+
+    /// Waits until the door is open; gives up before the test does.
+    pub fn pass(&self) {
+        let patience = Duration::from_secs(15);
+        self.waited.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.is_open.lock().expect("nobody panics here");
+        let closed = |is_open: &mut bool| !*is_open;
+        let (_guard, waited) = self
+            .moved
+            .wait_timeout_while(is_open, patience, closed)
+            .expect("nobody panics here");
+        assert!(!waited.timed_out(), "nobody opened the door");
+    }
+
+    /// Waits until so many have come to the door.
+    pub fn until_waited(&self, count: u64) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(15);
+        while self.waited.load(Ordering::SeqCst) < count {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "nobody came to the door"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

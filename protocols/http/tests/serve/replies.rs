@@ -1,0 +1,276 @@
+//! What comes back for one request.
+
+use flatpath::Choice;
+use flatpath_http::{Body, Head, Http, Reply, Request, Response, Route, Run, Service};
+use http::StatusCode;
+
+use crate::client::{Client, get};
+use crate::{on_each_driver, serve};
+
+on_each_driver!(
+    inline_pooled_and_routed_handlers_answer_alike,
+    head_gets_the_head_of_get,
+    old_clients_are_kept_when_they_ask,
+    requests_one_byte_at_a_time_are_served,
+    panicking_handlers_are_a_500_and_the_server_lives,
+    a_half_closed_client_gets_its_replies,
+    what_a_worker_sends_to_the_lane_arrives,
+    large_heads_of_replies_are_sent_whole,
+    faults_are_answered_and_end_the_connection,
+);
+
+fn describe(request: &Request) -> Response {
+    let text = format!(
+        "{} {} {:?}",
+        request.method(),
+        request.uri(),
+        request.headers().len()
+    );
+    http::Response::builder()
+        .header("x-kind", "test")
+        .body(text.into())
+        .expect("a valid response")
+}
+
+fn inline_pooled_and_routed_handlers_answer_alike(choice: Choice) {
+    let routed = Http::routed(
+        |head: &Head<'_>| {
+            if head.path() == "/fast" {
+                Route::Inline
+            } else {
+                Route::Pooled
+            }
+        },
+        describe,
+    );
+    let inline = serve(choice, Http::inline(describe));
+    let pooled = serve(choice, Http::pooled(describe));
+    let routed = serve(choice, routed);
+    for (_server, address) in [&inline, &pooled, &routed] {
+        let mut client = Client::connect(*address);
+        for path in ["/fast", "/slow?a=b", "/fast", "/fast", "/slow"] {
+            let reply = client.get(path);
+            assert_eq!(
+                (reply.status, reply.text()),
+                (200, format!("GET {path} 1").as_str())
+            );
+            assert_eq!(reply.field("x-kind"), Some("test"));
+            assert_eq!(reply.field("connection"), None);
+            assert!(
+                reply
+                    .field("date")
+                    .is_some_and(|date| date.ends_with(" GMT"))
+            );
+        }
+    }
+}
+
+fn head_gets_the_head_of_get(choice: Choice) {
+    for http in [
+        serve(choice, Http::inline(describe)),
+        serve(choice, Http::pooled(describe)),
+    ] {
+        let mut client = Client::connect(http.1);
+        client.send("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        let reply = client.head();
+        assert_eq!(
+            (reply.status, reply.field("content-length")),
+            (200, Some("9"))
+        );
+        assert_eq!(
+            client.get("/b").text(),
+            "GET /b 1",
+            "no body stands in between"
+        );
+    }
+}
+
+fn old_clients_are_kept_when_they_ask(choice: Choice) {
+    let (_server, address) = serve(choice, Http::pooled(describe));
+    let mut kept = Client::connect(address);
+    for _ in 0..3 {
+        let reply = kept.ask("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        assert_eq!(reply.field("connection"), Some("keep-alive"));
+    }
+    assert!(kept.ask("GET / HTTP/1.0\r\n\r\n").closes());
+    assert_eq!(kept.rest().0, b"");
+}
+
+fn requests_one_byte_at_a_time_are_served(choice: Choice) {
+    let (_server, address) = serve(
+        choice,
+        Http::pooled(|request| {
+            Response::new(
+                request
+                    .body()
+                    .pieces()
+                    .flatten()
+                    .copied()
+                    .collect::<Vec<u8>>()
+                    .into(),
+            )
+        }),
+    );
+    let mut client = Client::connect(address);
+    let request = "\r\nPOST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nA: b\r\n\r\n";
+    for _ in 0..2 {
+        for byte in request.as_bytes() {
+            client.send([*byte]);
+        }
+        assert_eq!(client.reply().text(), "hello!");
+    }
+}
+
+fn panicking_handlers_are_a_500_and_the_server_lives(choice: Choice) {
+    let handler = |request: &Request| {
+        assert!(
+            request.uri().path() != "/panic",
+            "this handler panics on purpose"
+        );
+        describe(request)
+    };
+    for (_server, address) in [
+        serve(choice, Http::inline(handler)),
+        serve(choice, Http::pooled(handler)),
+    ] {
+        for _ in 0..3 {
+            let mut client = Client::connect(address);
+            assert_eq!(client.get("/").status, 200);
+            let reply = client.get("/panic");
+            assert_eq!(reply.status, 500);
+            assert!(reply.closes());
+            assert_eq!(client.rest().0, b"");
+        }
+    }
+}
+
+fn a_half_closed_client_gets_its_replies(choice: Choice) {
+    for (_server, address) in [
+        serve(choice, Http::inline(describe)),
+        serve(choice, Http::pooled(describe)),
+    ] {
+        let mut client = Client::connect(address);
+        client.send(get("/1") + &get("/2"));
+        client.finish();
+        assert_eq!(client.reply().text(), "GET /1 1");
+        assert_eq!(client.reply().text(), "GET /2 1");
+        assert_eq!(client.rest().0, b"");
+    }
+    let (_server, address) = serve(choice, Http::pooled(describe));
+    let mut client = Client::connect(address);
+    client.send(get("/1") + "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nshort");
+    client.finish();
+    assert_eq!(client.reply().text(), "GET /1 1");
+    assert_eq!(client.rest().0, b"", "what was not finished is not served");
+}
+
+/// Counts what its workers send home.
+struct Counter;
+
+#[derive(Clone)]
+struct Note(u64);
+
+impl Service for Counter {
+    type Lane = u64;
+
+    fn lane(&self) -> u64 {
+        0
+    }
+
+    fn inline(
+        &self,
+        lane: &mut u64,
+        _: flatpath::Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Run {
+        match head.path() {
+            "/count" => reply.head(StatusCode::OK).body(lane.to_string().as_bytes()),
+            _ => Run::Pooled,
+        }
+    }
+
+    fn pooled(&self, _: &mut Request, _: &mut flatpath::WorkerScope<'_>) -> Response {
+        let mut response = Response::new(Body::Empty);
+        response.extensions_mut().insert(Note(7));
+        response
+    }
+
+    fn settled(&self, lane: &mut u64, _: flatpath::Turn, note: &mut http::Extensions) {
+        *lane += note.get::<Note>().map_or(0, |note| note.0);
+    }
+}
+
+fn what_a_worker_sends_to_the_lane_arrives(choice: Choice) {
+    let (_server, address) = serve(choice, Http::service(Counter));
+    let mut client = Client::connect(address);
+    for count in 0..4 {
+        assert_eq!(client.get("/count").text(), (7 * count).to_string());
+        assert_eq!(client.get("/work").status, 200);
+    }
+}
+
+fn large_heads_of_replies_are_sent_whole(choice: Choice) {
+    let value = |request: &Request| "v".repeat(request.uri().path()[1..].parse().unwrap_or(0));
+    let handler = move |request: &Request| {
+        let fields = http::Response::builder().header("x-large", value(request));
+        fields.body("body".into()).expect("a valid response")
+    };
+    for (_server, address) in [
+        serve(choice, Http::inline(handler)),
+        serve(choice, Http::pooled(handler)),
+    ] {
+        let mut client = Client::connect(address);
+        for bytes in [1, 3000, 3900, 4000, 4096, 20_000, 60_000] {
+            let reply = client.get(&format!("/{bytes}"));
+            assert_eq!(reply.field("x-large").map(str::len), Some(bytes));
+            assert_eq!(reply.text(), "body");
+        }
+    }
+    let (_server, address) = serve(choice, Http::pooled(handler));
+    assert_eq!(
+        Client::connect(address).get("/70000").status,
+        500,
+        "longer than any head may be"
+    );
+}
+
+fn faults_are_answered_and_end_the_connection(choice: Choice) {
+    let (_server, address) = serve(choice, Http::inline(describe));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(9000));
+    let fields = format!(
+        "GET / HTTP/1.1\r\nHost: h\r\n{}\r\n",
+        "A: b\r\n".repeat(200)
+    );
+    let cases = [
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("\x16\x03\x01", 400),
+        ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
+        ("CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 501),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            501,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n+5\r\nhello",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nExpect: miracles\r\n\r\n",
+            417,
+        ),
+        (&long, 414),
+        (&fields, 431),
+    ];
+    for (request, status) in cases {
+        let mut client = Client::connect(address);
+        client.send(request);
+        let reply = client.reply();
+        assert_eq!(reply.status, status, "{request:.80}");
+        assert!(reply.closes() && !reply.body.is_empty());
+        client.send_if_taken(get("/ignored"));
+        client.finish();
+        assert_eq!(client.rest().0, b"", "nothing behind a fault is answered");
+    }
+}
