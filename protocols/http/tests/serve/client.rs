@@ -9,21 +9,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a connection ended, as its client saw it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     Closed,
     Reset,
 }
 
 /// A reply as it arrived.
 #[derive(Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub fields: Vec<(String, String)>,
-    pub body: Vec<u8>,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut same = self
             .fields
             .iter()
@@ -33,23 +33,23 @@ impl Reply {
         first
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is text")
     }
 
-    pub fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
 }
 
 /// A connection and what has arrived on it.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     arrived: Vec<u8>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
@@ -60,18 +60,18 @@ impl Client {
         }
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream
             .write_all(bytes.as_ref())
             .expect("the server takes it");
     }
 
     /// Sends what the server may refuse to take because it has answered already.
-    pub fn send_if_taken(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send_if_taken(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    pub fn twin(&self) -> Self {
+    pub(crate) fn twin(&self) -> Self {
         let stream = self.stream.try_clone().expect("a descriptor is left");
         Self {
             stream,
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Says that nothing more will be sent.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.stream
             .shutdown(Shutdown::Write)
             .expect("the connection stands");
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// The head of the next reply.
-    pub fn head(&mut self) -> Reply {
+    pub(crate) fn head(&mut self) -> Reply {
         let line = self.take_line();
         let status = line
             .strip_prefix("HTTP/1.1 ")
@@ -156,7 +156,7 @@ impl Client {
     }
 
     /// The next reply to anything but `HEAD`.
-    pub fn reply(&mut self) -> Reply {
+    pub(crate) fn reply(&mut self) -> Reply {
         let mut reply = self.head();
         if reply.field("transfer-encoding") == Some("chunked") {
             reply.body = self.chunks();
@@ -182,7 +182,7 @@ impl Client {
     }
 
     /// Reads up to the end of the connection and says which one it was.
-    pub fn read_to_end(&mut self) -> Ending {
+    pub(crate) fn read_to_end(&mut self) -> Ending {
         loop {
             match self.read() {
                 Ok(true) => {}
@@ -193,29 +193,29 @@ impl Client {
     }
 
     /// What came up to the end of the connection.
-    pub fn rest(&mut self) -> (Vec<u8>, Ending) {
+    pub(crate) fn rest(&mut self) -> (Vec<u8>, Ending) {
         let ending = self.read_to_end();
         (std::mem::take(&mut self.arrived), ending)
     }
 
     /// Sends a request and takes its reply.
-    pub fn ask(&mut self, request: impl AsRef<[u8]>) -> Reply {
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> Reply {
         self.send(request);
         self.reply()
     }
 
-    pub fn get(&mut self, path: &str) -> Reply {
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.ask(get(path))
     }
 }
 
 /// A request for a path.
-pub fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 
 /// A request with a body of a known length.
-pub fn post(path: &str, body: &str) -> String {
+pub(crate) fn post(path: &str, body: &str) -> String {
     let length = body.len();
     format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
 }

@@ -37,7 +37,7 @@ macro_rules! on_each_driver {
 }
 
 /// Whether this machine lets us use io_uring at all.
-pub fn has_uring() -> bool {
+pub(crate) fn has_uring() -> bool {
     let http = flatpath_http::Http::inline(|_| flatpath_http::Response::default());
     match Server::new()
         .listen("127.0.0.1:0", http)
@@ -53,12 +53,16 @@ pub fn has_uring() -> bool {
 }
 
 /// A server of one protocol with few workers.
-pub fn serve(choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+pub(crate) fn serve(choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
     start(Server::new().workers(2..=8), choice, protocol)
 }
 
 /// A server of one protocol, otherwise as it is set up.
-pub fn start(server: Server, choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+pub(crate) fn start(
+    server: Server,
+    choice: Choice,
+    protocol: impl Protocol,
+) -> (Running, SocketAddr) {
     let running = server
         .listen("127.0.0.1:0", protocol)
         .driver(choice)
@@ -70,20 +74,20 @@ pub fn start(server: Server, choice: Choice, protocol: impl Protocol) -> (Runnin
 
 /// A door that handlers wait at until the test opens it.
 #[derive(Default)]
-pub struct Door {
+pub(crate) struct Door {
     is_open: Mutex<bool>,
     moved: Condvar,
     waited: AtomicU64,
 }
 
 impl Door {
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.is_open.lock().expect("nobody panics here") = true;
         self.moved.notify_all();
     }
 
     /// Waits until the door is open; gives up before the test does.
-    pub fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let patience = Duration::from_secs(15);
         self.waited.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.lock().expect("nobody panics here");
@@ -96,7 +100,7 @@ impl Door {
     }
 
     /// Waits until so many have come to the door.
-    pub fn until_waited(&self, count: u64) {
+    pub(crate) fn until_waited(&self, count: u64) {
         let deadline = std::time::Instant::now() + Duration::from_secs(15);
         while self.waited.load(Ordering::SeqCst) < count {
             assert!(
