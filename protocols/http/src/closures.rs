@@ -42,8 +42,8 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Pooled<F>> {
 }
 
 impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Inline<F>> {
-    /// A handler that never blocks and takes no more than a few microseconds: it runs on the network
-    /// thread. Requests with a body, or behind one that has one, still go to workers.
+    /// A handler that never blocks and takes no more than a few microseconds: it runs on the
+    /// network thread. Requests with a body, or behind one that has one, still go to workers.
     pub fn inline(handler: F) -> Self {
         Self::service(Inline(handler))
     }
@@ -61,12 +61,12 @@ where
 }
 
 /// What a network thread keeps for a handler that it runs.
-pub struct Bench {
+pub struct HandlerLane {
     draft: Draft,
     names: Names,
 }
 
-impl Bench {
+impl HandlerLane {
     fn new() -> Self {
         Self {
             draft: Draft::default(),
@@ -107,13 +107,19 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Pooled<F> 
 }
 
 impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Inline<F> {
-    type Lane = Bench;
+    type Lane = HandlerLane;
 
-    fn lane(&self) -> Bench {
-        Bench::new()
+    fn lane(&self) -> HandlerLane {
+        HandlerLane::new()
     }
 
-    fn inline(&self, lane: &mut Bench, _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Run {
+    fn inline(
+        &self,
+        lane: &mut HandlerLane,
+        _: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Run {
         lane.answer(&self.0, head, reply)
     }
 
@@ -127,13 +133,19 @@ where
     R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
     F: Fn(&Request) -> Response + Send + Sync + 'static,
 {
-    type Lane = Bench;
+    type Lane = HandlerLane;
 
-    fn lane(&self) -> Bench {
-        Bench::new()
+    fn lane(&self) -> HandlerLane {
+        HandlerLane::new()
     }
 
-    fn inline(&self, lane: &mut Bench, _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Run {
+    fn inline(
+        &self,
+        lane: &mut HandlerLane,
+        _: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Run {
         match (self.route)(head) {
             Route::Inline => lane.answer(&self.handler, head, reply),
             Route::Pooled => Run::Pooled,

@@ -299,3 +299,166 @@ pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
     encode::end_of_head(&mut out, date_line, frame.persistence());
     debug_assert!(out.fits(0), "the worker left room for the end of the head");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REPLY_BUFFER_BYTES;
+    use flatpath_structures::pool::{PoolConfig, Zero};
+
+    const FRAME: Frame = Frame {
+        is_head: false,
+        is_old: false,
+        keep_alive: true,
+    };
+
+    fn pool() -> Pool {
+        let classes = vec![REPLY_BUFFER_BYTES, 64 * 1024, 256 * 1024];
+        Pool::new(PoolConfig {
+            classes,
+            budget_bytes: 1 << 22,
+            zero: Zero::Never,
+        })
+    }
+
+    fn begun(pool: &Pool, frame: Frame) -> Exchange {
+        let mut exchange = Exchange::default();
+        exchange.begin(
+            0,
+            frame,
+            pool.take(REPLY_BUFFER_BYTES).expect("the pool has room"),
+        );
+        exchange
+    }
+
+    fn head_of(exchange: &Exchange) -> &str {
+        let head = exchange.head.as_ref().expect("a head was written");
+        std::str::from_utf8(head.filled()).expect("ASCII")
+    }
+
+    /// Every chunk up to the end, as it goes out, and the state behind it.
+    fn chunks(exchange: &mut Exchange, pool: &Pool) -> (Vec<u8>, State) {
+        let mut out = Vec::new();
+        for _ in 0..1000 {
+            if let Some(chunk) = exchange.chunk.take() {
+                out.extend_from_slice(chunk.filled());
+            }
+            if exchange.state != State::Streaming {
+                return (out, exchange.state);
+            }
+            exchange.read_chunk(pool);
+        }
+        panic!("the stream has no end");
+    }
+
+    fn stream(frame: Frame, content: &'static [u8], length: Option<u64>) -> (Vec<u8>, State) {
+        let pool = pool();
+        let mut exchange = begun(&pool, frame);
+        exchange.answer(Response::new(Body::reader(content, length)), &pool);
+        chunks(&mut exchange, &pool)
+    }
+
+    #[test]
+    fn a_body_in_memory_is_answered_in_one_run() {
+        let pool = pool();
+        let mut exchange = begun(&pool, FRAME);
+        exchange.answer(Response::new("hello".into()), &pool);
+        assert_eq!(exchange.state, State::Answered);
+        assert_eq!(
+            head_of(&exchange),
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"
+        );
+        assert_eq!(exchange.body.bytes(), Some(&b"hello"[..]));
+        exchange.reset();
+        assert_eq!(
+            pool.statistics().in_use_bytes,
+            0,
+            "a reset exchange holds nothing"
+        );
+    }
+
+    #[test]
+    fn chunks_are_framed_with_five_digits() {
+        let chunked = stream(FRAME, b"hello", None);
+        assert_eq!(
+            chunked,
+            (b"00005\r\nhello\r\n0\r\n\r\n".to_vec(), State::Answered)
+        );
+        let old = Frame {
+            is_old: true,
+            ..FRAME
+        };
+        assert_eq!(
+            stream(old, b"hello", None),
+            (b"hello".to_vec(), State::Answered)
+        );
+        assert_eq!(
+            stream(FRAME, b"hello", Some(5)),
+            (b"hello".to_vec(), State::Answered)
+        );
+        assert_eq!(
+            stream(FRAME, b"", None),
+            (b"0\r\n\r\n".to_vec(), State::Answered)
+        );
+        assert_eq!(stream(FRAME, b"", Some(0)), (Vec::new(), State::Answered));
+    }
+
+    #[test]
+    fn a_reader_gives_no_more_than_its_length() {
+        assert_eq!(
+            stream(FRAME, b"hello", Some(3)),
+            (b"hel".to_vec(), State::Answered)
+        );
+    }
+
+    #[test]
+    fn a_reader_that_ends_early_has_failed() {
+        assert_eq!(
+            stream(FRAME, b"hello", Some(6)),
+            (b"hello".to_vec(), State::Failed)
+        );
+    }
+
+    #[test]
+    fn a_reader_that_says_too_much_has_failed() {
+        struct Liar;
+        impl Read for Liar {
+            fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+                Ok(room.len() + 1)
+            }
+        }
+        let pool = pool();
+        let mut exchange = begun(&pool, FRAME);
+        exchange.answer(Response::new(Body::reader(Liar, None)), &pool);
+        assert_eq!(chunks(&mut exchange, &pool), (Vec::new(), State::Failed));
+    }
+
+    #[test]
+    fn a_large_head_gets_a_large_buffer_and_a_larger_one_is_a_500() {
+        let with_value = |bytes: usize| {
+            let pool = pool();
+            let mut exchange = begun(&pool, FRAME);
+            let fields = http::Response::builder().header("a", "v".repeat(bytes));
+            exchange.answer(fields.body(Body::Empty).expect("a valid response"), &pool);
+            let status = head_of(&exchange)["HTTP/1.1 ".len()..][..3].to_owned();
+            (status, exchange.keep_alive)
+        };
+        for bytes in [1, REPLY_BUFFER_BYTES - 100, REPLY_BUFFER_BYTES, 60_000] {
+            assert_eq!(with_value(bytes), ("200".to_owned(), true), "{bytes} bytes");
+        }
+        assert_eq!(with_value(300_000), ("500".to_owned(), false));
+    }
+
+    #[test]
+    fn a_panic_is_a_500_before_the_head_and_a_failure_behind_it() {
+        let pool = pool();
+        let mut fresh = begun(&pool, FRAME);
+        fresh.panicked();
+        assert!(head_of(&fresh).starts_with("HTTP/1.1 500 ") && !fresh.keep_alive);
+        assert_eq!(fresh.state, State::Answered);
+        let mut streaming = begun(&pool, FRAME);
+        streaming.answer(Response::new(Body::reader(io::repeat(b'x'), None)), &pool);
+        streaming.panicked();
+        assert_eq!(streaming.state, State::Failed);
+    }
+}

@@ -83,7 +83,8 @@ fn trim_white_space(mut word: &[u8]) -> &[u8] {
 /// RFC 9112 6.3: "If a message is received without Transfer-Encoding and with an invalid
 /// Content-Length header field, then the message framing is invalid and the recipient MUST treat it
 /// as an unrecoverable error, unless the field value can be successfully parsed as a
-/// comma-separated list, all values in the list are valid, and all values in the list are the same".
+/// comma-separated list, all values in the list are valid, and all values in the list are the
+/// same".
 fn content_length(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> {
     let mut agreed = None;
     for element in elements(fields, index) {

@@ -1,4 +1,37 @@
-//! HTTP/1.1 for Flatpath.
+//! HTTP/1.1 for Flatpath: strict framing, the http crate's types at the border.
+//!
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath_http::{Http, Request, Response};
+//!
+//! fn hello(request: &Request) -> Response {
+//!     Response::new(format!("hello, {}\n", request.uri().path()).into())
+//! }
+//!
+//! # fn main() -> Result<(), flatpath::Error> {
+//! // Workers run the handler: it may block.
+//! Server::new().listen("127.0.0.1:8080", Http::pooled(hello)).run()
+//! # }
+//! ```
+//!
+//! In reading order:
+//!
+//! | step    | modules                              | what they do                        |
+//! |---------|--------------------------------------|-------------------------------------|
+//! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
+//! | input   | `hand`, `intake`, `incoming`         | from bytes to requests, and stalls  |
+//! | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
+//! | bodies  | `body`                               | lengths, chunks, trailers           |
+//! | request | `draft`, `names`, `message`          | the http crate's types, recycled    |
+//! | work    | `exchange`                           | what a worker does with a request   |
+//! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
+//! | output  | `delivery`, `session`                | replies in order, bounded streams   |
+//!
+//! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
+//! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`trial`].
+//!
+//! Deliberately absent: HTTP/2, TLS, upgrades, `CONNECT`, transfer codings other than `chunked`,
+//! trailer fields (checked and dropped), merging of request bodies with trailers.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -32,7 +65,7 @@ mod closures;
 pub use crate::protocol::{Http, Lane};
 pub use ::http;
 pub use body::{Decoder, Piece};
-pub use closures::{Bench, Inline, Pooled, Route, Routed};
+pub use closures::{HandlerLane, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;
 pub use fault::Fault;
 pub use flatpath::{Turn, WorkerScope};

@@ -1,10 +1,10 @@
 //! HTTP/1.1 as the engine's [`Protocol`]: from bytes that arrive to services and back.
 //!
 //! ```text
-//! received → intake: head ──► inline service ─────────────────────────► delivery: queue
-//!                      └──► (body) ──► job ──► worker: service, head ──► delivery: in order ──► queue
-//!                                       ▲            chunk by chunk          │
-//!                                       └── drained ◄── room in the output ◄─┘
+//! received → intake: head ─► inline service ────────────────────► delivery: queue
+//!                      └─► (body) ─► job ─► worker: head, chunk ─► delivery: in order
+//!                                     ▲                                │ the next chunk
+//!                                     └── drained ◄── room in output ◄─┘
 //! ```
 //!
 //! Replies go out in the order of their requests. An inline service is asked only when no reply is
@@ -36,6 +36,11 @@ impl<S: Service> Http<S> {
             service,
             limits: Limits::default(),
         }
+    }
+
+    /// The service itself again.
+    pub fn into_service(self) -> S {
+        self.service
     }
 
     /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.

@@ -179,8 +179,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the head of an answer whose fields stand in `out`, or puts a 500 in its place. True when
-    /// it stands.
+    /// Ends the head of an answer whose fields stand in `out`, or puts a 500 in its place. True
+    /// when it stands.
     fn finish_head(&mut self, is_sound: bool, length: Option<u64>) -> bool {
         self.stage = Stage::Complete;
         if is_sound {

@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
-//! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a worker,
-//!   in the ring, or in `sending` (only `next_reply` can be there).
+//! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
+//!   worker, in the ring, or in `sending` (only `next_reply` can be there).
 //! - N3: a session without owed replies has no ring: an idle connection holds nothing but this.
 
 use bytes::Bytes;

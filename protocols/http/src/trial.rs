@@ -72,31 +72,84 @@ pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
 /// it; None when the request is not complete or the service leaves it to workers.
 ///
 /// # Errors
-/// The rule that the request breaks, or that a streamed body could not be read.
+/// The rule that the request breaks.
 pub fn inline<S: Service>(
     service: &S,
     lane: &mut S::Lane,
     turn: Turn,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Fault> {
-    let mut date = DateLine::new();
-    let date_line = date.at(turn.wall_seconds);
-    let answered = with_head(input, |head| {
-        let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, date_line, Frame::of(head));
-        if service.inline(lane, turn, head, &mut reply) == Run::Pooled {
-            return None;
+    let mut out = Vec::new();
+    let run = answer(service, lane, turn, &mut DateLine::new(), &mut out, input)?;
+    Ok((run == Some(Run::Answered)).then_some(out))
+}
+
+/// A service with one lane that answers request after request into the same space, as on a network
+/// thread.
+pub struct Stand<S: Service> {
+    service: S,
+    lane: S::Lane,
+    date: DateLine,
+    out: Vec<u8>,
+}
+
+impl<S: Service> Stand<S> {
+    /// Makes the service's lane.
+    pub fn new(service: S) -> Self {
+        let lane = service.lane();
+        Self {
+            service,
+            lane,
+            date: DateLine::new(),
+            out: Vec::new(),
         }
-        let written = reply.written();
-        if let Some(shared) = written.shared {
-            out.extend_from_slice(&shared);
+    }
+
+    /// Offers the request that `input` begins with to the service; None when it is not complete.
+    ///
+    /// # Errors
+    /// The rule that the request breaks.
+    pub fn inline(&mut self, turn: Turn, input: &[u8]) -> Result<Option<Run>, Fault> {
+        let Self {
+            service,
+            lane,
+            date,
+            out,
+        } = self;
+        answer(service, lane, turn, date, out, input)
+    }
+
+    /// The latest answer, as its client would get it.
+    pub fn written(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// The service's lane.
+    pub fn lane(&mut self) -> &mut S::Lane {
+        &mut self.lane
+    }
+}
+
+fn answer<S: Service>(
+    service: &S,
+    lane: &mut S::Lane,
+    turn: Turn,
+    date: &mut DateLine,
+    out: &mut Vec<u8>,
+    input: &[u8],
+) -> Result<Option<Run>, Fault> {
+    with_head(input, |head| {
+        let mut reply = Reply::new(out, date.at(turn.wall_seconds), Frame::of(head));
+        let run = service.inline(lane, turn, head, &mut reply);
+        if run == Run::Answered {
+            let written = reply.written();
+            out.extend_from_slice(written.shared.as_deref().unwrap_or_default());
+            if let Some(reader) = written.reader {
+                append_body(out, Body::Reader(reader), written.transfer);
+            }
         }
-        if let Some(reader) = written.reader {
-            append_body(&mut out, Body::Reader(reader), written.transfer);
-        }
-        Some(out)
-    })?;
-    Ok(answered.flatten())
+        run
+    })
 }
 
 /// A response as the client of `head` would get it.

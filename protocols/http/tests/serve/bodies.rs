@@ -1,4 +1,4 @@
-//! Requests with bodies.
+//! Requests with bodies: framing, limits, `100 Continue`, answers that do not wait for them.
 
 use std::sync::Arc;
 

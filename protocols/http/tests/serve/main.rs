@@ -18,21 +18,22 @@ use flatpath::{Choice, Protocol, Running, Server};
 /// Runs a test once on each driver. Where io_uring is refused, its test says so and stops there.
 #[macro_export]
 macro_rules! on_each_driver {
-    ($($name:ident),* $(,)?) => {
-        mod uring {
-            $(#[test]
-            fn $name() {
-                if $crate::has_uring() {
-                    super::$name(flatpath::Choice::Uring);
+    ($($name:ident),+ $(,)?) => {
+        $(
+            mod $name {
+                #[test]
+                fn holds_on_uring() {
+                    if $crate::has_uring() {
+                        super::$name(flatpath::Choice::Uring);
+                    }
                 }
-            })*
-        }
-        mod epoll {
-            $(#[test]
-            fn $name() {
-                super::$name(flatpath::Choice::Epoll);
-            })*
-        }
+
+                #[test]
+                fn holds_on_epoll() {
+                    super::$name(flatpath::Choice::Epoll);
+                }
+            }
+        )+
     };
 }
 

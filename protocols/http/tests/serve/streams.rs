@@ -63,8 +63,8 @@ fn is_pattern(body: &[u8], bytes: u64) -> bool {
     body.len() as u64 == bytes && (0..).zip(body).all(|(at, byte)| *byte == pattern(at))
 }
 
-/// `/BYTES/PIECE/KIND`: so many bytes, read in such pieces, told (`t`) or not (`u`), or more told than
-/// come (`m`), or breaking off with an error (`e`) or a panic (`p`).
+/// `/BYTES/PIECE/KIND`: so many bytes, read in such pieces, told (`t`) or not (`u`), or more told
+/// than come (`m`), or breaking off with an error (`e`) or a panic (`p`).
 fn stream(request: &Request, read: &Arc<AtomicU64>) -> Response {
     let mut words = request.uri().path()[1..].split('/');
     let end: u64 = words

@@ -30,8 +30,8 @@ fn s7_1_chunk_sizes_are_hexadecimal_digits() {
     }
 }
 
-/// 7.1: "recipients MUST anticipate potentially large hexadecimal numerals and prevent parsing errors
-/// due to integer conversion overflows or precision loss due to integer representation."
+/// 7.1: "recipients MUST anticipate potentially large hexadecimal numerals and prevent parsing
+/// errors due to integer conversion overflows or precision loss due to integer representation."
 #[test]
 fn s7_1_chunk_sizes_do_not_overflow() {
     incomplete(chunked("FFFFFFFFFFFFFFFF\r\nhello"));
@@ -63,7 +63,8 @@ fn s7_1_chunks_end_where_they_say() {
 }
 
 /// 7.1.1: "A recipient MUST ignore unrecognized chunk extensions. A server ought to limit the total
-/// length of chunk extensions received in a request to an amount reasonable for the services provided".
+/// length of chunk extensions received in a request to an amount reasonable for the services
+/// provided".
 #[test]
 fn s7_1_1_extensions_are_ignored_and_bounded() {
     assert_eq!(

@@ -22,8 +22,8 @@ fn s9_3_connections_persist_as_version_and_options_say() {
 }
 
 /// 9.3.2: "A server MAY process a sequence of pipelined requests in parallel if they all have safe
-/// methods, but it MUST send the corresponding responses in the same order". Here: each request ends
-/// where the next begins.
+/// methods, but it MUST send the corresponding responses in the same order". Here: each request
+/// ends where the next begins.
 #[test]
 fn s9_3_2_pipelined_requests_do_not_run_into_each_other() {
     let first = chunked("5\r\nhello\r\n0\r\n\r\n");

@@ -46,8 +46,9 @@ fn s5_1_space_before_the_colon_is_rejected() {
     refused(with_fields("A b: c\r\n"), Fault::FieldName, 400);
 }
 
-/// 5.2: "A server that receives an obs-fold in a request message that is not within a 'message/http'
-/// container MUST either reject the message by sending a 400 (Bad Request), ... or replace".
+/// 5.2: "A server that receives an obs-fold in a request message that is not within a
+/// 'message/http' container MUST either reject the message by sending a 400 (Bad Request), ... or
+/// replace".
 #[test]
 fn s5_2_folded_lines_are_rejected() {
     refused(with_fields("A: b\r\n c\r\n"), Fault::FoldedField, 400);
@@ -55,8 +56,8 @@ fn s5_2_folded_lines_are_rejected() {
     refused(with_fields("A: b\r\n \r\n"), Fault::FoldedField, 400);
 }
 
-/// RFC 6585 5 and RFC 9110 5.4: "A server that receives a request header field line, field value, or
-/// set of fields larger than it wishes to process MUST respond with an appropriate 4xx".
+/// RFC 6585 5 and RFC 9110 5.4: "A server that receives a request header field line, field value,
+/// or set of fields larger than it wishes to process MUST respond with an appropriate 4xx".
 #[test]
 fn header_sections_are_bounded_in_bytes_and_lines() {
     let filler = |bytes: usize| format!("A: {}\r\n", "v".repeat(bytes - "A: \r\n".len()));

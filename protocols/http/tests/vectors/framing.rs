@@ -14,8 +14,8 @@ fn s6_1_length_and_coding_exclude_each_other() {
 }
 
 /// 6.1: "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header
-/// field MUST treat the message as if the framing is faulty, even if a Content-Length is present, and
-/// close the connection".
+/// field MUST treat the message as if the framing is faulty, even if a Content-Length is present,
+/// and close the connection".
 #[test]
 fn s6_1_http_1_0_has_no_codings() {
     let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -35,10 +35,10 @@ fn s6_1_unknown_codings_are_not_implemented() {
     refused(post(lines, ""), Fault::CodingUnknown, 501);
 }
 
-/// 6.3: "If a Transfer-Encoding header field is present in a request and the chunked transfer coding
-/// is not the final encoding, the message body length cannot be determined reliably; the server MUST
-/// respond with the 400 (Bad Request) status code and then close the connection." 6.1: "A sender MUST
-/// NOT apply the chunked transfer coding more than once to a message body".
+/// 6.3: "If a Transfer-Encoding header field is present in a request and the chunked transfer
+/// coding is not the final encoding, the message body length cannot be determined reliably; the
+/// server MUST respond with the 400 (Bad Request) status code and then close the connection." 6.1:
+/// "A sender MUST NOT apply the chunked transfer coding more than once to a message body".
 #[test]
 fn s6_3_chunked_is_the_last_coding_and_there_once() {
     assert_eq!(taken(chunked("")).framing, Framing::Chunked);
@@ -75,9 +75,9 @@ fn s6_3_chunked_is_the_last_coding_and_there_once() {
     }
 }
 
-/// 6.3: "If a message is received without Transfer-Encoding and with an invalid Content-Length header
-/// field, then the message framing is invalid and the recipient MUST treat it as an unrecoverable
-/// error".
+/// 6.3: "If a message is received without Transfer-Encoding and with an invalid Content-Length
+/// header field, then the message framing is invalid and the recipient MUST treat it as an
+/// unrecoverable error".
 #[test]
 fn s6_3_invalid_lengths_are_unrecoverable() {
     let values = [
@@ -108,9 +108,9 @@ fn s6_3_invalid_lengths_are_unrecoverable() {
     refused(post(different, "hello!"), Fault::Length, 400);
 }
 
-/// 6.3: "... unless the field value can be successfully parsed as a comma-separated list, all values
-/// in the list are valid, and all values in the list are the same (in which case, the message is
-/// processed with that single value used as the Content-Length field value)."
+/// 6.3: "... unless the field value can be successfully parsed as a comma-separated list, all
+/// values in the list are valid, and all values in the list are the same (in which case, the
+/// message is processed with that single value used as the Content-Length field value)."
 #[test]
 fn s6_3_a_list_of_the_same_length_is_that_length() {
     assert_eq!(body(post("Content-Length: 5\r\n", "hello")), b"hello");
@@ -122,8 +122,8 @@ fn s6_3_a_list_of_the_same_length_is_that_length() {
     assert_eq!(body(post("Content-Length: 0\r\n", "")), b"");
 }
 
-/// 6.3: "If this is a request message and none of the above are true, then the message body length is
-/// zero (no message body is present)."
+/// 6.3: "If this is a request message and none of the above are true, then the message body length
+/// is zero (no message body is present)."
 #[test]
 fn s6_3_a_request_without_length_has_no_body() {
     assert_eq!(taken(post("", "")).framing, Framing::Empty);

@@ -6,7 +6,8 @@ use flatpath_http::limits::{EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX}
 use crate::{head, refused, taken};
 
 /// 2.2: "a recipient MAY recognize a single LF as a line terminator and ignore any preceding CR."
-/// It may; here it does not, because two servers that differ in this can be played against each other.
+/// It may; here it does not, because two servers that differ in this can be played against each
+/// other.
 #[test]
 fn s2_2_bare_line_feeds_end_no_line() {
     taken("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -20,8 +21,8 @@ fn s2_2_bare_line_feeds_end_no_line() {
     );
 }
 
-/// 2.2: "A recipient of such a bare CR MUST consider that element to be invalid or replace each bare
-/// CR with SP before processing the element or forwarding the message."
+/// 2.2: "A recipient of such a bare CR MUST consider that element to be invalid or replace each
+/// bare CR with SP before processing the element or forwarding the message."
 #[test]
 fn s2_2_bare_carriage_returns_are_invalid() {
     refused(
@@ -74,9 +75,9 @@ fn s2_2_empty_lines_before_a_request_are_ignored_up_to_a_bound() {
     );
 }
 
-/// 2.2: "A recipient that receives whitespace between the start-line and the first header field MUST
-/// either reject the message as invalid or consume each whitespace-preceded line without further
-/// processing of it".
+/// 2.2: "A recipient that receives whitespace between the start-line and the first header field
+/// MUST either reject the message as invalid or consume each whitespace-preceded line without
+/// further processing of it".
 #[test]
 fn s2_2_white_space_before_the_first_field_is_rejected() {
     let fault = Fault::SpaceBeforeFirstField;

@@ -103,8 +103,8 @@ fn s3_2_host_must_be_there_once() {
 }
 
 /// 3.2: "or a Host header field with an invalid field value". Empty is valid: "If the authority
-/// component is missing or undefined for the target URI, then a client MUST send a Host header field
-/// with an empty field value."
+/// component is missing or undefined for the target URI, then a client MUST send a Host header
+/// field with an empty field value."
 #[test]
 fn s3_2_host_must_be_valid() {
     for host in [
