@@ -7,7 +7,6 @@ use flatpath::{Context, Job, Phase};
 
 use crate::encode::{self, Persistence};
 use crate::fault::Fault;
-use crate::limits::SPARES_MAX;
 use crate::protocol::{Http, Lane};
 use crate::service::Service;
 use crate::session::{Session, Stage, Text, Waiting};
@@ -205,11 +204,8 @@ impl<S: Service> Hand<'_, '_, S> {
     /// The request whose body was arriving is not served.
     pub(crate) fn drop_incoming(&mut self) {
         self.session.owes_continue = false;
-        if let Some(mut incoming) = self.session.incoming.take() {
-            incoming.clear();
-            if self.lane.incoming.len() < SPARES_MAX {
-                self.lane.incoming.push(incoming);
-            }
+        if let Some(incoming) = self.session.incoming.take() {
+            self.lane.recycle_incoming(incoming);
         }
     }
 
@@ -218,10 +214,8 @@ impl<S: Service> Hand<'_, '_, S> {
         if self.session.is_closed {
             return;
         }
-        if let Some(ring) = self.session.take_ring()
-            && self.lane.rings.len() < SPARES_MAX
-        {
-            self.lane.rings.push(ring);
+        if let Some(ring) = self.session.take_ring() {
+            self.lane.recycle_ring(ring);
         }
         let owed = self.session.owed();
         if self.session.owes_continue && owed == 0 {

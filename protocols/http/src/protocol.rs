@@ -17,7 +17,7 @@ use crate::date::DateLine;
 use crate::exchange::Exchange;
 use crate::hand::Hand;
 use crate::incoming::Incoming;
-use crate::limits::Limits;
+use crate::limits::{Limits, SPARES_MAX};
 use crate::names::Names;
 use crate::service::Service;
 use crate::session::{Ring, Session};
@@ -66,6 +66,23 @@ pub struct Lane<S: Service> {
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) rings: Vec<Box<Ring<S>>>,
+}
+
+impl<S: Service> Lane<S> {
+    /// Drops a request whose body was arriving, and keeps what can be used again.
+    pub(crate) fn recycle_incoming(&mut self, mut incoming: Box<Incoming>) {
+        incoming.clear();
+        if self.incoming.len() < SPARES_MAX {
+            self.incoming.push(incoming);
+        }
+    }
+
+    /// Keeps an empty ring.
+    pub(crate) fn recycle_ring(&mut self, ring: Box<Ring<S>>) {
+        if self.rings.len() < SPARES_MAX {
+            self.rings.push(ring);
+        }
+    }
 }
 
 /// What a client is told that finds no room. Retrying is right, and soon enough in a second.
@@ -208,9 +225,8 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn closed(&self, lane: &mut Lane<S>, session: &mut Session<S>) {
-        if let Some(mut incoming) = session.incoming.take() {
-            incoming.clear();
-            lane.incoming.push(incoming);
+        if let Some(incoming) = session.incoming.take() {
+            lane.recycle_incoming(incoming);
         }
     }
 }
