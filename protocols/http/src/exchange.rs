@@ -12,8 +12,6 @@
 
 use std::io::{self, Read};
 use std::mem;
-use std::thread;
-use std::time::Duration;
 
 use flatpath::{Buffer, Pool, WorkerScope};
 use http::response::Parts;
@@ -26,10 +24,6 @@ use crate::message::{Body, Reader, Response};
 use crate::reply::Frame;
 use crate::respond::{self, Plan, Transfer};
 use crate::service::Service;
-
-/// How long a worker waits when no buffer can be had before it tries the stream again: short
-/// enough to go unnoticed, long enough that the wait costs nothing.
-const MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The size of a chunk: always five digits, because it is written before the size is known.
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";
@@ -133,7 +127,12 @@ impl Exchange {
                 self.answer(response, scope.pool());
                 self.draft.clear();
             }
-            State::Streaming => self.read_chunk(scope.pool()),
+            State::Streaming => {
+                if !self.read_chunk(scope.pool()) {
+                    // No buffer: back to the queue in a while, where others get their turn.
+                    scope.wait_for_memory();
+                }
+            }
             State::Answered | State::Failed => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
             }
@@ -201,12 +200,12 @@ impl Exchange {
         fits.then_some(plan)
     }
 
-    /// Reads the next chunk of the stream, framed as it goes out.
-    fn read_chunk(&mut self, pool: &Pool) {
+    /// Reads the next chunk of the stream, framed as it goes out. False: there is no buffer for it.
+    fn read_chunk(&mut self, pool: &Pool) -> bool {
         debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
         let Some(stream) = &mut self.stream else {
             self.state = State::Failed;
-            return;
+            return true;
         };
         let left = stream.left.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX)
@@ -216,8 +215,7 @@ impl Exchange {
             .take(wanted)
             .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
         let Some(mut buffer) = buffer else {
-            thread::sleep(MEMORY_PAUSE);
-            return;
+            return false;
         };
         let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
             .min(STREAM_CHUNK_BYTES)
@@ -259,6 +257,7 @@ impl Exchange {
                 self.state = State::Failed;
             }
         }
+        true
     }
 
     fn end_stream(&mut self, last: Buffer) {

@@ -114,7 +114,9 @@ impl<S: Service> Hand<'_, '_, S> {
             self.session.lingers |= is_partial;
             self.end_input();
         } else if !is_partial {
-            self.close();
+            // A request may be on its way: it is answered, and told that it is the last. Who stays
+            // silent is let go by the deadline for idle connections, which a drain shortens.
+            self.context.restart_phase(Phase::Idle);
         }
     }
 
@@ -229,7 +231,8 @@ impl<S: Service> Hand<'_, '_, S> {
             Stage::Body => Phase::Body,
             Stage::Over => return,
         };
-        if phase == Phase::Head && is_next_head {
+        if is_next_head && matches!(phase, Phase::Head | Phase::Idle) {
+            // A request has been taken since: this deadline is the next one's.
             self.context.restart_phase(phase);
         } else {
             self.context.phase(phase);
