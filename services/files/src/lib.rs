@@ -1,1 +1,6 @@
-//! Placeholder.
+//! Files over HTTP.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod error;
+pub mod target;

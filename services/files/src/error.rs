@@ -1,0 +1,100 @@
+//! Why a file is not served.
+
+use http::StatusCode;
+use rustix::io::Errno;
+
+/// What stands between a request and its file. Each case has one status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesError {
+    /// The target is no path at all: bad escapes, NUL, dot segments. 400.
+    MalformedTarget,
+    /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
+    /// the root, of FIFOs, sockets and devices: whether they exist is nobody's business. 404.
+    NotFound,
+    /// The file is there, and this process may not read it. 403.
+    Forbidden,
+    /// No descriptor or no memory is left for now. 503.
+    Overloaded,
+    /// The file changed in the middle of an answer that had promised something else. 500 when
+    /// nothing was sent yet.
+    Changed,
+    /// The kernel could not read it. 500.
+    Unreadable(Errno),
+}
+
+impl FilesError {
+    /// The status that a client sees.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::MalformedTarget => StatusCode::BAD_REQUEST,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Changed | Self::Unreadable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Errno> for FilesError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // XDEV: the path leads out of the root. NXIO: a socket, or a device without a driver.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::NAMETOOLONG
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::INVAL
+            | Errno::ILSEQ => Self::NotFound,
+            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Self::Overloaded,
+            other => Self::Unreadable(other),
+        }
+    }
+}
+
+impl std::fmt::Display for FilesError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::MalformedTarget => write!(formatter, "the request's target is not a path"),
+            Self::NotFound => write!(formatter, "no such file"),
+            Self::Forbidden => write!(formatter, "this process may not read the file"),
+            Self::Overloaded => write!(formatter, "no descriptor or memory is left"),
+            Self::Changed => write!(formatter, "the file changed while it was read"),
+            Self::Unreadable(errno) => write!(formatter, "the file cannot be read: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for FilesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_outside_looks_like_what_is_not_there() {
+        assert_eq!(
+            FilesError::from(Errno::XDEV),
+            FilesError::from(Errno::NOENT)
+        );
+        assert_eq!(
+            FilesError::from(Errno::LOOP).status(),
+            StatusCode::NOT_FOUND
+        );
+    }
+
+    #[test]
+    fn running_out_of_descriptors_is_a_503() {
+        assert_eq!(
+            FilesError::from(Errno::MFILE).status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+        assert_eq!(
+            FilesError::from(Errno::IO).status(),
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
+    }
+}

@@ -1,0 +1,397 @@
+//! From a request's target to a path below the root.
+//!
+//! The rules, each with its reason:
+//! - The query is split off first; `?` inside a name must be sent as `%3F`.
+//! - The path is cut at its literal slashes, and then each segment is percent-decoded, **once**. An
+//!   encoded slash (`%2F`) can therefore never make a new segment. No Linux file has a slash in its
+//!   name, so such a segment names nothing: not found. `%5C` is an ordinary backslash.
+//! - `%00` and broken escapes (`%`, `%4`, `%zz`) make the target malformed.
+//! - Segments `.` and `..`, plain or encoded, make it malformed: RFC 3986, 6.2.2.3 has the client
+//!   remove them, so whoever still sends them is probing.
+//! - Empty segments (`//`) name nothing. Merging them would give one file many addresses, and a
+//!   redirect of `//host/dir` to `//host/dir/` would lead away from this server.
+//! - Names with a leading dot are hidden: not found, unless [`Hidden::Served`].
+//! - Bytes above 0x7F are taken as they are: Linux names are bytes.
+//!
+//! Cost: one pass over the target and one allocation.
+
+use crate::error::FilesError;
+use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
+
+/// Whether names with a leading dot are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hidden {
+    /// They look as if they did not exist, and listings leave them out.
+    #[default]
+    Refused,
+    /// They are files like any other.
+    Served,
+}
+
+/// A request's target, decoded and found harmless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    path: Vec<u8>,
+    form: Form,
+    query: Option<&'a [u8]>,
+}
+
+/// How the target was written, which decides between a file and a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// No slash at the end.
+    Plain,
+    /// A slash at the end: only a directory will do.
+    Directory,
+}
+
+impl<'a> Target<'a> {
+    /// Decodes a target in origin-form (`/a/b?c`) or absolute-form (`http://host/a/b?c`; the host
+    /// is the protocol's affair).
+    pub fn parse(raw: &'a [u8], hidden: Hidden) -> Result<Self, FilesError> {
+        let local = origin_form(raw)?;
+        if local.contains(&b'#') {
+            return Err(FilesError::MalformedTarget);
+        }
+        let (path, query) = split_query(local);
+        let names = path.strip_prefix(b"/").ok_or(FilesError::MalformedTarget)?;
+        if names.is_empty() {
+            return Ok(Self {
+                path: Vec::new(),
+                form: Form::Directory,
+                query,
+            });
+        }
+        let (names, form) = match names.strip_suffix(b"/") {
+            Some(names) => (names, Form::Directory),
+            None => (names, Form::Plain),
+        };
+        let mut decoded = Vec::with_capacity(names.len());
+        for name in names.split(|byte| *byte == b'/') {
+            if !decoded.is_empty() {
+                decoded.push(b'/');
+            }
+            push_name(name, hidden, &mut decoded)?;
+        }
+        if decoded.len() > PATH_BYTES_MAX {
+            return Err(FilesError::NotFound);
+        }
+        Ok(Self {
+            path: decoded,
+            form,
+            query,
+        })
+    }
+
+    /// The path below the root, without slashes at either end. Empty is the root itself.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Whether the target ended in a slash. The root always does.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// What stood behind the `?`, as it was sent.
+    pub fn query(&self) -> Option<&'a [u8]> {
+        self.query
+    }
+
+    /// The last name of the path; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        name_of(&self.path)
+    }
+}
+
+/// The last name of a path.
+pub(crate) fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Cuts a target at its first question mark.
+pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match target.iter().position(|byte| *byte == b'?') {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    }
+}
+
+/// Cuts scheme and authority off an absolute-form target.
+fn origin_form(raw: &[u8]) -> Result<&[u8], FilesError> {
+    if raw.starts_with(b"/") {
+        return Ok(raw);
+    }
+    for scheme in [&b"http://"[..], &b"https://"[..]] {
+        let Some((head, rest)) = raw.split_at_checked(scheme.len()) else {
+            continue;
+        };
+        if !head.eq_ignore_ascii_case(scheme) {
+            continue;
+        }
+        // An absent path means the root, for which a query changes nothing.
+        return match rest
+            .iter()
+            .position(|byte| matches!(byte, b'/' | b'?' | b'#'))
+        {
+            Some(at) if rest[at] == b'/' => Ok(&rest[at..]),
+            Some(at) if rest[at] == b'#' => Err(FilesError::MalformedTarget),
+            _ => Ok(b"/"),
+        };
+    }
+    Err(FilesError::MalformedTarget)
+}
+
+/// Decodes one segment to the end of `path` and judges it.
+fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), FilesError> {
+    let start = path.len();
+    let mut left = segment.iter();
+    while let Some(byte) = left.next() {
+        path.push(match byte {
+            b'%' => decode_escape(left.next(), left.next())?,
+            other => *other,
+        });
+    }
+    let name = &path[start..];
+    if name == b"." || name == b".." {
+        return Err(FilesError::MalformedTarget);
+    }
+    let is_refused = hidden == Hidden::Refused && is_hidden(name);
+    let names_nothing = name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX;
+    if is_refused || names_nothing {
+        return Err(FilesError::NotFound);
+    }
+    Ok(())
+}
+
+/// Whether a name is hidden by custom.
+pub(crate) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".")
+}
+
+fn decode_escape(high: Option<&u8>, low: Option<&u8>) -> Result<u8, FilesError> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (Some(high), Some(low)) = (digit(high), digit(low)) else {
+        return Err(FilesError::MalformedTarget);
+    };
+    match u8::try_from(high * 16 + low) {
+        Ok(0) | Err(_) => Err(FilesError::MalformedTarget),
+        Ok(byte) => Ok(byte),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path_of(raw: &str) -> Result<Vec<u8>, FilesError> {
+        Target::parse(raw.as_bytes(), Hidden::Refused).map(|target| target.path().to_vec())
+    }
+
+    fn assert_refused(raw: &str, error: FilesError) {
+        assert_eq!(path_of(raw), Err(error), "{raw}");
+    }
+
+    #[test]
+    fn plain_paths_lose_their_outer_slashes() {
+        for (raw, path, form) in [
+            ("/", "", Form::Directory),
+            ("/a", "a", Form::Plain),
+            ("/a/", "a", Form::Directory),
+            ("/a/b.txt", "a/b.txt", Form::Plain),
+            ("/a/b/", "a/b", Form::Directory),
+        ] {
+            let target = Target::parse(raw.as_bytes(), Hidden::Refused).expect("a good target");
+            assert_eq!(target.path(), path.as_bytes(), "{raw}");
+            assert_eq!(target.form(), form, "{raw}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_decoded_once_and_only_once() {
+        assert_eq!(path_of("/a%20b"), Ok(b"a b".to_vec()));
+        assert_eq!(path_of("/%e2%82%AC"), Ok("€".as_bytes().to_vec()));
+        assert_eq!(path_of("/%252e%252e"), Ok(b"%2e%2e".to_vec()));
+        assert_eq!(path_of("/%25%32%66"), Ok(b"%2f".to_vec()));
+        assert_eq!(
+            path_of("/a+b"),
+            Ok(b"a+b".to_vec()),
+            "a plus is no space in a path"
+        );
+        assert_eq!(path_of("/%ff"), Ok(vec![0xff]), "names are bytes");
+        assert_eq!(path_of("/%3F"), Ok(b"?".to_vec()));
+        assert_eq!(path_of("/a%0Ab"), Ok(b"a\nb".to_vec()));
+    }
+
+    #[test]
+    fn nul_and_broken_escapes_are_malformed() {
+        for raw in [
+            "/%00",
+            "/a%00.txt",
+            "/%",
+            "/%4",
+            "/a%4",
+            "/%zz",
+            "/%-1",
+            "/%+1",
+            "/% 1",
+        ] {
+            assert_refused(raw, FilesError::MalformedTarget);
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_malformed_however_they_are_written() {
+        for raw in [
+            "/..",
+            "/../",
+            "/a/..",
+            "/a/../b",
+            "/.",
+            "/./a",
+            "/a/.",
+            "/a/./b",
+            "/%2e%2e",
+            "/%2E%2e/",
+            "/.%2e/a",
+            "/%2e./a",
+            "/a/%2e",
+            "/%2e%2e/%2e%2e/etc/passwd",
+            "/../../etc/passwd",
+        ] {
+            assert_refused(raw, FilesError::MalformedTarget);
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_makes_no_segment() {
+        for raw in [
+            "/a%2fb",
+            "/a%2Fb",
+            "/..%2f",
+            "/..%2f..%2fetc%2fpasswd",
+            "/%2f",
+            "/%2fetc",
+        ] {
+            assert_refused(raw, FilesError::NotFound);
+        }
+    }
+
+    #[test]
+    fn a_backslash_is_an_ordinary_character() {
+        assert_eq!(
+            path_of("/..%5c..%5cetc"),
+            Err(FilesError::NotFound),
+            "hidden, by its dot"
+        );
+        assert_eq!(path_of("/a%5C..%5Cb"), Ok(b"a\\..\\b".to_vec()));
+    }
+
+    #[test]
+    fn empty_segments_name_nothing() {
+        for raw in [
+            "//",
+            "//a",
+            "/a//b",
+            "/a//",
+            "///",
+            "//example.com/",
+            "//example.com/..",
+        ] {
+            assert!(path_of(raw).is_err(), "{raw}");
+        }
+        assert_refused("//a", FilesError::NotFound);
+    }
+
+    #[test]
+    fn hidden_names_are_not_found_unless_asked_for() {
+        for raw in ["/.git", "/.git/config", "/a/.env", "/%2eenv", "/..."] {
+            assert_refused(raw, FilesError::NotFound);
+            assert!(
+                Target::parse(raw.as_bytes(), Hidden::Served).is_ok(),
+                "{raw}"
+            );
+        }
+        let dots = Target::parse(b"/a/..", Hidden::Served);
+        assert_eq!(
+            dots,
+            Err(FilesError::MalformedTarget),
+            "dot segments stay refused"
+        );
+    }
+
+    #[test]
+    fn the_query_is_split_off_before_anything_is_decoded() {
+        let target = Target::parse(b"/a%3fb?c=%2e%2e/..&d?e", Hidden::Refused).expect("good");
+        assert_eq!(target.path(), b"a?b");
+        assert_eq!(target.query(), Some(&b"c=%2e%2e/..&d?e"[..]));
+        let empty = Target::parse(b"/a?", Hidden::Refused).expect("good");
+        assert_eq!(empty.query(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn absolute_form_loses_scheme_and_host() {
+        assert_eq!(path_of("http://host/a/b"), Ok(b"a/b".to_vec()));
+        assert_eq!(path_of("HTTPS://host:1/a"), Ok(b"a".to_vec()));
+        assert_eq!(path_of("http://host"), Ok(Vec::new()));
+        assert_eq!(path_of("http://host?x"), Ok(Vec::new()));
+        assert_refused("http://host/../a", FilesError::MalformedTarget);
+        assert_refused("http://host//a", FilesError::NotFound);
+    }
+
+    #[test]
+    fn other_forms_are_malformed() {
+        for raw in [
+            "",
+            "*",
+            "a",
+            "host:80",
+            "ftp://host/a",
+            "?",
+            "#",
+            "/a#b",
+            "http://h#/a",
+        ] {
+            assert_refused(raw, FilesError::MalformedTarget);
+        }
+    }
+
+    #[test]
+    fn names_and_paths_have_their_longest() {
+        let name = "n".repeat(NAME_BYTES_MAX);
+        assert!(path_of(&format!("/{name}")).is_ok());
+        assert_refused(&format!("/{name}n"), FilesError::NotFound);
+        let deep = format!("/{}", "d/".repeat(PATH_BYTES_MAX / 2));
+        assert!(path_of(&deep).is_ok());
+        assert_refused(&format!("{deep}xy"), FilesError::NotFound);
+    }
+
+    #[test]
+    fn model_no_target_whatever_ever_yields_a_path_that_climbs() {
+        let pieces = [
+            "..", ".", "/", "%2e", "%2f", "%25", "a", "%00", "?", "\\", "%5c", "%", "2e",
+        ];
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            let mut raw = String::from("/");
+            for _ in 0..8 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                raw.push_str(pieces[(seed >> 33) as usize % pieces.len()]);
+            }
+            let Ok(path) = Target::parse(raw.as_bytes(), Hidden::Served) else {
+                continue;
+            };
+            let path = path.path();
+            assert!(
+                !path.starts_with(b"/") && !path.ends_with(b"/") && !path.contains(&0),
+                "{raw}"
+            );
+            for name in path
+                .split(|byte| *byte == b'/')
+                .filter(|_| !path.is_empty())
+            {
+                assert!(!name.is_empty() && name != b"." && name != b"..", "{raw}");
+            }
+        }
+    }
+}
