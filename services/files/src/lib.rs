@@ -4,3 +4,6 @@
 pub mod limits;
 pub mod error;
 pub mod target;
+pub mod identity;
+pub mod root;
+mod walk;

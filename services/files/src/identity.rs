@@ -1,0 +1,184 @@
+//! Which file it is, and in which state: what must be equal for its bytes to be the same.
+//!
+//! Device and inode say which file; size, modification and change time say in which state. Two
+//! things escape them, and nobody can help it: a write through a shared mapping gets its time when
+//! the page is first touched after a write-back, and a network file system tells what it has
+//! cached. A third is dealt with here: file times advance with the clock tick, so a file written
+//! twice within one tick looks unchanged. [`Identity::is_settled`] says when that is ruled out.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{Stat, Statx, StatxFlags};
+
+use crate::limits::{RACY_COARSE_NS, RACY_NS};
+
+/// A file in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file system's device number.
+    pub device: u64,
+    /// The inode number within it.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When its content last changed.
+    pub modified: Stamp,
+    /// When its content or its attributes last changed. Cannot be set by anybody.
+    pub changed: Stamp,
+}
+
+/// A time as file systems keep it, since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    /// Whole seconds, negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds on top, below 10⁹.
+    pub nanoseconds: u32,
+}
+
+impl Identity {
+    /// The fields of `statx` that [`Identity::from_statx`] needs.
+    pub(crate) const MASK: StatxFlags = StatxFlags::TYPE
+        .union(StatxFlags::INO)
+        .union(StatxFlags::SIZE)
+        .union(StatxFlags::MTIME)
+        .union(StatxFlags::CTIME);
+
+    /// From `fstat`.
+    pub(crate) fn from_stat(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            modified: Stamp::new(stat.st_mtime, stat.st_mtime_nsec),
+            changed: Stamp::new(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// From `statx`.
+    pub(crate) fn from_statx(statx: &Statx) -> Self {
+        Self {
+            device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+            inode: statx.stx_ino,
+            size: statx.stx_size,
+            modified: Stamp::new(statx.stx_mtime.tv_sec, u64::from(statx.stx_mtime.tv_nsec)),
+            changed: Stamp::new(statx.stx_ctime.tv_sec, u64::from(statx.stx_ctime.tv_nsec)),
+        }
+    }
+
+    /// Whether every write from `now` on would give the file another time than it has.
+    ///
+    /// `now` must have been read before this identity. False for two ticks after a change, for two
+    /// seconds on file systems that keep whole seconds, and for files with times in the future.
+    pub fn is_settled(&self, now: SystemTime) -> bool {
+        let racy_ns = if self.changed.nanoseconds == 0 {
+            RACY_COARSE_NS
+        } else {
+            RACY_NS
+        };
+        let last = self.modified.max(self.changed);
+        last.to_system_time()
+            .and_then(|last| now.duration_since(last).ok())
+            .is_some_and(|age| age >= Duration::from_nanos(racy_ns))
+    }
+}
+
+impl Stamp {
+    fn new(seconds: i64, nanoseconds: u64) -> Self {
+        Self {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or_default(),
+        }
+    }
+
+    /// As the standard library's time; `None` where that cannot hold it.
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        let whole = Duration::from_secs(self.seconds.unsigned_abs());
+        let start = if self.seconds < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(whole)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(whole)
+        };
+        start?.checked_add(Duration::from_nanos(u64::from(self.nanoseconds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{AtFlags, fstat, statx};
+    use std::fs::File;
+    use std::io::Write;
+
+    fn identity_of(file: &File) -> Identity {
+        Identity::from_stat(&fstat(file).expect("fstat"))
+    }
+
+    fn at(seconds: i64, nanoseconds: u32) -> Identity {
+        let stamp = Stamp {
+            seconds,
+            nanoseconds,
+        };
+        Identity {
+            device: 1,
+            inode: 2,
+            size: 3,
+            modified: stamp,
+            changed: stamp,
+        }
+    }
+
+    fn after_epoch(ns: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)
+    }
+
+    #[test]
+    fn both_system_calls_tell_the_same_identity() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let mut file = File::create(folder.path().join("a")).expect("create");
+        file.write_all(b"bytes").expect("write");
+        let all = StatxFlags::BASIC_STATS;
+        for mask in [Identity::MASK, all] {
+            let by_path = statx(&file, "", AtFlags::EMPTY_PATH, mask).expect("statx");
+            assert_eq!(Identity::from_statx(&by_path), identity_of(&file));
+        }
+    }
+
+    #[test]
+    fn a_changed_file_has_another_identity() {
+        let mut file = tempfile::tempfile().expect("tempfile");
+        let before = identity_of(&file);
+        file.write_all(b"x").expect("write");
+        assert_ne!(identity_of(&file), before);
+    }
+
+    #[test]
+    fn a_file_is_settled_two_ticks_after_its_last_change() {
+        let changed = at(1_000, 5);
+        let changed_ns = 1_000_000_000_005;
+        assert!(!changed.is_settled(after_epoch(changed_ns)));
+        assert!(!changed.is_settled(after_epoch(changed_ns + RACY_NS - 1)));
+        assert!(changed.is_settled(after_epoch(changed_ns + RACY_NS)));
+    }
+
+    #[test]
+    fn a_modification_time_set_back_does_not_settle_a_file() {
+        let mut changed = at(1_000, 5);
+        changed.modified.seconds = 10;
+        assert!(!changed.is_settled(after_epoch(1_000_000_000_006)));
+    }
+
+    #[test]
+    fn whole_second_times_take_two_seconds_to_settle() {
+        let changed = at(1_000, 0);
+        assert!(!changed.is_settled(after_epoch(1_001_999_999_999)));
+        assert!(changed.is_settled(after_epoch(1_002_000_000_000)));
+    }
+
+    #[test]
+    fn times_in_the_future_or_beyond_reason_are_never_settled() {
+        assert!(!at(2_000, 5).is_settled(after_epoch(1_000_000_000_000)));
+        assert!(!at(i64::MAX, 5).is_settled(SystemTime::now()));
+        assert!(at(-5, 5).is_settled(SystemTime::now()));
+    }
+}

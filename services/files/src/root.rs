@@ -1,0 +1,482 @@
+//! The served directory: opens what lies beneath it, and nothing else.
+//!
+//! Everything is looked up from one descriptor of the root, opened at start. Renaming the root or
+//! putting a link in its place later changes nothing: what was opened is what is served.
+//!
+//! Decisions
+//! - Links are followed as long as every step stays beneath the root (`RESOLVE_BENEATH`): a link to
+//!   an absolute path or out by `..` leads to nothing, even where it would come back in. Whoever
+//!   may make links inside the root chose what they show; that includes hidden names.
+//! - Links of `/proc` that are no paths (`RESOLVE_NO_MAGICLINKS`) lead to nothing.
+//! - Mount points beneath the root are part of it.
+//! - Opening never waits: `O_NONBLOCK`, so that a FIFO cannot hold a worker. Only regular files and
+//!   directories are handed out; what else was opened is closed again unread.
+//!
+//! The kernel does the resolving (`openat2`), so no rename can race with it. Where `openat2` is
+//! missing (before Linux 5.6) or forbidden (seccomp), [`crate::walk`] does the same step by step.
+//!
+//! Cost: one `openat2` and one `fstat`; one `openat2` more where the path has links.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use rustix::io::Errno;
+
+use crate::error::FilesError;
+use crate::identity::Identity;
+use crate::limits::RENAME_TRIES_MAX;
+use crate::walk;
+
+/// How a file that is to be read is opened.
+pub(crate) const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY);
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// The directory that is served.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+    resolution: Resolution,
+}
+
+/// Who turns a path into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// `openat2` with `RESOLVE_BENEATH`.
+    Kernel,
+    /// One `openat` with `O_NOFOLLOW` per name.
+    Walk,
+}
+
+/// An open file or directory beneath the root.
+#[derive(Debug)]
+pub struct Opened {
+    /// Open for reading.
+    pub file: File,
+    /// What it was when it was opened.
+    pub identity: Identity,
+    /// Which of the two it is.
+    pub kind: Kind,
+    /// Whether its path holds links.
+    pub route: Route,
+}
+
+/// The two kinds of files that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// How a path led to its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Every name on the path is what it seems.
+    Direct,
+    /// At least one of them is a symbolic link.
+    ThroughLink,
+}
+
+impl Root {
+    /// Opens the directory to serve and finds out who can resolve paths beneath it.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let root = Self::open_with(directory, Resolution::Kernel)?;
+        match rustix::fs::openat2(&root.directory, ".", READ, Mode::empty(), BENEATH) {
+            Ok(_) => Ok(root),
+            Err(refused) => {
+                log::info!("openat2 is refused ({refused}): paths are resolved name by name");
+                Ok(Self {
+                    resolution: Resolution::Walk,
+                    ..root
+                })
+            }
+        }
+    }
+
+    /// Opens the directory to serve with a given way to resolve.
+    pub fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
+        let flags = READ | OFlags::DIRECTORY;
+        let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        Ok(Self {
+            directory,
+            resolution,
+        })
+    }
+
+    /// Who resolves paths.
+    pub fn resolution(&self) -> Resolution {
+        self.resolution
+    }
+
+    /// Opens the file or directory at `path`, which is relative; empty means the root itself.
+    pub fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+        let path = if path.is_empty() { b"." } else { path };
+        let (descriptor, route) = match self.resolution {
+            Resolution::Kernel => self.resolve(path)?,
+            Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,
+        };
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            _ => return Err(FilesError::NotFound),
+        };
+        let identity = Identity::from_stat(&stat);
+        Ok(Opened {
+            file: File::from(descriptor),
+            identity,
+            kind,
+            route,
+        })
+    }
+
+    /// What stands at `path` now, link or not; links above it are followed, wherever they lead.
+    /// May tell what a network file system has cached. For comparing only.
+    pub(crate) fn inspect(&self, path: &CStr) -> Result<Statx, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        rustix::fs::statx(&self.directory, path, flags, Identity::MASK)
+    }
+
+    fn resolve(&self, path: &[u8]) -> Result<(OwnedFd, Route), Errno> {
+        let open =
+            |resolve| rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), resolve);
+        let mut strict = ResolveFlags::NO_SYMLINKS;
+        for _ in 0..RENAME_TRIES_MAX {
+            match open(BENEATH | strict) {
+                Ok(descriptor) => {
+                    let is_direct = strict == ResolveFlags::NO_SYMLINKS;
+                    let route = if is_direct {
+                        Route::Direct
+                    } else {
+                        Route::ThroughLink
+                    };
+                    return Ok((descriptor, route));
+                }
+                Err(Errno::LOOP) if !strict.is_empty() => strict = ResolveFlags::empty(),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        // Somebody renames without a pause. The walk needs no such certainty: it holds on to every
+        // directory that it came through.
+        walk::resolve(self.directory.as_fd(), path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tempfile::TempDir;
+
+    const BOTH: [Resolution; 2] = [Resolution::Kernel, Resolution::Walk];
+
+    /// A folder `served` with a few files, and `outside/secret` beside it.
+    fn folder() -> TempDir {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let path = folder.path();
+        fs::create_dir_all(path.join("served/sub/deep")).expect("mkdir");
+        fs::create_dir_all(path.join("outside")).expect("mkdir");
+        fs::write(path.join("served/a.txt"), "inside").expect("write");
+        fs::write(path.join("served/sub/b.txt"), "inside").expect("write");
+        fs::write(path.join("served/sub/deep/c.txt"), "inside").expect("write");
+        fs::write(path.join("outside/secret"), "outside").expect("write");
+        fs::write(path.join("outside/b.txt"), "outside").expect("write");
+        folder
+    }
+
+    fn roots(folder: &TempDir) -> Vec<Root> {
+        let served = folder.path().join("served");
+        BOTH.map(|resolution| Root::open_with(&served, resolution).expect("open root"))
+            .into()
+    }
+
+    fn content(root: &Root, path: &str) -> Result<String, FilesError> {
+        let mut opened = root.find(path.as_bytes())?;
+        let mut text = String::new();
+        opened.file.read_to_string(&mut text).expect("read");
+        Ok(text)
+    }
+
+    fn link(folder: &TempDir, target: &str, name: &str) {
+        symlink(target, folder.path().join("served").join(name)).expect("symlink");
+    }
+
+    #[test]
+    fn files_directories_and_the_root_itself_are_found() {
+        let folder = folder();
+        for root in roots(&folder) {
+            let file = root.find(b"sub/b.txt").expect("a file");
+            assert_eq!((file.kind, file.route), (Kind::File, Route::Direct));
+            assert_eq!(file.identity.size, 6);
+            for path in [&b""[..], b"sub", b"sub/deep"] {
+                let found = root.find(path).expect("a directory");
+                assert_eq!((found.kind, found.route), (Kind::Directory, Route::Direct));
+            }
+            assert_eq!(content(&root, "sub/deep/c.txt"), Ok("inside".into()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        let folder = folder();
+        let long = "n".repeat(300);
+        let deep = "d/".repeat(2_100) + "x";
+        for root in roots(&folder) {
+            for path in [
+                "none",
+                "sub/none",
+                "a.txt/b",
+                "a.txt/",
+                "none/b.txt",
+                &long,
+                &deep,
+            ] {
+                assert_eq!(content(&root, path), Err(FilesError::NotFound), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn links_that_stay_beneath_are_followed_and_noted() {
+        let folder = folder();
+        link(&folder, "a.txt", "to-file");
+        link(&folder, "to-file", "to-link");
+        link(&folder, "sub", "to-folder");
+        link(&folder, "../a.txt", "sub/up");
+        link(&folder, "../../sub/./deep//../up", "sub/deep/round");
+        link(&folder, "sub/deep/..", "to-dots");
+        link(&folder, "sub/", "to-slash");
+        for root in roots(&folder) {
+            for path in [
+                "to-file",
+                "to-link",
+                "to-folder/b.txt",
+                "sub/up",
+                "to-folder/up",
+                "sub/deep/round",
+                "to-dots/b.txt",
+                "to-slash/b.txt",
+            ] {
+                assert_eq!(content(&root, path), Ok("inside".into()), "{path}");
+                let opened = root.find(path.as_bytes()).expect("found");
+                assert_eq!(opened.route, Route::ThroughLink, "{path}");
+            }
+            let dots = root.find(b"to-dots").expect("found");
+            assert_eq!(
+                (dots.kind, dots.route),
+                (Kind::Directory, Route::ThroughLink)
+            );
+        }
+    }
+
+    #[test]
+    fn links_that_leave_the_root_lead_to_nothing() {
+        let folder = folder();
+        let outside = folder.path().join("outside");
+        let outside = outside.to_str().expect("utf-8");
+        let own = folder.path().join("served/a.txt");
+        link(&folder, &format!("{outside}/secret"), "absolute");
+        link(&folder, outside, "absolute-folder");
+        link(&folder, own.to_str().expect("utf-8"), "absolute-but-inside");
+        link(&folder, "../outside/secret", "relative");
+        link(&folder, "../outside", "relative-folder");
+        link(&folder, "sub/../../outside/secret", "winding");
+        link(&folder, "../served/a.txt", "out-and-back");
+        link(&folder, "relative-folder/secret", "chained");
+        link(&folder, "..", "parent");
+        link(&folder, "/", "slash");
+        for root in roots(&folder) {
+            for path in [
+                "absolute",
+                "absolute-folder/secret",
+                "absolute-folder",
+                "absolute-but-inside",
+                "relative",
+                "relative-folder/secret",
+                "relative-folder",
+                "winding",
+                "out-and-back",
+                "chained",
+                "parent",
+                "parent/outside/secret",
+                "slash",
+                "slash/etc/passwd",
+            ] {
+                assert_eq!(content(&root, path), Err(FilesError::NotFound), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn dots_in_a_path_do_not_climb_even_if_they_come_this_far() {
+        let folder = folder();
+        for root in roots(&folder) {
+            for path in [
+                "../outside/secret",
+                "sub/../../outside/secret",
+                "..",
+                "/etc/passwd",
+            ] {
+                assert_eq!(content(&root, path), Err(FilesError::NotFound), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn circles_of_links_end() {
+        let folder = folder();
+        link(&folder, "circle", "circle");
+        link(&folder, "pong", "ping");
+        link(&folder, "ping", "pong");
+        link(&folder, "grow/x", "grow");
+        link(&folder, "a.txt", "chain-0");
+        for step in 0..50 {
+            link(
+                &folder,
+                &format!("chain-{step}"),
+                &format!("chain-{}", step + 1),
+            );
+        }
+        for root in roots(&folder) {
+            for path in ["circle", "ping", "circle/x", "grow", "chain-50"] {
+                assert_eq!(content(&root, path), Err(FilesError::NotFound), "{path}");
+            }
+            assert_eq!(content(&root, "chain-30"), Ok("inside".into()));
+        }
+    }
+
+    #[test]
+    fn links_of_proc_that_are_no_paths_lead_to_nothing() {
+        for resolution in BOTH {
+            let root = Root::open_with(Path::new("/proc/self"), resolution).expect("proc");
+            assert!(root.find(b"status").is_ok());
+            for path in [
+                &b"root"[..],
+                b"root/etc/passwd",
+                b"cwd",
+                b"exe",
+                b"fd/0",
+                b"fd/1",
+            ] {
+                let outcome = root.find(path).map(|opened| opened.kind);
+                assert_eq!(outcome, Err(FilesError::NotFound), "{path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fifo_or_a_socket_is_refused_at_once() {
+        let folder = folder();
+        let served = folder.path().join("served");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, served.join("fifo"), FileType::Fifo, mode, 0).expect("mkfifo");
+        let _socket = UnixListener::bind(served.join("socket")).expect("bind");
+        let (sender, receiver) = mpsc::channel();
+        let roots = roots(&folder);
+        std::thread::spawn(move || {
+            for root in roots {
+                for path in [&b"fifo"[..], b"socket"] {
+                    sender
+                        .send(root.find(path).map(|opened| opened.kind))
+                        .expect("send");
+                }
+            }
+        });
+        for _ in 0..2 * BOTH.len() {
+            let outcome = receiver
+                .recv_timeout(Duration::from_secs(20))
+                .expect("opening hangs");
+            assert_eq!(outcome, Err(FilesError::NotFound));
+        }
+    }
+
+    #[test]
+    fn the_directory_opened_at_start_stays_the_root() {
+        let folder = folder();
+        let roots = roots(&folder);
+        let served = folder.path().join("served");
+        fs::rename(&served, folder.path().join("moved")).expect("rename");
+        symlink("outside", &served).expect("symlink");
+        for root in roots {
+            assert_eq!(content(&root, "a.txt"), Ok("inside".into()));
+            assert_eq!(content(&root, "secret"), Err(FilesError::NotFound));
+        }
+    }
+
+    #[test]
+    fn stress_a_folder_swapped_for_a_link_never_leads_outside() {
+        let folder = folder();
+        let served = folder.path().join("served");
+        symlink("../outside", served.join("evil")).expect("symlink");
+        let stop = AtomicBool::new(false);
+        let swap = || {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(CWD, served.join("sub"), CWD, served.join("evil"), flags)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    swap().expect("exchange");
+                }
+            });
+            let mut outcomes = Vec::new();
+            for root in roots(&folder) {
+                outcomes.extend((0..10_000).map(|_| content(&root, "sub/b.txt")));
+            }
+            // Before any assertion: a panic here would wait for the swapping thread for ever.
+            stop.store(true, Ordering::Relaxed);
+            let inside = outcomes
+                .iter()
+                .filter(|text| **text == Ok("inside".into()))
+                .count();
+            let refused = outcomes
+                .iter()
+                .filter(|text| **text == Err(FilesError::NotFound))
+                .count();
+            assert_eq!(inside + refused, outcomes.len(), "something else was read");
+            assert!(inside > 0, "the race never let a file be read");
+        });
+    }
+
+    #[test]
+    fn where_openat2_is_forbidden_the_walk_takes_over() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+        const OPENAT2: i64 = 437;
+        let folder = folder();
+        for errno in [Errno::NOSYS, Errno::PERM] {
+            let served = folder.path().join("served");
+            // A filter binds the thread that installs it, so the others are not concerned.
+            let thread = std::thread::spawn(move || {
+                let code = u32::try_from(errno.raw_os_error()).expect("an errno");
+                let rules = [(OPENAT2, Vec::new())].into_iter().collect();
+                let here = std::env::consts::ARCH
+                    .try_into()
+                    .expect("known architecture");
+                let refuse = SeccompAction::Errno(code);
+                let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, here);
+                let program = BpfProgram::try_from(filter.expect("filter")).expect("program");
+                seccompiler::apply_filter(&program).expect("seccomp");
+                let root = Root::open(&served).expect("open");
+                (root.resolution(), content(&root, "sub/b.txt"))
+            });
+            let outcome = thread.join().expect("thread");
+            assert_eq!(outcome, (Resolution::Walk, Ok("inside".into())));
+        }
+    }
+}
