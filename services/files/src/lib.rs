@@ -7,3 +7,5 @@ pub mod target;
 pub mod identity;
 pub mod root;
 mod walk;
+pub mod fields;
+pub mod conditional;

@@ -1,0 +1,581 @@
+//! Conditional requests: entity tags, modification dates and what they decide (RFC 9110, 13).
+//!
+//! A validator is given out only if the next change is certain to bring another one:
+//! - The entity tag is made of device, inode, size and modification time in nanoseconds. It is
+//!   always strong, and held back for the two clock ticks in which a second write would leave all
+//!   four as they are ([`Identity::is_settled`]).
+//! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
+//!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
+//!
+//! Cost: linear in the length of the fields. Nothing is allocated to compare.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
+
+use crate::fields::Fields;
+use crate::identity::Identity;
+
+/// The first second that an HTTP date cannot say: the year 10000.
+const DATE_SECONDS_END: u64 = 253_402_300_800;
+
+/// What tells one state of a file from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validators {
+    /// The entity tag, once it can be trusted.
+    pub tag: Option<Tag>,
+    /// When the content last changed.
+    pub modified: Modified,
+}
+
+/// A strong entity tag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    bytes: [u8; TAG_BYTES_MAX],
+    length: u8,
+}
+
+/// Two quotes, two hyphens, and 16 hex digits each of time, size and file.
+const TAG_BYTES_MAX: usize = 2 + 2 + 3 * 16;
+
+/// When a file's content last changed, in whole seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modified {
+    /// In a second that is over.
+    At(u64),
+    /// In the present second, or in the future: not to be told, for it may happen again.
+    Lately(u64),
+    /// At a time that has no HTTP date.
+    Unknown,
+}
+
+/// What the conditions of a GET or HEAD come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer as if there had been none.
+    Proceed,
+    /// 304: the client has it already.
+    NotModified,
+    /// 412.
+    PreconditionFailed,
+}
+
+/// What `If-Range` says about the `Range` field beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeUse {
+    /// The client's part fits: send the range.
+    Honour,
+    /// It has changed: send everything.
+    Ignore,
+}
+
+impl Validators {
+    /// Of a file that was in this state at `now` or later.
+    pub fn of(identity: &Identity, now: SystemTime) -> Self {
+        let tag = identity.is_settled(now).then(|| Tag::of(identity));
+        let now_seconds = seconds_since_epoch(now).unwrap_or_default();
+        let modified = match u64::try_from(identity.modified.seconds) {
+            Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
+            Ok(seconds) if seconds < DATE_SECONDS_END => Modified::Lately(seconds),
+            _ => Modified::Unknown,
+        };
+        Self { tag, modified }
+    }
+
+    /// The conditions in their order of precedence (RFC 9110, 13.2.2), for GET and HEAD.
+    pub fn evaluate(&self, fields: &impl Fields) -> Verdict {
+        // "1. When recipient is the origin server and If-Match is present, evaluate":
+        if fields.holds(&IF_MATCH) {
+            if !self.matches(fields.values(&IF_MATCH), Comparison::Strong) {
+                return Verdict::PreconditionFailed;
+            }
+        // "2. When recipient is the origin server, If-Match is not present, and
+        // If-Unmodified-Since is present, evaluate":
+        } else if self.changed_since(fields) {
+            return Verdict::PreconditionFailed;
+        }
+        // "3. When If-None-Match is present, evaluate"; "4. [...] is not present":
+        let is_known = if fields.holds(&IF_NONE_MATCH) {
+            self.matches(fields.values(&IF_NONE_MATCH), Comparison::Weak)
+        } else {
+            let since = fields.single(&IF_MODIFIED_SINCE).and_then(parse_date);
+            match (self.modified, since) {
+                (Modified::At(modified), Some(since)) => modified <= since,
+                _ => false,
+            }
+        };
+        if is_known {
+            Verdict::NotModified
+        } else {
+            Verdict::Proceed
+        }
+    }
+
+    /// Step 5: whether `Range` counts. True to 13.1.5 an exact match is asked for, of dates too.
+    pub fn range_use(&self, fields: &impl Fields) -> RangeUse {
+        if !fields.holds(&IF_RANGE) {
+            return RangeUse::Honour;
+        }
+        let Some(value) = fields.single(&IF_RANGE) else {
+            return RangeUse::Ignore;
+        };
+        let fits = if value.starts_with(b"\"") || value.starts_with(b"W/") {
+            self.matches([value].into_iter(), Comparison::Strong)
+        } else {
+            matches!((self.modified, parse_date(value)), (Modified::At(modified), Some(date))
+                if modified == date)
+        };
+        if fits {
+            RangeUse::Honour
+        } else {
+            RangeUse::Ignore
+        }
+    }
+
+    /// `If-Unmodified-Since`; a field that is no date, or for which there is none, is ignored.
+    fn changed_since(&self, fields: &impl Fields) -> bool {
+        let Some(since) = fields.single(&IF_UNMODIFIED_SINCE).and_then(parse_date) else {
+            return false;
+        };
+        match self.modified {
+            Modified::At(modified) | Modified::Lately(modified) => modified > since,
+            Modified::Unknown => false,
+        }
+    }
+
+    fn matches<'a>(
+        &self,
+        mut values: impl Iterator<Item = &'a [u8]>,
+        comparison: Comparison,
+    ) -> bool {
+        values.any(|value| {
+            // `*` stands for any current representation, and there is one.
+            value == b"*"
+                || self.tag.as_ref().is_some_and(|own| {
+                    Tags { left: value }.any(|(strength, text)| {
+                        let is_comparable =
+                            comparison == Comparison::Weak || strength == Strength::Strong;
+                        is_comparable && text == own.as_bytes()
+                    })
+                })
+        })
+    }
+}
+
+impl Tag {
+    /// The tag of a file in one state. Not a secret, but tells device and inode only as a digest:
+    /// inode numbers are half a file handle to those who can use one.
+    fn of(identity: &Identity) -> Self {
+        use std::io::Write;
+        let modified = identity.modified;
+        let time = modified.seconds.wrapping_mul(1_000_000_000);
+        let time = time.wrapping_add(i64::from(modified.nanoseconds));
+        let which = digest(identity.device, identity.inode);
+        let mut bytes = [0; TAG_BYTES_MAX];
+        let mut left = &mut bytes[..];
+        let written = write!(left, "\"{time:x}-{:x}-{which:x}\"", identity.size);
+        debug_assert!(written.is_ok(), "TAG_BYTES_MAX has room for every tag");
+        let length = TAG_BYTES_MAX - left.len();
+        Self {
+            bytes,
+            length: u8::try_from(length).unwrap_or_default(),
+        }
+    }
+
+    /// The tag with its quotes, as it stands in a field.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+impl Modified {
+    /// The value of `Last-Modified`, where there is one.
+    pub fn to_field(self) -> Option<String> {
+        match self {
+            Self::At(seconds) => Some(date_text(seconds)),
+            Self::Lately(_) | Self::Unknown => None,
+        }
+    }
+}
+
+/// An HTTP date; `seconds` is below `DATE_SECONDS_END`.
+pub(crate) fn date_text(seconds: u64) -> String {
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn parse_date(value: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    seconds_since_epoch(date)
+}
+
+fn seconds_since_epoch(time: SystemTime) -> Option<u64> {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .ok()
+        .map(|since| since.as_secs())
+}
+
+/// 64 bits of two numbers, by the finaliser of SplitMix64 over each in turn.
+fn digest(device: u64, inode: u64) -> u64 {
+    fn mix(mut bits: u64) -> u64 {
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+    // One half is folded away, so that there is no way back to the numbers.
+    let bits = mix(mix(device.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ inode);
+    mix(inode.wrapping_add(bits)) ^ bits
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Strong,
+    Weak,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    Strong,
+    Weak,
+}
+
+/// The tags of a list, up to the first thing that is none. Commas inside quotes are part of a tag.
+struct Tags<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Iterator for Tags<'a> {
+    type Item = (Strength, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let [b',' | b' ' | b'\t', rest @ ..] = self.left {
+            self.left = rest;
+        }
+        let (strength, quoted) = match self.left.strip_prefix(b"W/") {
+            Some(quoted) => (Strength::Weak, quoted),
+            None => (Strength::Strong, self.left),
+        };
+        let inner = quoted.strip_prefix(b"\"")?;
+        let end = inner.iter().position(|byte| *byte == b'"')? + 2;
+        let (tag, rest) = quoted.split_at(end);
+        let rest = rest.trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(b",") {
+            return None;
+        }
+        self.left = rest;
+        Some((strength, tag))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Stamp;
+    use http::HeaderMap;
+    use http::header::HeaderName;
+
+    /// Sunday, 06 Nov 1994 08:49:37 GMT, the date of RFC 9110's examples.
+    const SECONDS: u64 = 784_111_777;
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn identity() -> Identity {
+        let stamp = Stamp {
+            seconds: 784_111_777,
+            nanoseconds: 5,
+        };
+        Identity {
+            device: 7,
+            inode: 8,
+            size: 9,
+            modified: stamp,
+            changed: stamp,
+        }
+    }
+
+    fn after(seconds: u64, ns: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(ns)
+    }
+
+    fn validators() -> Validators {
+        Validators::of(&identity(), after(SECONDS + 60, 0))
+    }
+
+    fn tag() -> String {
+        String::from_utf8(validators().tag.expect("settled").as_bytes().to_vec()).expect("ASCII")
+    }
+
+    fn fields(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| (name.clone(), value.parse().expect("a value")))
+            .collect()
+    }
+
+    fn verdict(pairs: &[(HeaderName, &str)]) -> Verdict {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(name.clone(), value.parse().expect("a value"));
+        }
+        validators().evaluate(&map)
+    }
+
+    #[test]
+    fn tags_are_quoted_strong_and_different_for_every_change() {
+        let own = tag();
+        assert!(own.starts_with('"') && own.ends_with('"') && own.len() <= TAG_BYTES_MAX);
+        let changes: [fn(&mut Identity); 5] = [
+            |identity| identity.device += 1,
+            |identity| identity.inode += 1,
+            |identity| identity.size += 1,
+            |identity| identity.modified.seconds -= 1,
+            |identity| identity.modified.nanoseconds += 1,
+        ];
+        for change in changes {
+            let mut other = identity();
+            change(&mut other);
+            assert_ne!(Tag::of(&other), Tag::of(&identity()));
+        }
+        let mut chmod = identity();
+        chmod.changed.seconds += 1;
+        assert_eq!(
+            Tag::of(&chmod),
+            Tag::of(&identity()),
+            "attributes are not content"
+        );
+    }
+
+    #[test]
+    fn the_longest_tag_fits() {
+        let stamp = Stamp {
+            seconds: i64::MAX,
+            nanoseconds: 999_999_999,
+        };
+        for seconds in [i64::MIN, -1, i64::MAX] {
+            let modified = Stamp { seconds, ..stamp };
+            let (device, inode, size) = (u64::MAX, u64::MAX, u64::MAX);
+            let extreme = Identity {
+                device,
+                inode,
+                size,
+                modified,
+                changed: stamp,
+            };
+            assert!(Tag::of(&extreme).as_bytes().ends_with(b"\""));
+        }
+    }
+
+    #[test]
+    fn a_file_that_may_still_change_unseen_has_no_tag() {
+        assert_eq!(Validators::of(&identity(), after(SECONDS, 6)).tag, None);
+        assert_ne!(
+            Validators::of(&identity(), after(SECONDS, 20_000_005)).tag,
+            None
+        );
+    }
+
+    #[test]
+    fn a_date_is_told_when_its_second_is_over() {
+        let at = |now| Validators::of(&identity(), now).modified;
+        assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Lately(SECONDS));
+        assert_eq!(at(after(SECONDS, 999_999_999)).to_field(), None);
+        assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
+        assert_eq!(at(after(SECONDS + 1, 0)).to_field().as_deref(), Some(DATE));
+        assert_eq!(
+            at(after(SECONDS - 60, 0)).to_field(),
+            None,
+            "the future is not told"
+        );
+    }
+
+    #[test]
+    fn times_without_a_date_do_no_harm() {
+        for seconds in [i64::MIN, -1, 253_402_300_800, i64::MAX] {
+            let mut odd = identity();
+            odd.modified.seconds = seconds;
+            let validators = Validators::of(&odd, SystemTime::now());
+            assert_eq!(validators.modified, Modified::Unknown);
+            let map = fields(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
+            assert_eq!(validators.evaluate(&map), Verdict::Proceed);
+        }
+    }
+
+    #[test]
+    fn no_condition_means_proceed() {
+        assert_eq!(verdict(&[]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn if_none_match_answers_304_on_any_tag_of_the_list() {
+        let own = tag();
+        for value in [
+            own.clone(),
+            format!("W/{own}"),
+            format!("\"other\", {own}"),
+            format!("\"a,b\",,\t W/\"c\" , {own}, \"d\""),
+            "*".into(),
+        ] {
+            assert_eq!(
+                verdict(&[(IF_NONE_MATCH, &value)]),
+                Verdict::NotModified,
+                "{value}"
+            );
+        }
+        for value in [
+            "\"other\"",
+            "",
+            "\"",
+            "W/",
+            "nonsense",
+            "\"a\" \"b\"",
+            "\"*\"",
+        ] {
+            assert_eq!(
+                verdict(&[(IF_NONE_MATCH, value)]),
+                Verdict::Proceed,
+                "{value}"
+            );
+        }
+        let second_line = [(IF_NONE_MATCH, "\"other\""), (IF_NONE_MATCH, own.as_str())];
+        assert_eq!(verdict(&second_line), Verdict::NotModified);
+    }
+
+    #[test]
+    fn a_tag_inside_another_tags_quotes_does_not_count() {
+        let own = tag();
+        let bare = own.trim_matches('"');
+        for value in [bare.to_string(), format!("\"x{bare}\""), format!("w/{own}")] {
+            assert_eq!(
+                verdict(&[(IF_NONE_MATCH, &value)]),
+                Verdict::Proceed,
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn if_match_fails_unless_a_strong_tag_matches() {
+        let own = tag();
+        let weak = format!("W/{own}");
+        let listed = format!("\"x\", {own}");
+        for value in [own.as_str(), "*", &listed] {
+            assert_eq!(verdict(&[(IF_MATCH, value)]), Verdict::Proceed, "{value}");
+        }
+        for value in [weak.as_str(), "\"x\"", "", "nonsense"] {
+            assert_eq!(
+                verdict(&[(IF_MATCH, value)]),
+                Verdict::PreconditionFailed,
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn if_modified_since_compares_whole_seconds() {
+        for (date, outcome) in [
+            (BEFORE, Verdict::Proceed),
+            (DATE, Verdict::NotModified),
+            (AFTER, Verdict::NotModified),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", Verdict::NotModified),
+            ("Sun Nov  6 08:49:37 1994", Verdict::NotModified),
+            ("yesterday", Verdict::Proceed),
+            ("", Verdict::Proceed),
+        ] {
+            assert_eq!(verdict(&[(IF_MODIFIED_SINCE, date)]), outcome, "{date}");
+        }
+        let twice = [(IF_MODIFIED_SINCE, DATE), (IF_MODIFIED_SINCE, DATE)];
+        assert_eq!(verdict(&twice), Verdict::Proceed, "two dates are no date");
+    }
+
+    #[test]
+    fn a_file_of_this_second_counts_as_modified() {
+        let validators = Validators::of(&identity(), after(SECONDS, 900_000_000));
+        let since = fields(&[(IF_MODIFIED_SINCE, DATE)]);
+        assert_eq!(validators.evaluate(&since), Verdict::Proceed);
+        let unmodified = fields(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
+        assert_eq!(
+            validators.evaluate(&unmodified),
+            Verdict::PreconditionFailed
+        );
+    }
+
+    #[test]
+    fn if_unmodified_since_fails_on_a_later_change() {
+        assert_eq!(
+            verdict(&[(IF_UNMODIFIED_SINCE, BEFORE)]),
+            Verdict::PreconditionFailed
+        );
+        assert_eq!(verdict(&[(IF_UNMODIFIED_SINCE, DATE)]), Verdict::Proceed);
+        assert_eq!(verdict(&[(IF_UNMODIFIED_SINCE, "never")]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn the_precedence_is_that_of_the_rfc() {
+        let own = tag();
+        let own = own.as_str();
+        let other = "\"other\"";
+        for (pairs, outcome) in [
+            // If-Match decides, and If-Unmodified-Since is not looked at.
+            (
+                vec![(IF_MATCH, own), (IF_UNMODIFIED_SINCE, BEFORE)],
+                Verdict::Proceed,
+            ),
+            (
+                vec![(IF_MATCH, other), (IF_UNMODIFIED_SINCE, DATE)],
+                Verdict::PreconditionFailed,
+            ),
+            // If-None-Match decides, and If-Modified-Since is not looked at.
+            (
+                vec![(IF_NONE_MATCH, other), (IF_MODIFIED_SINCE, AFTER)],
+                Verdict::Proceed,
+            ),
+            (
+                vec![(IF_NONE_MATCH, own), (IF_MODIFIED_SINCE, BEFORE)],
+                Verdict::NotModified,
+            ),
+            // The first two come before the other two.
+            (
+                vec![(IF_MATCH, other), (IF_NONE_MATCH, own)],
+                Verdict::PreconditionFailed,
+            ),
+            (
+                vec![(IF_MATCH, own), (IF_NONE_MATCH, own)],
+                Verdict::NotModified,
+            ),
+            (
+                vec![(IF_UNMODIFIED_SINCE, BEFORE), (IF_MODIFIED_SINCE, AFTER)],
+                Verdict::PreconditionFailed,
+            ),
+        ] {
+            assert_eq!(verdict(&pairs), outcome, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn if_range_wants_the_very_tag_or_the_very_date() {
+        let own = tag();
+        let weak = format!("W/{own}");
+        let two = format!("\"x\" {own}");
+        for (value, outcome) in [
+            (own.as_str(), RangeUse::Honour),
+            (&weak, RangeUse::Ignore),
+            (&two, RangeUse::Ignore),
+            ("\"other\"", RangeUse::Ignore),
+            (DATE, RangeUse::Honour),
+            (AFTER, RangeUse::Ignore),
+            (BEFORE, RangeUse::Ignore),
+            ("nonsense", RangeUse::Ignore),
+        ] {
+            let map = fields(&[(IF_RANGE, value)]);
+            assert_eq!(validators().range_use(&map), outcome, "{value}");
+        }
+        assert_eq!(validators().range_use(&HeaderMap::new()), RangeUse::Honour);
+    }
+}
