@@ -9,3 +9,6 @@ pub mod root;
 mod walk;
 pub mod fields;
 pub mod conditional;
+pub mod range;
+pub mod media;
+pub mod encoding;
