@@ -12,3 +12,5 @@ pub mod conditional;
 pub mod range;
 pub mod media;
 pub mod encoding;
+mod content;
+pub mod listing;

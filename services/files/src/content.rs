@@ -1,0 +1,374 @@
+//! The bytes of a file on their way out: whole small files, spans of large ones, several parts.
+//!
+//! The length of an answer is promised in its head, so what follows must have that length. A file
+//! that has become shorter meanwhile ends the reader with an error, and with it the connection: the
+//! client sees that something is missing, and no byte is made up. What a file grows by while it is
+//! sent is left out.
+//!
+//! Cost: one `pread` per chunk, as large as the caller's room. Memory: none but the part heads.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::conditional::Validators;
+use crate::error::FilesError;
+use crate::identity::Identity;
+use crate::range::Part;
+
+/// Tries to read a small file between two of its changes.
+const WHOLE_TRIES_MAX: usize = 3;
+
+/// A small file read in one go.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    pub(crate) identity: Identity,
+    /// When reading began; before `identity` was asked for.
+    pub(crate) read_at: SystemTime,
+    pub(crate) stability: Stability,
+}
+
+/// Whether a file stayed the same while it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stability {
+    /// The bytes belong to the identity.
+    Same,
+    /// They may be of two minds: no validator may speak for them.
+    Changing,
+}
+
+/// Reads a file of `size` bytes or however many it has by then, up to `size_max`.
+pub(crate) fn read_whole(file: &File, size_max: usize) -> Result<Whole, FilesError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let read_at = SystemTime::now();
+        let identity = identity_of(file)?;
+        let size = usize::try_from(identity.size).unwrap_or(usize::MAX);
+        if size > size_max {
+            return Err(FilesError::Changed);
+        }
+        let mut bytes = vec![0; size];
+        let is_full = fill(file, &mut bytes)?;
+        let is_same = is_full && identity_of(file)? == identity;
+        if is_same || (is_full && tries == WHOLE_TRIES_MAX) {
+            let stability = if is_same {
+                Stability::Same
+            } else {
+                Stability::Changing
+            };
+            return Ok(Whole {
+                bytes: bytes.into(),
+                identity,
+                read_at,
+                stability,
+            });
+        }
+        if tries == WHOLE_TRIES_MAX {
+            return Err(FilesError::Changed);
+        }
+    }
+}
+
+impl Whole {
+    /// The validators of these bytes: none if the file would not hold still.
+    pub(crate) fn validators(&self) -> Option<Validators> {
+        let is_same = self.stability == Stability::Same;
+        is_same.then(|| Validators::of(&self.identity, self.read_at))
+    }
+}
+
+fn identity_of(file: &File) -> Result<Identity, FilesError> {
+    Ok(Identity::from_stat(&rustix::fs::fstat(file.as_fd())?))
+}
+
+/// False when the file ends before `bytes` is full.
+fn fill(file: &File, bytes: &mut [u8]) -> Result<bool, FilesError> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
+            Ok(0) => return Ok(false),
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads one part of a file.
+#[derive(Debug)]
+pub(crate) struct Span {
+    file: File,
+    part: Part,
+}
+
+impl Span {
+    /// `part` of `file`. It may be empty.
+    pub(crate) fn new(file: File, part: Part) -> Self {
+        Self { file, part }
+    }
+}
+
+impl Read for Span {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        read_part(&self.file, &mut self.part, room)
+    }
+}
+
+/// Reads what fits of `part` and takes it away from its front.
+fn read_part(file: &File, part: &mut Part, room: &mut [u8]) -> io::Result<usize> {
+    let left = usize::try_from(part.length()).unwrap_or(usize::MAX);
+    let length = room.len().min(left);
+    if length == 0 {
+        return Ok(0);
+    }
+    let read = file.read_at(&mut room[..length], part.start)?;
+    if read == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the file has become shorter",
+        ));
+    }
+    part.start += read as u64;
+    Ok(read)
+}
+
+/// Reads several parts of a file as `multipart/byteranges` (RFC 9110, 14.6).
+#[derive(Debug)]
+pub(crate) struct Multipart {
+    file: File,
+    left: VecDeque<Piece>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(Bytes),
+    Part(Part),
+}
+
+impl Multipart {
+    /// The parts of a file of `size` bytes and of type `media`.
+    pub(crate) fn new(file: File, parts: &[Part], size: u64, media: &str, boundary: &str) -> Self {
+        let mut left = VecDeque::with_capacity(2 * parts.len() + 1);
+        let mut line_end = "";
+        for part in parts {
+            let range = part.content_range(size);
+            left.push_back(Piece::Text(
+                format!(
+                    "{line_end}--{boundary}\r\nContent-Type: {media}\r\nContent-Range: {range}\r\n\r\n"
+                )
+                .into(),
+            ));
+            left.push_back(Piece::Part(*part));
+            line_end = "\r\n";
+        }
+        left.push_back(Piece::Text(format!("\r\n--{boundary}--\r\n").into()));
+        Self { file, left }
+    }
+
+    /// Bytes that it will bring.
+    pub(crate) fn length(&self) -> u64 {
+        let length = |piece: &Piece| match piece {
+            Piece::Text(text) => text.len() as u64,
+            Piece::Part(part) => part.length(),
+        };
+        self.left.iter().map(length).sum()
+    }
+}
+
+impl Read for Multipart {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < room.len() {
+            let Some(piece) = self.left.front_mut() else {
+                break;
+            };
+            let more = match piece {
+                Piece::Text(text) => {
+                    let length = text.len().min(room.len() - filled);
+                    room[filled..filled + length].copy_from_slice(&text.split_to(length));
+                    length
+                }
+                Piece::Part(part) => read_part(&self.file, part, &mut room[filled..])?,
+            };
+            // A piece brings nothing only when it is used up: there is room left.
+            if more == 0 {
+                self.left.pop_front();
+            }
+            filled += more;
+        }
+        Ok(filled)
+    }
+}
+
+/// A boundary that nobody could have put into a file beforehand.
+pub(crate) fn fresh_boundary() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // The standard library's random keys: the digest of nothing under them is not to be guessed.
+    let random = || RandomState::new().hash_one(SystemTime::now());
+    format!("flatpath-{:016x}{:016x}", random(), random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file_of(content: &[u8]) -> File {
+        let mut file = tempfile::tempfile().expect("tempfile");
+        file.write_all(content).expect("write");
+        file
+    }
+
+    fn read_all(mut reader: impl Read) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).map(|_| all)
+    }
+
+    #[test]
+    fn a_span_brings_its_bytes_and_nothing_else() {
+        let content: Vec<u8> = (0..=255).collect();
+        let span = Span::new(
+            file_of(&content),
+            Part {
+                start: 10,
+                end: 200,
+            },
+        );
+        assert_eq!(read_all(span).expect("read"), content[10..200]);
+        let none = Span::new(file_of(&content), Part { start: 10, end: 10 });
+        assert_eq!(read_all(none).expect("read"), []);
+    }
+
+    #[test]
+    fn a_file_that_shrinks_ends_its_span_with_an_error() {
+        let file = file_of(&[7; 1_000]);
+        let handle = file.try_clone().expect("clone");
+        let mut span = Span::new(
+            file,
+            Part {
+                start: 0,
+                end: 1_000,
+            },
+        );
+        let mut room = [0; 100];
+        assert_eq!(span.read(&mut room).expect("read"), 100);
+        handle.set_len(150).expect("truncate");
+        assert_eq!(span.read(&mut room).expect("read"), 50);
+        let error = span.read(&mut room).expect_err("it is shorter now");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_file_that_grows_is_sent_as_long_as_it_was() {
+        let file = file_of(&[7; 100]);
+        let mut handle = file.try_clone().expect("clone");
+        let span = Span::new(file, Part { start: 0, end: 100 });
+        handle.write_all(&[8; 100]).expect("write");
+        assert_eq!(read_all(span).expect("read"), [7; 100]);
+    }
+
+    #[test]
+    fn several_parts_are_framed_as_the_rfc_shows() {
+        let file = file_of(b"0123456789");
+        let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
+        let multipart = Multipart::new(file, &parts, 10, "text/plain", "B");
+        let length = multipart.length();
+        let expected = "--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 7-8/10\r\n\r\n78\
+            \r\n--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/10\r\n\r\n0\
+            \r\n--B--\r\n";
+        let all = read_all(multipart).expect("read");
+        assert_eq!(String::from_utf8(all).expect("ASCII"), expected);
+        assert_eq!(length, expected.len() as u64);
+    }
+
+    #[test]
+    fn parts_may_be_read_one_byte_at_a_time() {
+        let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
+        let make = || Multipart::new(file_of(b"0123456789"), &parts, 10, "text/plain", "B");
+        let whole = read_all(make()).expect("read");
+        let mut multipart = make();
+        let mut bytes = Vec::new();
+        let mut room = [0];
+        while multipart.read(&mut room).expect("read") == 1 {
+            bytes.push(room[0]);
+        }
+        assert_eq!(bytes, whole);
+    }
+
+    #[test]
+    fn a_file_that_shrinks_ends_its_parts_with_an_error() {
+        let file = file_of(&[7; 1_000]);
+        let handle = file.try_clone().expect("clone");
+        let parts = [
+            Part { start: 0, end: 10 },
+            Part {
+                start: 900,
+                end: 1_000,
+            },
+        ];
+        let multipart = Multipart::new(file, &parts, 1_000, "text/plain", "B");
+        handle.set_len(500).expect("truncate");
+        assert!(read_all(multipart).is_err());
+    }
+
+    #[test]
+    fn small_files_are_read_with_their_identity() {
+        let file = file_of(b"content");
+        let whole = read_whole(&file, 100).expect("read");
+        assert_eq!(whole.bytes, "content");
+        assert_eq!(whole.identity.size, 7);
+        assert_eq!(whole.stability, Stability::Same);
+        assert!(whole.validators().is_some());
+        assert_eq!(read_whole(&file, 6).err(), Some(FilesError::Changed));
+    }
+
+    #[test]
+    fn stress_a_file_that_never_holds_still_has_no_validators() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let file = file_of(&[0; 4_096]);
+        let mut writer = file.try_clone().expect("clone");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    writer.write_all(b"more").expect("write");
+                    writer.set_len(4_096).expect("truncate");
+                }
+            });
+            let mut outcomes = Vec::new();
+            outcomes.extend((0..2_000).map(|_| read_whole(&file, 1 << 20)));
+            stop.store(true, Ordering::Relaxed);
+            for outcome in outcomes {
+                let Ok(whole) = outcome else { continue };
+                let is_told = whole
+                    .validators()
+                    .is_some_and(|validators| validators.tag.is_some());
+                assert!(
+                    !is_told,
+                    "written this very moment: a tag cannot be trusted"
+                );
+                assert_eq!(whole.bytes.len() as u64, whole.identity.size);
+            }
+        });
+    }
+
+    #[test]
+    fn boundaries_differ_and_are_legal() {
+        let (first, second) = (fresh_boundary(), fresh_boundary());
+        assert_ne!(first, second);
+        assert!(first.len() <= 70, "RFC 2046, 5.1.1");
+        assert!(
+            first
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        );
+    }
+}

@@ -1,0 +1,431 @@
+//! Directory listings: clean HTML without scripts.
+//!
+//! Names are escaped for HTML and percent-encoded for links, byte by byte, so no file name can
+//! break out of the page or point anywhere else. Every link starts with `./`: a file called `a:b`
+//! is no scheme. Directories come first, then names in byte order. Hidden names, links that lead to
+//! nothing served, FIFOs, sockets and devices are left out. Links are shown as what they lead to.
+//!
+//! Cost: one `statx` per entry, one lookup per link; at most `LISTING_ENTRIES_MAX` entries.
+
+use std::fmt::Write;
+use std::os::fd::AsFd;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use rustix::fs::{AtFlags, Dir, FileType};
+
+use crate::error::FilesError;
+use crate::identity::{Identity, Stamp};
+use crate::limits::LISTING_ENTRIES_MAX;
+use crate::root::{Kind, Opened, Root};
+use crate::target::{Hidden, is_hidden};
+
+/// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The same for whole paths: slashes stay.
+const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
+h1{font-size:1.3em;overflow-wrap:anywhere}\
+table{border-collapse:collapse;width:100%}\
+th,td{text-align:left;padding:.15em .8em .15em 0;border-bottom:1px solid #8884}\
+th:nth-child(n+2),td:nth-child(n+2){text-align:right;white-space:nowrap;\
+font-variant-numeric:tabular-nums}\
+td:first-child{overflow-wrap:anywhere}\
+a{text-decoration:none}a:hover{text-decoration:underline}";
+
+/// What a browser may do with a listing: show it, with the style in it, and nothing else.
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, as the file system has it.
+    pub name: Vec<u8>,
+    /// What it is, or leads to.
+    pub kind: Kind,
+    /// Bytes; of a directory not shown.
+    pub size: u64,
+    /// When it last changed.
+    pub modified: Stamp,
+}
+
+/// The entries of a directory, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries {
+    /// What is shown.
+    pub shown: Vec<Entry>,
+    /// Whether there was more than fits.
+    pub extent: Extent,
+}
+
+/// How much of a directory a listing holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All that is served.
+    #[default]
+    Complete,
+    /// `LISTING_ENTRIES_MAX` of more, in no particular choice.
+    Cut,
+}
+
+impl Entries {
+    /// Reads a directory; `path` is where it lies beneath the root.
+    pub fn read(
+        root: &Root,
+        path: &[u8],
+        directory: &Opened,
+        hidden: Hidden,
+    ) -> Result<Self, FilesError> {
+        let mut entries = Self::default();
+        for item in Dir::read_from(directory.file.as_fd())? {
+            let item = item?;
+            let name = item.file_name().to_bytes();
+            let is_own = name == b"." || name == b"..";
+            if is_own || (hidden == Hidden::Refused && is_hidden(name)) {
+                continue;
+            }
+            let Some(entry) = look_at(root, path, directory, name) else {
+                continue;
+            };
+            if entries.shown.len() == LISTING_ENTRIES_MAX {
+                entries.extent = Extent::Cut;
+                break;
+            }
+            entries.shown.push(entry);
+        }
+        entries.shown.sort_unstable_by(|left, right| {
+            let rank = |entry: &Entry| usize::from(entry.kind == Kind::File);
+            rank(left)
+                .cmp(&rank(right))
+                .then_with(|| left.name.cmp(&right.name))
+        });
+        Ok(entries)
+    }
+
+    /// The page, for a directory at `path` beneath the root.
+    pub fn to_html(&self, path: &[u8]) -> String {
+        let mut page = String::with_capacity(1_024 + 160 * self.shown.len());
+        let title = if path.is_empty() {
+            "/".into()
+        } else {
+            format!("/{}/", escape(path))
+        };
+        let _ = write!(
+            page,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n\
+             <title>Index of {title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+             <h1>Index of {title}</h1>\n<table>\n\
+             <tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr>\n"
+        );
+        if !path.is_empty() {
+            page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        }
+        for entry in &self.shown {
+            entry.write_row(&mut page);
+        }
+        page.push_str("</table>\n");
+        if self.extent == Extent::Cut {
+            let _ = writeln!(
+                page,
+                "<p>More than {LISTING_ENTRIES_MAX} entries: cut here.</p>"
+            );
+        }
+        page.push_str("</body>\n</html>\n");
+        page
+    }
+}
+
+impl Entry {
+    fn write_row(&self, page: &mut String) {
+        let (slash, size) = match self.kind {
+            Kind::Directory => ("/", String::new()),
+            Kind::File => ("", readable_size(self.size)),
+        };
+        let link = percent_encode(&self.name, ENCODED);
+        let name = escape(&self.name);
+        let time = readable_time(self.modified);
+        let _ = writeln!(
+            page,
+            "<tr><td><a href=\"./{link}{slash}\">{name}{slash}</a></td>\
+             <td>{size}</td><td>{time}</td></tr>"
+        );
+    }
+}
+
+/// Where a directory lies, with the slash that its address ends in: for `Location`.
+pub(crate) fn directory_address(path: &[u8]) -> String {
+    format!("/{}/", percent_encode(path, ENCODED_PATH))
+}
+
+/// What stands in a directory under this name, if it is served.
+fn look_at(root: &Root, path: &[u8], directory: &Opened, name: &[u8]) -> Option<Entry> {
+    let stat = rustix::fs::statat(&directory.file, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let (kind, identity) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => (Kind::File, Identity::from_stat(&stat)),
+        FileType::Directory => (Kind::Directory, Identity::from_stat(&stat)),
+        FileType::Symlink => {
+            // Looked up from the root, as a request for it would be: links that lead out of it tell
+            // nothing here, not even the size of what they lead to.
+            let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+            let opened = root.find(&[path, separator, name].concat()).ok()?;
+            (opened.kind, opened.identity)
+        }
+        _ => return None,
+    };
+    let (size, modified) = (identity.size, identity.modified);
+    Some(Entry {
+        name: name.to_vec(),
+        kind,
+        size,
+        modified,
+    })
+}
+
+/// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
+fn escape(name: &[u8]) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            // These turn the writing direction around: "exe.txt" may be "txt.exe".
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A size in the largest unit that leaves a number above one.
+fn readable_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1_024 {
+        return format!("{bytes} B");
+    }
+    let power = (bytes.ilog2() / 10).min(6);
+    let unit = 1_u64 << (10 * power);
+    let tenths = (u128::from(bytes) * 10 / u128::from(unit)) as u64;
+    format!(
+        "{}.{} {}",
+        tenths / 10,
+        tenths % 10,
+        UNITS[power as usize - 1]
+    )
+}
+
+/// `2026-11-21 04:05`, in UTC; empty for years that have not four digits.
+fn readable_time(stamp: Stamp) -> String {
+    let days = stamp.seconds.div_euclid(86_400);
+    let minutes = stamp.seconds.rem_euclid(86_400) / 60;
+    // Days are counted from 0000-03-01, so that leap days come last in their year, in their century
+    // and in their 400 years. Method: Howard Hinnant, "chrono-compatible low-level date algorithms".
+    let Some(shifted) = days.checked_add(719_468) else {
+        return String::new();
+    };
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    if !(0..=9_999).contains(&year) {
+        return String::new();
+    }
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
+        minutes / 60,
+        minutes % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn entries(directory: &Path, path: &str, hidden: Hidden) -> Entries {
+        let root = Root::open(directory).expect("open root");
+        let opened = root.find(path.as_bytes()).expect("find");
+        Entries::read(&root, path.as_bytes(), &opened, hidden).expect("read")
+    }
+
+    fn names(entries: &Entries) -> Vec<String> {
+        let text = |entry: &Entry| String::from_utf8_lossy(&entry.name).into_owned();
+        entries.shown.iter().map(text).collect()
+    }
+
+    #[test]
+    fn directories_come_first_then_names_in_order() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        for name in ["b.txt", "a.txt", "B.txt", ".hidden"] {
+            fs::write(folder.path().join(name), "12345").expect("write");
+        }
+        for name in ["z", "y", ".git"] {
+            fs::create_dir(folder.path().join(name)).expect("mkdir");
+        }
+        let shown = entries(folder.path(), "", Hidden::Refused);
+        assert_eq!(names(&shown), ["y", "z", "B.txt", "a.txt", "b.txt"]);
+        assert_eq!(shown.shown[2].size, 5);
+        let all = entries(folder.path(), "", Hidden::Served);
+        assert_eq!(
+            names(&all),
+            [".git", "y", "z", ".hidden", "B.txt", "a.txt", "b.txt"]
+        );
+    }
+
+    #[test]
+    fn only_what_would_be_served_is_shown() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let served = folder.path().join("served");
+        fs::create_dir_all(served.join("sub")).expect("mkdir");
+        fs::write(folder.path().join("secret"), "12345").expect("write");
+        fs::write(served.join("sub/file"), "123").expect("write");
+        for (target, name) in [
+            ("../../secret", "sub/out"),
+            ("/etc/passwd", "sub/absolute"),
+            ("nothing", "sub/dangling"),
+            ("file", "sub/inside"),
+            ("../sub", "sub/folder"),
+        ] {
+            symlink(target, served.join(name)).expect("symlink");
+        }
+        let _socket = std::os::unix::net::UnixListener::bind(served.join("sub/socket"));
+        let shown = entries(&served, "sub", Hidden::Served);
+        assert_eq!(names(&shown), ["folder", "file", "inside"]);
+        assert_eq!(
+            shown.shown[2].size, 3,
+            "a link is shown as what it leads to"
+        );
+    }
+
+    #[test]
+    fn no_name_breaks_out_of_the_page() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let evil = [
+            &b"<script>alert(1)<"[..],
+            b"\" onclick=\"x",
+            b"a&b",
+            b"it's",
+            b"a:b",
+            b"100%",
+            b"a?b#c",
+            b"new\nline",
+            b"\xff\xfe",
+            "rtl\u{202e}txt".as_bytes(),
+            b"back\\slash",
+        ];
+        for name in evil {
+            fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), "").expect("write");
+        }
+        let page = entries(folder.path(), "", Hidden::Refused).to_html(b"");
+        assert!(
+            !page.contains("<script") && !page.contains("onclick=\""),
+            "{page}"
+        );
+        assert!(!page.contains("new\nline") && !page.contains('\u{202e}'));
+        for link in [
+            "./%3Cscript%3Ealert%281%29%3C",
+            "./%22%20onclick%3D%22x",
+            "./a%26b",
+            "./it%27s",
+            "./a%3Ab",
+            "./100%25",
+            "./a%3Fb%23c",
+            "./new%0Aline",
+            "./%FF%FE",
+            "./back%5Cslash",
+        ] {
+            assert!(
+                page.contains(&format!("href=\"{link}\"")),
+                "{link} in {page}"
+            );
+        }
+        assert_eq!(page.matches("<tr>").count(), 1 + evil.len());
+    }
+
+    #[test]
+    fn the_title_is_escaped_and_only_the_root_has_no_way_up() {
+        let page = Entries::default().to_html(b"a<b>/c");
+        assert!(page.contains("<title>Index of /a&lt;b&gt;/c/</title>"));
+        assert!(page.contains("href=\"../\""));
+        assert!(!Entries::default().to_html(b"").contains("href"));
+    }
+
+    #[test]
+    fn large_directories_are_cut_and_say_so() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        for number in 0..=LISTING_ENTRIES_MAX {
+            fs::write(folder.path().join(number.to_string()), "").expect("write");
+        }
+        let shown = entries(folder.path(), "", Hidden::Refused);
+        assert_eq!(shown.shown.len(), LISTING_ENTRIES_MAX);
+        assert_eq!(shown.extent, Extent::Cut);
+        assert!(shown.to_html(b"").contains("cut here"));
+    }
+
+    #[test]
+    fn sizes_and_times_are_readable() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.0 KiB"),
+            (1_587, "1.5 KiB"),
+            (1_048_575, "1023.9 KiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "15.9 EiB"),
+        ] {
+            assert_eq!(readable_size(bytes), text);
+        }
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (784_111_777, "1994-11-06 08:49"),
+            (4_107_542_399, "2100-02-28 23:59"),
+            (-1, "1969-12-31 23:59"),
+            (253_402_300_799, "9999-12-31 23:59"),
+            (253_402_300_800, ""),
+            (i64::MAX, ""),
+            (i64::MIN, ""),
+        ] {
+            assert_eq!(
+                readable_time(Stamp {
+                    seconds,
+                    nanoseconds: 0
+                }),
+                text
+            );
+        }
+    }
+
+    #[test]
+    fn addresses_of_directories_stay_on_this_server() {
+        assert_eq!(directory_address(b"a b/c"), "/a%20b/c/");
+        assert_eq!(
+            directory_address(b"\r\nSet-Cookie: x"),
+            "/%0D%0ASet-Cookie%3A%20x/"
+        );
+        assert_eq!(directory_address(b"\\evil.com"), "/%5Cevil.com/");
+    }
+}
