@@ -10,96 +10,47 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use crate::conditional::Validators;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::range::Part;
 
-/// Tries to read a small file between two of its changes.
-const WHOLE_TRIES_MAX: usize = 3;
-
-/// A small file read in one go.
-#[derive(Debug)]
-pub(crate) struct Whole {
-    pub(crate) bytes: Bytes,
-    pub(crate) identity: Identity,
-    /// When reading began; before `identity` was asked for.
-    pub(crate) read_at: SystemTime,
-    pub(crate) stability: Stability,
-}
-
 /// Whether a file stayed the same while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stability {
-    /// The bytes belong to the identity.
+    /// The bytes belong to the identity that the file had before.
     Same,
     /// They may be of two minds: no validator may speak for them.
     Changing,
+    /// There are fewer of them than the file had before.
+    Shorter,
 }
 
-/// Reads a file of `size` bytes or however many it has by then, up to `size_max`.
-pub(crate) fn read_whole(file: &File, size_max: usize) -> Result<Whole, FilesError> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let read_at = SystemTime::now();
-        let identity = identity_of(file)?;
-        let size = usize::try_from(identity.size).unwrap_or(usize::MAX);
-        if size > size_max {
-            return Err(FilesError::Changed);
-        }
-        let mut bytes = vec![0; size];
-        let is_full = fill(file, &mut bytes)?;
-        let is_same = is_full && identity_of(file)? == identity;
-        if is_same || (is_full && tries == WHOLE_TRIES_MAX) {
-            let stability = if is_same {
-                Stability::Same
-            } else {
-                Stability::Changing
-            };
-            return Ok(Whole {
-                bytes: bytes.into(),
-                identity,
-                read_at,
-                stability,
-            });
-        }
-        if tries == WHOLE_TRIES_MAX {
-            return Err(FilesError::Changed);
-        }
-    }
-}
-
-impl Whole {
-    /// The validators of these bytes: none if the file would not hold still.
-    pub(crate) fn validators(&self) -> Option<Validators> {
-        let is_same = self.stability == Stability::Same;
-        is_same.then(|| Validators::of(&self.identity, self.read_at))
-    }
-}
-
-fn identity_of(file: &File) -> Result<Identity, FilesError> {
-    Ok(Identity::from_stat(&rustix::fs::fstat(file.as_fd())?))
-}
-
-/// False when the file ends before `bytes` is full.
-fn fill(file: &File, bytes: &mut [u8]) -> Result<bool, FilesError> {
+/// Fills `room` from the start of a file that was in the state `before`.
+pub(crate) fn read_whole(
+    file: &File,
+    before: &Identity,
+    room: &mut [u8],
+) -> Result<Stability, FilesError> {
     let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
-            Ok(0) => return Ok(false),
+    while filled < room.len() {
+        match rustix::io::pread(file, &mut room[filled..], filled as u64) {
+            Ok(0) => return Ok(Stability::Shorter),
             Ok(more) => filled += more,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(true)
+    let after = Identity::from_stat(&rustix::fs::fstat(file)?);
+    Ok(if after == *before {
+        Stability::Same
+    } else {
+        Stability::Changing
+    })
 }
 
 /// Reads one part of a file.
@@ -319,45 +270,33 @@ mod tests {
         assert!(read_all(multipart).is_err());
     }
 
-    #[test]
-    fn small_files_are_read_with_their_identity() {
-        let file = file_of(b"content");
-        let whole = read_whole(&file, 100).expect("read");
-        assert_eq!(whole.bytes, "content");
-        assert_eq!(whole.identity.size, 7);
-        assert_eq!(whole.stability, Stability::Same);
-        assert!(whole.validators().is_some());
-        assert_eq!(read_whole(&file, 6).err(), Some(FilesError::Changed));
+    fn identity_of(file: &File) -> Identity {
+        Identity::from_stat(&rustix::fs::fstat(file).expect("fstat"))
     }
 
     #[test]
-    fn stress_a_file_that_never_holds_still_has_no_validators() {
-        use std::sync::atomic::{AtomicBool, Ordering};
-        let file = file_of(&[0; 4_096]);
-        let mut writer = file.try_clone().expect("clone");
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    writer.write_all(b"more").expect("write");
-                    writer.set_len(4_096).expect("truncate");
-                }
-            });
-            let mut outcomes = Vec::new();
-            outcomes.extend((0..2_000).map(|_| read_whole(&file, 1 << 20)));
-            stop.store(true, Ordering::Relaxed);
-            for outcome in outcomes {
-                let Ok(whole) = outcome else { continue };
-                let is_told = whole
-                    .validators()
-                    .is_some_and(|validators| validators.tag.is_some());
-                assert!(
-                    !is_told,
-                    "written this very moment: a tag cannot be trusted"
-                );
-                assert_eq!(whole.bytes.len() as u64, whole.identity.size);
-            }
-        });
+    fn a_small_file_is_read_whole() {
+        let file = file_of(b"content");
+        let mut room = [0; 7];
+        let outcome = read_whole(&file, &identity_of(&file), &mut room);
+        assert_eq!((outcome, &room), (Ok(Stability::Same), b"content"));
+    }
+
+    #[test]
+    fn a_file_that_changed_since_it_was_opened_is_found_out() {
+        let mut file = file_of(b"content");
+        let before = identity_of(&file);
+        file.write_all(b"more").expect("write");
+        let mut room = [0; 7];
+        assert_eq!(
+            read_whole(&file, &before, &mut room),
+            Ok(Stability::Changing)
+        );
+        file.set_len(3).expect("truncate");
+        assert_eq!(
+            read_whole(&file, &before, &mut room),
+            Ok(Stability::Shorter)
+        );
     }
 
     #[test]

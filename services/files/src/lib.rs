@@ -1,16 +1,44 @@
-//! Files over HTTP.
+//! Files over HTTP for Flatpath: a directory, and nothing outside it.
+//!
+//! In the order of a request's way:
+//!
+//! | step | module |
+//! |------|--------|
+//! | a hot file is answered on the network thread | `hot`, `witness` |
+//! | else a worker takes the request | `answer` |
+//! | target → path: decoded once, no dots, no hidden names | [`target`] |
+//! | path → file: beneath the root whatever is renamed or linked | [`root`], `walk` |
+//! | which state of the file it is | [`identity`] |
+//! | plain or compressed before | [`encoding`], [`media`] |
+//! | has the client got it already | [`conditional`] |
+//! | all of it or parts | [`range`] |
+//! | the bytes; or a page that lists a directory | `content`, [`listing`] |
+//!
+//! Deliberately absent: writing of any kind, compressing on the fly (put a `.br` or `.gz` beside the
+//! file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
 
 pub mod limits;
-pub mod error;
+
+mod service;
+mod hot;
+mod witness;
+mod answer;
 pub mod target;
-pub mod identity;
 pub mod root;
 mod walk;
+pub mod identity;
 pub mod fields;
+pub mod encoding;
+pub mod media;
 pub mod conditional;
 pub mod range;
-pub mod media;
-pub mod encoding;
 mod content;
 pub mod listing;
+pub mod error;
+#[cfg(test)]
+mod tests;
+
+pub use error::FilesError;
+pub use service::{Files, FilesLane};
+pub use target::Hidden;

@@ -12,6 +12,9 @@ pub const LINKS_MAX: usize = 40;
 /// Tries of a lookup that the kernel broke off because something was renamed meanwhile (`EAGAIN`).
 pub const RENAME_TRIES_MAX: usize = 16;
 
+/// Tries to read a small file between two of its changes.
+pub const CHANGE_TRIES_MAX: usize = 3;
+
 /// Ranges taken from one `Range` field; a field with more is ignored and the whole file is sent.
 /// Download managers ask for up to 16 at once, PDF viewers for fewer.
 pub const RANGES_MAX: usize = 32;

@@ -1,0 +1,480 @@
+//! Answers made by a worker: finds the file, decides what of it to send, and how.
+//!
+//! The steps of a GET or HEAD: target → file (directory: redirect, index or listing) → sibling by
+//! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
+//! is one piece and the cache can keep it; what is larger is read while it is sent.
+
+use std::fs::File;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use flatpath::{Buffer, Pool};
+use flatpath_http::{Body, Request, Response};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+
+use crate::conditional::{RangeUse, Validators, Verdict};
+use crate::content::{self, Multipart, Span, Stability};
+use crate::encoding::{Coding, Preference};
+use crate::error::FilesError;
+use crate::fields::Fields;
+use crate::hot::Note;
+use crate::limits::{CHANGE_TRIES_MAX, HOT_FILE_BYTES_MAX};
+use crate::listing::{self, Entries};
+use crate::media;
+use crate::range::{self, Part, Ranges};
+use crate::root::{Kind, Opened, Root};
+use crate::target::{Form, Hidden, Target, name_of};
+use crate::witness::{Claim, Witness};
+
+/// What a directory is asked for first.
+const INDEX: &[u8] = b"index.html";
+
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// Everything that a worker needs for an answer.
+pub(crate) struct Answerer<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) hidden: Hidden,
+    pub(crate) pool: &'a Pool,
+}
+
+/// A file in the form in which it is to be sent.
+struct Chosen {
+    /// Where the form that is sent lies beneath the root.
+    path: Vec<u8>,
+    coding: Coding,
+    opened: Opened,
+    /// Before `opened` was looked at.
+    looked_at: SystemTime,
+    media: String,
+    /// What the choice hangs on, beside the file that is sent.
+    claims: Vec<Claim>,
+}
+
+impl Answerer<'_> {
+    /// Answers any request.
+    pub(crate) fn answer(&self, request: &Request) -> Response {
+        let is_get = *request.method() == Method::GET;
+        if is_get || *request.method() == Method::HEAD {
+            return self
+                .get(request)
+                .unwrap_or_else(|error| refuse(request, error));
+        }
+        let (status, body) = match *request.method() {
+            Method::OPTIONS => (StatusCode::NO_CONTENT, Body::Empty),
+            _ => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                text(StatusCode::METHOD_NOT_ALLOWED),
+            ),
+        };
+        let mut response = plain(status, body);
+        response.headers_mut().insert(header::ALLOW, ALLOWED);
+        response
+    }
+
+    fn get(&self, request: &Request) -> Result<Response, FilesError> {
+        let raw = request
+            .uri()
+            .path_and_query()
+            .map_or("", |target| target.as_str());
+        let target = Target::parse(raw.as_bytes(), self.hidden)?;
+        let path = target.path();
+        if target.form() == Form::Plain {
+            let looked_at = SystemTime::now();
+            let opened = self.root.find(path)?;
+            return match opened.kind {
+                Kind::Directory => Ok(redirect(&target)),
+                Kind::File => self.file(request, path, (opened, looked_at)),
+            };
+        }
+        let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+        let index = [path, separator, INDEX].concat();
+        let looked_at = SystemTime::now();
+        match self.root.find(&index) {
+            Ok(opened) if opened.kind == Kind::File => {
+                return self.file(request, &index, (opened, looked_at));
+            }
+            Ok(_) | Err(FilesError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        let directory = self.root.find(path)?;
+        match directory.kind {
+            Kind::Directory => self.listing(path, &directory),
+            // A file with a slash behind its name is not that file.
+            Kind::File => Err(FilesError::NotFound),
+        }
+    }
+
+    fn listing(&self, path: &[u8], directory: &Opened) -> Result<Response, FilesError> {
+        let page = Entries::read(self.root, path, directory, self.hidden)?.to_html(path);
+        let mut response = plain(StatusCode::OK, page.into());
+        let fields = response.headers_mut();
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        fields.insert(header::CONTENT_TYPE, html);
+        let policy = HeaderValue::from_static(listing::POLICY);
+        fields.insert(header::CONTENT_SECURITY_POLICY, policy);
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        Ok(response)
+    }
+
+    /// The file at `path`; `found` is what stands there, and when it was looked at.
+    fn file(
+        &self,
+        request: &Request,
+        path: &[u8],
+        found: (Opened, SystemTime),
+    ) -> Result<Response, FilesError> {
+        let fields = request.headers();
+        let preference = Preference::parse(fields.all(&header::ACCEPT_ENCODING));
+        let mut found = Some(found);
+        for tries in 1..=CHANGE_TRIES_MAX {
+            let (opened, looked_at) = match found.take() {
+                Some(found) => found,
+                None => {
+                    let now = SystemTime::now();
+                    (self.root.find(path)?, now)
+                }
+            };
+            if opened.kind != Kind::File {
+                return Err(FilesError::NotFound);
+            }
+            let Some(chosen) = self.choose(path, opened, looked_at, preference)? else {
+                return Ok(not_acceptable());
+            };
+            if let Some(response) = self.send(request, preference, chosen, tries)? {
+                return Ok(response);
+            }
+        }
+        Err(FilesError::Changed)
+    }
+
+    /// The best form of a file that the client takes; `None` if it takes none.
+    fn choose(
+        &self,
+        path: &[u8],
+        opened: Opened,
+        looked_at: SystemTime,
+        preference: Preference,
+    ) -> Result<Option<Chosen>, FilesError> {
+        let media = media::of_name(name_of(path));
+        let mut claims = Vec::new();
+        for coding in preference.codings() {
+            if coding == Coding::Identity {
+                let path = path.to_vec();
+                return Ok(Some(Chosen {
+                    path,
+                    coding,
+                    opened,
+                    looked_at,
+                    media,
+                    claims,
+                }));
+            }
+            let sibling = [path, coding.suffix()].concat();
+            let looked_at = SystemTime::now();
+            match self.root.find(&sibling) {
+                Ok(found) if found.kind == Kind::File => {
+                    claims.push(Claim::File(path.to_vec(), opened.identity));
+                    let (path, opened) = (sibling, found);
+                    return Ok(Some(Chosen {
+                        path,
+                        coding,
+                        opened,
+                        looked_at,
+                        media,
+                        claims,
+                    }));
+                }
+                Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
+                    claims.push(Claim::Nothing(sibling));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer with the chosen file; `None` if the file changed so that it must be looked at
+    /// again.
+    fn send(
+        &self,
+        request: &Request,
+        preference: Preference,
+        chosen: Chosen,
+        tries: usize,
+    ) -> Result<Option<Response>, FilesError> {
+        let size = chosen.opened.identity.size;
+        let validators = Validators::of(&chosen.opened.identity, chosen.looked_at);
+        let mut fields = file_fields(&chosen, &validators);
+        let verdict = validators.evaluate(request.headers());
+        let is_head = *request.method() == Method::HEAD;
+        if verdict == Verdict::PreconditionFailed {
+            return Ok(Some(plain_with(StatusCode::PRECONDITION_FAILED, fields)));
+        }
+        let ranges = if is_head || verdict == Verdict::NotModified {
+            Ranges::Whole
+        } else {
+            ranges_of(request, &validators, size)
+        };
+        if ranges != Ranges::Whole {
+            return Ok(Some(partial(chosen, fields, ranges)));
+        }
+        let Some(mut buffer) = self.buffer_for(size) else {
+            let body = match (verdict, is_head) {
+                (Verdict::Proceed, false) => {
+                    let whole = Part {
+                        start: 0,
+                        end: size,
+                    };
+                    Body::reader(Span::new(chosen.opened.file, whole), Some(size))
+                }
+                _ => Body::Empty,
+            };
+            return Ok(Some(finish(verdict, fields, size, body)));
+        };
+        let length = usize::try_from(size).unwrap_or_default();
+        let room = &mut buffer.spare_mut()[..length];
+        match content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)? {
+            Stability::Same => {}
+            Stability::Changing if tries == CHANGE_TRIES_MAX => {
+                // It will not hold still. Nothing is said about its state, nor relied on.
+                fields.remove(header::ETAG);
+                fields.remove(header::LAST_MODIFIED);
+                buffer.advance(length);
+                return Ok(Some(finish(
+                    Verdict::Proceed,
+                    fields,
+                    size,
+                    Body::Pooled(buffer),
+                )));
+            }
+            Stability::Changing | Stability::Shorter => return Ok(None),
+        }
+        buffer.advance(length);
+        let note = self.note(
+            request,
+            preference,
+            &chosen,
+            validators,
+            &fields,
+            buffer.filled(),
+        );
+        let mut response = finish(verdict, fields, size, Body::Pooled(buffer));
+        if let Some(note) = note {
+            response.extensions_mut().insert(note);
+        }
+        Ok(Some(response))
+    }
+
+    /// Room for a file that is read at once; larger ones are not, and none is if memory is short.
+    fn buffer_for(&self, size: u64) -> Option<Buffer> {
+        let length = usize::try_from(size)
+            .ok()
+            .filter(|length| *length <= HOT_FILE_BYTES_MAX)?;
+        self.pool
+            .take(length)
+            .filter(|buffer| buffer.room() >= length)
+    }
+
+    /// What the cache needs to answer the same request without a worker.
+    fn note(
+        &self,
+        request: &Request,
+        preference: Preference,
+        chosen: &Chosen,
+        validators: Validators,
+        fields: &HeaderMap,
+        content: &[u8],
+    ) -> Option<Note> {
+        // Without both validators the file changed a moment ago, and may do so again unseen.
+        validators.tag?;
+        fields.get(header::LAST_MODIFIED)?;
+        let mut claims = chosen.claims.clone();
+        claims.push(Claim::File(chosen.path.clone(), chosen.opened.identity));
+        let witnesses = Witness::of_claims(self.root, &claims)?;
+        Some(Note {
+            target: request.uri().path().as_bytes().into(),
+            class: preference.class(),
+            found: prebuilt(StatusCode::OK, fields, Some(content.len())),
+            not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(fields), None),
+            body: Bytes::copy_from_slice(content),
+            validators,
+            witnesses,
+        })
+    }
+}
+
+/// The fields of a 200 with this file, which are also those that a 304 chooses from.
+fn file_fields(chosen: &Chosen, validators: &Validators) -> HeaderMap {
+    let mut fields = HeaderMap::with_capacity(8);
+    let mut put = |name: HeaderName, value: &[u8]| {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            fields.insert(name, value);
+        }
+    };
+    put(header::CONTENT_TYPE, chosen.media.as_bytes());
+    put(header::X_CONTENT_TYPE_OPTIONS, b"nosniff");
+    if let Some(token) = chosen.coding.token() {
+        put(header::CONTENT_ENCODING, token.as_bytes());
+    }
+    // Also where there are no siblings: there may be some tomorrow.
+    put(header::VARY, b"accept-encoding");
+    put(header::ACCEPT_RANGES, b"bytes");
+    if let Some(tag) = &validators.tag {
+        put(header::ETAG, tag.as_bytes());
+    }
+    if let Some(date) = validators.modified.to_field() {
+        put(header::LAST_MODIFIED, date.as_bytes());
+    }
+    fields
+}
+
+/// RFC 9110, 15.4.5: of the fields of a 200, those that a cache needs to update what it has.
+fn without_content(fields: &HeaderMap) -> HeaderMap {
+    let kept = [header::VARY, header::ETAG, header::LAST_MODIFIED];
+    let pairs = kept.into_iter().filter_map(|name| {
+        let value = fields.get(&name)?.clone();
+        Some((name, value))
+    });
+    pairs.collect()
+}
+
+/// Status line and fields as they go over the wire, but for what the protocol adds at the end.
+fn prebuilt(status: StatusCode, fields: &HeaderMap, length: Option<usize>) -> Box<[u8]> {
+    let mut head = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    for (name, value) in fields {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    if let Some(length) = length {
+        head.extend_from_slice(format!("content-length: {length}\r\n").as_bytes());
+    }
+    head.into()
+}
+
+/// The answer for a whole file: 200, or 304 without its body.
+fn finish(verdict: Verdict, fields: HeaderMap, size: u64, body: Body) -> Response {
+    if verdict == Verdict::NotModified {
+        let mut response = Response::new(Body::Empty);
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.headers_mut() = without_content(&fields);
+        return response;
+    }
+    let mut response = Response::new(body);
+    *response.headers_mut() = fields;
+    // For HEAD, where no body tells it.
+    response
+        .headers_mut()
+        .insert(header::CONTENT_LENGTH, size.into());
+    response
+}
+
+fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
+    let fields = request.headers();
+    match fields.single(&header::RANGE) {
+        Some(value) if validators.range_use(fields) == RangeUse::Honour => {
+            Ranges::parse(value, size)
+        }
+        _ => Ranges::Whole,
+    }
+}
+
+/// 206 with one part or several, or 416.
+fn partial(chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
+    let size = chosen.opened.identity.size;
+    let file: File = chosen.opened.file;
+    let body = match ranges {
+        Ranges::Single(part) => {
+            insert(
+                &mut fields,
+                header::CONTENT_RANGE,
+                &part.content_range(size),
+            );
+            Body::reader(Span::new(file, part), Some(part.length()))
+        }
+        Ranges::Several(parts) => {
+            let boundary = content::fresh_boundary();
+            let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
+            let media = format!("multipart/byteranges; boundary={boundary}");
+            insert(&mut fields, header::CONTENT_TYPE, &media);
+            let length = multipart.length();
+            Body::reader(multipart, Some(length))
+        }
+        Ranges::Whole | Ranges::Unsatisfiable => {
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            let mut response = plain(status, text(status));
+            insert(
+                response.headers_mut(),
+                header::CONTENT_RANGE,
+                &range::unsatisfied(size),
+            );
+            return response;
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    *response.headers_mut() = fields;
+    response
+}
+
+/// 301 to the same address with a slash behind it.
+fn redirect(target: &Target<'_>) -> Response {
+    let mut address = listing::directory_address(target.path()).into_bytes();
+    if let Some(query) = target.query() {
+        address.push(b'?');
+        address.extend_from_slice(query);
+    }
+    let status = StatusCode::MOVED_PERMANENTLY;
+    let mut response = plain(status, text(status));
+    if let Ok(address) = HeaderValue::from_bytes(&address) {
+        response.headers_mut().insert(header::LOCATION, address);
+    }
+    response
+}
+
+fn not_acceptable() -> Response {
+    let status = StatusCode::NOT_ACCEPTABLE;
+    let mut response = plain(status, text(status));
+    insert(response.headers_mut(), header::VARY, "accept-encoding");
+    response
+}
+
+fn refuse(request: &Request, error: FilesError) -> Response {
+    if let FilesError::Unreadable(_) | FilesError::Changed = error {
+        log::warn!("{}: {error}", request.uri().path());
+    }
+    plain(error.status(), text(error.status()))
+}
+
+/// A small answer of our own, in plain text.
+fn plain(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    insert(fields, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    if status != StatusCode::NO_CONTENT {
+        insert(fields, header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    }
+    response
+}
+
+/// As [`plain`], with those fields of the file that are true whatever becomes of the request.
+fn plain_with(status: StatusCode, fields: HeaderMap) -> Response {
+    let mut response = plain(status, text(status));
+    response.headers_mut().extend(without_content(&fields));
+    response
+}
+
+/// `404 Not Found`, as a line of text.
+fn text(status: StatusCode) -> Body {
+    Body::from(format!("{status}\n"))
+}
+
+fn insert(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        fields.insert(name, value);
+    }
+}

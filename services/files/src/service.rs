@@ -1,0 +1,146 @@
+//! A directory as an HTTP service: hot files on the network thread, everything else on workers.
+
+use std::io;
+use std::path::Path;
+
+use flatpath::Pool;
+use flatpath_http::{Form, Head, Known, Reply, Request, Response, Run, Service, Turn, WorkerScope};
+use http::Extensions;
+use http::header::ACCEPT_ENCODING;
+
+use crate::answer::Answerer;
+use crate::conditional::Verdict;
+use crate::encoding::Preference;
+use crate::hot::{Hot, HotLimits, Note};
+use crate::limits::HOT_TARGET_BYTES_MAX;
+use crate::root::{Resolution, Root};
+use crate::target::Hidden;
+
+/// Serves what lies beneath a directory.
+///
+/// GET and HEAD; OPTIONS tells these three; everything else is 405. See the crate's front page for
+/// what is served and what is not.
+#[derive(Debug)]
+pub struct Files {
+    root: Root,
+    hidden: Hidden,
+    hot: HotLimits,
+}
+
+/// What one network thread keeps: its hot files.
+#[derive(Debug)]
+pub struct FilesLane {
+    hot: Hot,
+}
+
+impl Files {
+    /// Opens the directory. It is held open: later changes of its own name do not matter.
+    ///
+    /// # Errors
+    /// Those of opening a directory for reading.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let root = Root::open(directory)?;
+        Ok(Self {
+            root,
+            hidden: Hidden::default(),
+            hot: HotLimits::default(),
+        })
+    }
+
+    /// Sets whether names with a leading dot are served.
+    #[must_use]
+    pub fn hidden(self, hidden: Hidden) -> Self {
+        Self { hidden, ..self }
+    }
+
+    /// Sets how much each network thread keeps of small files; zero of either keeps none.
+    #[must_use]
+    pub fn hot(self, entries_max: usize, bytes_max: usize) -> Self {
+        Self {
+            hot: HotLimits {
+                entries_max,
+                bytes_max,
+            },
+            ..self
+        }
+    }
+
+    /// Who turns paths into files on this machine.
+    pub fn resolution(&self) -> Resolution {
+        self.root.resolution()
+    }
+
+    pub(crate) fn answerer<'a>(&'a self, pool: &'a Pool) -> Answerer<'a> {
+        Answerer {
+            root: &self.root,
+            hidden: self.hidden,
+            pool,
+        }
+    }
+}
+
+impl Service for Files {
+    type Lane = FilesLane;
+
+    fn lane(&self) -> FilesLane {
+        FilesLane {
+            hot: Hot::new(self.hot),
+        }
+    }
+
+    fn inline(
+        &self,
+        lane: &mut FilesLane,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Run {
+        let is_get = head.is_get();
+        let is_plain = head.form() == Form::Origin && (is_get || head.is_head());
+        // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
+        let is_part = is_get && head.known(Known::Range).is_some();
+        let target = head.path().as_bytes();
+        if !is_plain || is_part || target.len() > HOT_TARGET_BYTES_MAX {
+            return Run::Pooled;
+        }
+        let preference = match head.known(Known::AcceptEncoding) {
+            Some(_) => Preference::parse(head.values(ACCEPT_ENCODING.as_str())),
+            None => Preference::PLAIN,
+        };
+        let found = lane.hot.find(&self.root, turn.number, target, preference);
+        let Some(entry) = found else {
+            return Run::Pooled;
+        };
+        let verdict = match is_conditional(head) {
+            true => entry.validators.evaluate(head),
+            false => Verdict::Proceed,
+        };
+        match verdict {
+            Verdict::Proceed => reply.prebuilt_shared(&entry.found, &entry.body),
+            Verdict::NotModified => reply.prebuilt(&entry.not_modified, b""),
+            Verdict::PreconditionFailed => Run::Pooled,
+        }
+    }
+
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        self.answerer(scope.pool()).answer(request)
+    }
+
+    fn settled(&self, lane: &mut FilesLane, _turn: Turn, note: &mut Extensions) {
+        if let Some(note) = note.remove::<Note>() {
+            lane.hot.insert(note);
+        }
+    }
+}
+
+/// Whether any of the fields that [`evaluate`](crate::conditional::Validators::evaluate) looks at
+/// is there. O(1).
+fn is_conditional(head: &Head<'_>) -> bool {
+    let fields = [
+        Known::IfNoneMatch,
+        Known::IfModifiedSince,
+        Known::IfMatch,
+        Known::IfUnmodifiedSince,
+    ];
+    fields.into_iter().any(|field| head.known(field).is_some())
+}
