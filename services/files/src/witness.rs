@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 
-use rustix::fs::{FileType, Statx};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::identity::Identity;
@@ -85,12 +85,12 @@ impl Witness {
         match (self.expected, found) {
             (Expected::Nothing, found) => found.is_err_and(|errno| errno == Errno::NOENT),
             (_, Err(_)) => false,
-            (Expected::File(identity), Ok(statx)) => {
-                is_a(&statx, FileType::RegularFile) && Identity::from_statx(&statx) == identity
-            }
+            // The inode is that of a regular file, and the change time says that it is no other.
+            (Expected::File(identity), Ok(statx)) => Identity::from_statx(&statx) == identity,
             (Expected::Directory { device, inode }, Ok(statx)) => {
                 let found = Identity::from_statx(&statx);
-                is_a(&statx, FileType::Directory) && (found.device, found.inode) == (device, inode)
+                let kind = FileType::from_raw_mode(u32::from(statx.stx_mode));
+                kind == FileType::Directory && (found.device, found.inode) == (device, inode)
             }
         }
     }
@@ -99,10 +99,6 @@ impl Witness {
     pub(crate) fn path_bytes(&self) -> usize {
         self.path.as_bytes_with_nul().len()
     }
-}
-
-fn is_a(statx: &Statx, kind: FileType) -> bool {
-    FileType::from_raw_mode(u32::from(statx.stx_mode)) == kind
 }
 
 #[cfg(test)]
