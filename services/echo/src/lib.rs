@@ -1,1 +1,86 @@
-//! Placeholder.
+//! Echo for Flatpath: whatever comes in goes out, unchanged and in order.
+//!
+//! - Half-close: after the client's FIN everything that came before it still goes out, then our FIN.
+//! - Back-pressure: a client that does not read is not read from. Nothing is dropped, and no more
+//!   than the engine's output bound is kept for it.
+//! - An idle client is let go after the engine's `idle_ns_max`, a silent one after `head_ns_max`.
+//!
+//! It has no requests: nothing ever goes to a worker.
+//!
+//! Cost: one copy per byte, from the receive buffer to the output.
+#![forbid(unsafe_code)]
+
+use flatpath::limits::OUTPUT_BYTES_HIGH;
+use flatpath::{Context, Job, NoRoom, Phase, Protocol, Stall, WorkerScope};
+
+/// The service. It has no settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Echo;
+
+impl Protocol for Echo {
+    type Lane = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "echo"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        // Each arrival counts as life, however small: there is no head to finish.
+        context.restart_phase(Phase::Idle);
+        let room = OUTPUT_BYTES_HIGH.saturating_sub(context.queued_bytes());
+        let taken = input.len().min(room);
+        if let Err(NoRoom) = context.write(&input[..taken]) {
+            context.stall(Stall::Memory);
+            return 0;
+        }
+        if taken < input.len() || context.output_is_full() {
+            context.stall(Stall::Output);
+        }
+        taken
+    }
+
+    fn input_ended(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        left: &[u8],
+    ) {
+        match context.write(left) {
+            Ok(()) => context.close_after_output(),
+            // A clean end would say that this was all.
+            Err(NoRoom) => context.abort(),
+        }
+    }
+
+    fn draining(&self, _lane: &mut (), _session: &mut (), context: &mut Context<'_, Self>) {
+        // The client may be sending at this moment: a plain close would reset the connection, and
+        // with it what is on its way to the client.
+        context.close_lingering();
+    }
+
+    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
+
+    fn panicked(&self, _job: &mut ()) {}
+
+    fn finished(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        debug_assert!(false, "echo dispatches nothing");
+        context.recycle(job);
+    }
+}
