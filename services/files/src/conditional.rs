@@ -166,8 +166,8 @@ impl Validators {
 }
 
 impl Tag {
-    /// The tag of a file in one state. Not a secret, but device and inode are folded into one number
-    /// with a time that is told nowhere: inode numbers are half a file handle.
+    /// The tag of a file in one state. Not a secret, but device and inode are folded into one
+    /// number with a time that is told nowhere: inode numbers are half a file handle.
     fn of(identity: &Identity) -> Self {
         use std::io::Write;
         let modified = identity.modified;

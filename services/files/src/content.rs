@@ -110,13 +110,9 @@ impl Multipart {
         let mut left = VecDeque::with_capacity(2 * parts.len() + 1);
         let mut line_end = "";
         for part in parts {
-            let range = part.content_range(size);
-            left.push_back(Piece::Text(
-                format!(
-                    "{line_end}--{boundary}\r\nContent-Type: {media}\r\nContent-Range: {range}\r\n\r\n"
-                )
-                .into(),
-            ));
+            let mut head = format!("{line_end}--{boundary}\r\nContent-Type: {media}\r\n");
+            head += &format!("Content-Range: {}\r\n\r\n", part.content_range(size));
+            left.push_back(Piece::Text(head.into()));
             left.push_back(Piece::Part(*part));
             line_end = "\r\n";
         }

@@ -65,7 +65,7 @@ impl Default for HotLimits {
 /// The cache.
 ///
 /// Invariants
-/// - H1: `maps[entry.class][entry.target]` is the index of `entry`, and nothing else is in the maps.
+/// - H1: `maps[entry.class][entry.target]` is the index of `entry`; the maps hold nothing else.
 /// - H2: `bytes` is the sum of the entries' costs, and at most `bytes_max`.
 #[derive(Debug)]
 pub(crate) struct Hot {

@@ -14,8 +14,8 @@
 //! | all of it or parts | [`range`] |
 //! | the bytes; or a page that lists a directory | `content`, [`listing`] |
 //!
-//! Deliberately absent: writing of any kind, compressing on the fly (put a `.br` or `.gz` beside the
-//! file), server-side includes, per-directory configuration files, users and passwords.
+//! Deliberately absent: writing of any kind, compressing on the fly (put a `.br` or `.gz` beside
+//! the file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
 
 pub mod limits;

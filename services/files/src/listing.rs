@@ -230,7 +230,8 @@ fn readable_time(stamp: Stamp) -> String {
     let days = stamp.seconds.div_euclid(86_400);
     let minutes = stamp.seconds.rem_euclid(86_400) / 60;
     // Days are counted from 0000-03-01, so that leap days come last in their year, in their century
-    // and in their 400 years. Method: Howard Hinnant, "chrono-compatible low-level date algorithms".
+    // and in their 400 years. Method: Howard Hinnant, "chrono-compatible low-level date
+    // algorithms".
     let Some(shifted) = days.checked_add(719_468) else {
         return String::new();
     };

@@ -1,0 +1,261 @@
+//! What the network thread keeps, and that it is never out of date.
+
+use super::*;
+
+#[test]
+fn a_file_written_this_moment_has_no_validators_and_is_not_kept() {
+    let mut site = Site::new();
+    // Again until both answers fall within two ticks of the write.
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        fs::write(site.path("a.txt"), "content").expect("write");
+        let written = std::time::Instant::now();
+        let answer = site.get("/a.txt");
+        let again = site.get("/a.txt");
+        if written.elapsed() < Duration::from_nanos(RACY_NS) {
+            assert_eq!(answer.field("ETag"), None);
+            assert_eq!(answer.field("Last-Modified"), None);
+            assert_eq!(again.by, By::Worker);
+            return;
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "this machine is too slow to tell"
+        );
+    }
+}
+
+#[test]
+fn conditions_are_decided_alike_by_worker_and_network_thread() {
+    let mut site = Site::new();
+    site.write("a.txt", "content");
+    settle();
+    let tag = site.get("/a.txt").field("ETag").expect("a tag").to_string();
+    for (fields, status) in [
+        (format!("If-None-Match: {tag}\r\n"), "304"),
+        (
+            format!("If-None-Match: \"x\"\r\nIf-None-Match: W/{tag}\r\n"),
+            "304",
+        ),
+        ("If-None-Match: \"x\"\r\n".to_string(), "200"),
+        (format!("If-Modified-Since: {DATE}\r\n"), "304"),
+        (
+            format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {DATE}\r\n"),
+            "200",
+        ),
+        (format!("If-Match: {tag}\r\n"), "200"),
+        ("If-Match: \"x\"\r\n".to_string(), "412"),
+        (format!("If-Unmodified-Since: {DATE}\r\n"), "200"),
+        (
+            "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n".to_string(),
+            "412",
+        ),
+    ] {
+        let hot = site.ask("GET", "/a.txt", &fields);
+        site.lane = site.files.lane();
+        let cold = site.ask("GET", "/a.txt", &fields);
+        assert_eq!((hot.status(), cold.by), (status, By::Worker), "{fields}");
+        assert_eq!(hot.lines(), cold.lines(), "{fields}");
+        assert_eq!(hot.body, cold.body, "{fields}");
+        let by = if status == "412" {
+            By::Worker
+        } else {
+            By::Network
+        };
+        assert_eq!(hot.by, by, "{fields}");
+        if status == "304" {
+            assert!(hot.body.is_empty() && hot.field("Content-Type").is_none());
+            assert_eq!(hot.field("ETag"), Some(&*tag));
+        }
+        site.get("/a.txt");
+    }
+}
+
+#[test]
+fn a_304_is_answered_inline_though_no_200_ever_was() {
+    let mut site = Site::new();
+    site.write("a.txt", "content");
+    settle();
+    let fields = format!("If-Modified-Since: {DATE}\r\n");
+    assert_eq!(site.ask("GET", "/a.txt", &fields).by, By::Worker);
+    let second = site.ask("GET", "/a.txt", &fields);
+    assert_eq!((second.status(), second.by), ("304", By::Network));
+}
+
+#[test]
+fn a_sibling_that_comes_or_goes_is_noticed() {
+    let mut site = Site::new();
+    site.write("a.css", "plain");
+    settle();
+    let accept = "Accept-Encoding: br, gzip\r\n";
+    assert_eq!(site.get_hot("/a.css", accept).text(), "plain");
+    site.write("a.css.gz", "gzip");
+    settle();
+    assert_eq!(site.get_hot("/a.css", accept).text(), "gzip");
+    site.write("a.css.br", "brotli");
+    settle();
+    assert_eq!(site.get_hot("/a.css", accept).text(), "brotli");
+    fs::remove_file(site.path("a.css.br")).expect("remove");
+    assert_eq!(site.get_hot("/a.css", accept).text(), "gzip");
+    fs::remove_file(site.path("a.css")).expect("remove");
+    assert_eq!(site.ask("GET", "/a.css", accept).status(), "404");
+}
+
+#[test]
+fn a_change_is_seen_by_the_next_turn_and_not_within_one() {
+    let mut site = Site::new();
+    site.write("sub/a.txt", "old");
+    settle();
+    site.get_hot("/sub/a.txt", "");
+    site.write("sub/a.txt", "new");
+    let same_turn = site.ask_in_this_turn("GET", "/sub/a.txt", "");
+    assert_eq!((same_turn.by, same_turn.text()), (By::Network, "old"));
+    let next_turn = site.get("/sub/a.txt");
+    assert_eq!((next_turn.by, next_turn.text()), (By::Worker, "new"));
+}
+
+#[test]
+fn what_a_link_led_to_is_read_anew_each_time() {
+    let mut site = Site::new();
+    site.write("one/a.txt", "one");
+    site.write("two/a.txt", "two");
+    settle();
+    symlink("one", site.path("current")).expect("symlink");
+    for _ in 0..3 {
+        let answer = site.get("/current/a.txt");
+        assert_eq!((answer.by, answer.text()), (By::Worker, "one"));
+    }
+    fs::remove_file(site.path("current")).expect("remove");
+    symlink("two", site.path("current")).expect("symlink");
+    assert_eq!(site.get("/current/a.txt").text(), "two");
+}
+
+#[test]
+fn a_hot_file_moved_out_and_linked_to_is_gone() {
+    let mut site = Site::new();
+    site.write("sub/a.txt", "content");
+    settle();
+    site.get_hot("/sub/a.txt", "");
+    fs::rename(site.path("sub"), site.folder.path().join("outside")).expect("rename");
+    symlink("../outside", site.path("sub")).expect("symlink");
+    assert_eq!(site.get("/sub/a.txt").status(), "404");
+}
+
+#[test]
+fn large_files_are_streamed_and_not_kept() {
+    let mut site = Site::new();
+    let largest_kept = vec![1; HOT_FILE_BYTES_MAX];
+    let smallest_streamed = vec![2; HOT_FILE_BYTES_MAX + 1];
+    site.write("kept", &largest_kept);
+    site.write("streamed", &smallest_streamed);
+    settle();
+    assert_eq!(site.get_hot("/kept", "").body, largest_kept);
+    for _ in 0..2 {
+        let answer = site.get("/streamed");
+        assert_eq!((answer.by, &answer.body), (By::Worker, &smallest_streamed));
+    }
+}
+
+#[test]
+fn without_buffers_small_files_are_streamed_too() {
+    let mut site = Site::with_pool(4 << 10);
+    let content = vec![7; 10_000];
+    site.write("a", &content);
+    settle();
+    for _ in 0..2 {
+        let answer = site.get("/a");
+        assert_eq!((answer.by, &answer.body), (By::Worker, &content));
+    }
+}
+
+#[test]
+fn queries_do_not_matter_to_files() {
+    let mut site = Site::new();
+    site.write("a", "content");
+    settle();
+    site.get_hot("/a", "");
+    let other = site.get("/a?version=2");
+    assert_eq!((other.by, other.text()), (By::Network, "content"));
+}
+
+#[test]
+fn stress_no_answer_is_older_than_its_request() {
+    let mut site = Site::new();
+    site.write("replaced", format!("{:020}", 0));
+    site.write("rewritten", format!("{:020}", 0));
+    settle();
+    let (replaced, rewritten) = (site.path("replaced"), site.path("rewritten"));
+    let published = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let mut failure = None;
+    let mut inline = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = fs::File::options()
+                .write(true)
+                .open(&rewritten)
+                .expect("open");
+            let staging = replaced.with_extension("new");
+            for version in 1_u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let text = format!("{version:020}");
+                file.write_all_at(text.as_bytes(), 0).expect("write");
+                // Its date back to 1994: only the change time tells one version from another.
+                file.set_modified(SystemTime::UNIX_EPOCH + MODIFIED)
+                    .expect("set time");
+                write_old(&staging, text.as_bytes());
+                fs::rename(&staging, &replaced).expect("rename");
+                published.store(version, Ordering::Release);
+                // Long pauses now and then, so that the cache gets its chance.
+                let pause = if version % 16 == 0 { 60 } else { version % 4 };
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+        });
+        let mut asked = 0;
+        while failure.is_none() && (asked < 20_000 || inline < 100) && asked < 2_000_000 {
+            for target in ["/replaced", "/rewritten"] {
+                asked += 1;
+                let floor = published.load(Ordering::Acquire);
+                let answer = site.get(target);
+                inline += u64::from(answer.by == By::Network);
+                let version = answer.text().parse::<u64>();
+                if version.as_ref().is_ok_and(|version| *version < floor) || version.is_err() {
+                    failure = Some(format!("{target}: {answer:?} though {floor} was published"));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(failure, None);
+    assert!(inline > 0, "the cache was never used");
+}
+
+#[test]
+fn stress_a_folder_swapped_for_a_link_is_never_served_from_outside() {
+    let mut site = Site::new();
+    site.write("sub/a.txt", "inside");
+    symlink("../outside", site.path("evil")).expect("symlink");
+    write_old(&site.folder.path().join("outside/a.txt"), b"outside");
+    settle();
+    let (sub, evil) = (site.path("sub"), site.path("evil"));
+    let stop = AtomicBool::new(false);
+    let mut bodies = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &sub, CWD, &evil, RenameFlags::EXCHANGE).expect("exchange");
+            }
+        });
+        bodies.extend((0..10_000).map(|_| site.get("/sub/a.txt").body));
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(bodies.iter().any(|body| body == b"inside"));
+    assert!(
+        bodies
+            .iter()
+            .all(|body| body == b"inside" || body == b"404 Not Found\n")
+    );
+}

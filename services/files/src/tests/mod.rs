@@ -1,0 +1,173 @@
+//! The service from request bytes to reply bytes, without a server around it.
+
+mod answers;
+mod kept;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use flatpath::Pool;
+use flatpath_http::{Service, Turn, trial};
+use flatpath_structures::pool::{PoolConfig, Zero};
+
+use crate::limits::{HOT_FILE_BYTES_MAX, RACY_NS};
+use crate::{Files, FilesLane, Hidden};
+
+/// Sunday, 06 Nov 1994 08:49:37 GMT.
+const MODIFIED: Duration = Duration::from_secs(784_111_777);
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// A folder, the service over it, and one network thread's lane.
+struct Site {
+    folder: tempfile::TempDir,
+    files: Files,
+    lane: FilesLane,
+    pool: Pool,
+    turn: u64,
+}
+
+/// Where an answer was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Network,
+    Worker,
+}
+
+#[derive(Debug)]
+struct Answer {
+    by: By,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn status(&self) -> &str {
+        &self.head[9..12]
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        lines
+            .find(|(own, _)| own.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    /// The head's lines in a fixed order.
+    fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.head.lines().map(str::to_ascii_lowercase).collect();
+        lines.sort();
+        lines
+    }
+}
+
+impl Site {
+    fn new() -> Self {
+        Self::with_pool(16 << 20)
+    }
+
+    fn with_pool(budget_bytes: usize) -> Self {
+        let folder = tempfile::tempdir().expect("tempdir");
+        fs::create_dir(folder.path().join("served")).expect("mkdir");
+        let files = Files::open(&folder.path().join("served")).expect("open");
+        let lane = files.lane();
+        let classes = vec![4 << 10, 16 << 10, 64 << 10];
+        let pool = Pool::new(PoolConfig {
+            classes,
+            budget_bytes,
+            zero: Zero::Never,
+        });
+        Self {
+            folder,
+            files,
+            lane,
+            pool,
+            turn: 1,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join("served").join(name)
+    }
+
+    /// Writes a file that was last modified in 1994.
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        write_old(&self.path(name), content.as_ref());
+    }
+
+    fn get(&mut self, target: &str) -> Answer {
+        self.ask("GET", target, "")
+    }
+
+    fn ask(&mut self, method: &str, target: &str, fields: &str) -> Answer {
+        self.turn += 1;
+        self.ask_in_this_turn(method, target, fields)
+    }
+
+    fn ask_in_this_turn(&mut self, method: &str, target: &str, fields: &str) -> Answer {
+        let turn = Turn {
+            number: self.turn,
+            now_ns: 0,
+            wall_seconds: 784_200_000,
+        };
+        let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let input = input.as_bytes();
+        let inline = trial::inline(&self.files, &mut self.lane, turn, input).expect("valid");
+        let (by, bytes) = match inline {
+            Some(bytes) => (By::Network, bytes),
+            None => {
+                let (request, _) = trial::request(input).expect("valid").expect("complete");
+                let mut response = self.files.answerer(&self.pool).answer(&request);
+                let mut note = std::mem::take(response.extensions_mut());
+                self.files.settled(&mut self.lane, turn, &mut note);
+                let encode = |head: &flatpath_http::Head<'_>| trial::encoded(head, turn, response);
+                let bytes = trial::with_head(input, encode)
+                    .expect("valid")
+                    .expect("complete");
+                (By::Worker, bytes)
+            }
+        };
+        let end = bytes
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .expect("a head");
+        let head = String::from_utf8(bytes[..end].to_vec()).expect("ASCII");
+        Answer {
+            by,
+            head,
+            body: bytes[end + 4..].to_vec(),
+        }
+    }
+
+    /// Asks twice; the second time the network thread must know the answer, and the same one.
+    fn get_hot(&mut self, target: &str, fields: &str) -> Answer {
+        let first = self.ask("GET", target, fields);
+        let second = self.ask("GET", target, fields);
+        assert_eq!(second.by, By::Network, "{target} {fields}");
+        assert_eq!((second.lines(), &second.body), (first.lines(), &first.body));
+        second
+    }
+}
+
+fn write_old(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("mkdir");
+    fs::write(path, content).expect("write");
+    let file = fs::File::options().write(true).open(path).expect("open");
+    file.set_modified(SystemTime::UNIX_EPOCH + MODIFIED)
+        .expect("set time");
+}
+
+/// Lets the last change be long enough ago for validators.
+fn settle() {
+    std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(15));
+}
