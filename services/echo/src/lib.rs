@@ -1,6 +1,6 @@
 //! Echo for Flatpath: whatever comes in goes out, unchanged and in order.
 //!
-//! - Half-close: after the client's FIN everything that came before it still goes out, then our FIN.
+//! - Half-close: after the client's FIN all that came before it still goes out, and then our FIN.
 //! - Back-pressure: a client that does not read is not read from. Nothing is dropped, and no more
 //!   than the engine's output bound is kept for it.
 //! - An idle client is let go after the engine's `idle_ns_max`, a silent one after `head_ns_max`.

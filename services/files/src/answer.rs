@@ -350,7 +350,7 @@ fn prebuilt(status: StatusCode, fields: &HeaderMap, length: Option<usize>) -> Bo
         head.extend_from_slice(b"\r\n");
     }
     if let Some(length) = length {
-        head.extend_from_slice(format!("content-length: {length}\r\n").as_bytes());
+        head.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
     }
     head.into()
 }

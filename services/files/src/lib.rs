@@ -40,5 +40,6 @@ pub mod error;
 mod tests;
 
 pub use error::FilesError;
+pub use root::Resolution;
 pub use service::{Files, FilesLane};
 pub use target::Hidden;
