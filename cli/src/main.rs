@@ -1,2 +1,45 @@
-//! Placeholder.
-fn main() {}
+//! The `flatpath` command: one file per command.
+//!
+//! Exit codes: 0 fine, 1 failed, 2 wrong use. Results go to standard output, everything else to
+//! standard error.
+#![forbid(unsafe_code)]
+
+mod failure;
+mod units;
+mod settings;
+mod signals;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A server engine on which every step of a connection costs the same at any size.
+#[derive(Debug, Parser)]
+#[command(name = "flatpath", version, about, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a directory over HTTP, or echo, until SIGTERM or SIGINT.
+    Serve(serve::Arguments),
+}
+
+fn main() -> ExitCode {
+    // A wrong command line ends here, with code 2.
+    let arguments = Arguments::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    let outcome = match arguments.command {
+        Command::Serve(arguments) => serve::run(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("flatpath: {failure}");
+            failure.exit_code()
+        }
+    }
+}

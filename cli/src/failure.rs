@@ -1,0 +1,29 @@
+//! Why a command ended, and with which code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What went wrong, in words that name the cause and, where there is one, the cure.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The command was given what cannot be meant. Code 2.
+    WrongUse(String),
+    /// It was given what can be meant, and it did not work out. Code 1.
+    Failed(String),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::WrongUse(_) => ExitCode::from(2),
+            Self::Failed(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::WrongUse(text) | Self::Failed(text)) = self;
+        formatter.write_str(text)
+    }
+}

@@ -1,0 +1,172 @@
+//! `flatpath serve`: a directory over HTTP, and echo, until a signal.
+//!
+//! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, and then
+//! `ready`; nothing else ever. Logs go to standard error.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use flatpath::{Choice, Error, Limits, Running, Server, Shots};
+use flatpath_echo::Echo;
+use flatpath_files::{Files, Hidden};
+use flatpath_http::Http;
+
+use crate::failure::Failure;
+use crate::settings::{Accept, Driver, Settings};
+use crate::signals::Watch;
+use crate::units::Address;
+
+/// Where HTTP is served when nothing else is named.
+const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// Below this a budget for buffers cannot even hold one connection's worth.
+const MEMORY_BYTES_MIN: usize = 1 << 20;
+
+/// The command line of `serve`.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Read settings from this TOML file: the same names, without dashes in front. The command line
+    /// wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the server until it has drained.
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let mut settings = arguments.settings;
+    if let Some(path) = &arguments.config {
+        settings = settings.or(Settings::from_file(path)?);
+    }
+    let server = server(&settings)?;
+    let watch = Watch::begin().map_err(|cause| explain(&Error::Signals(cause)))?;
+    let running = server.start().map_err(|error| explain(&error))?;
+    announce(&running);
+    watch.run(running).map_err(|error| explain(&error))?;
+    log::info!("stopped");
+    Ok(())
+}
+
+/// A server with these settings, not started.
+fn server(settings: &Settings) -> Result<Server, Failure> {
+    let is_default = settings.http.is_empty() && settings.echo.is_empty();
+    let http = if is_default {
+        &[Address(HTTP_DEFAULT)]
+    } else {
+        settings.http.as_slice()
+    };
+    if http.is_empty()
+        && let Some(dir) = &settings.dir
+    {
+        return Err(Failure::WrongUse(format!(
+            "{} would be served over HTTP, but only --echo names a listener: add --http ADDR, or \
+             leave DIR out",
+            dir.display()
+        )));
+    }
+    let mut server = Server::new().limits(limits(settings)?);
+    for address in http {
+        server = server.listen(address.0, Http::service(files(settings)?));
+    }
+    for address in &settings.echo {
+        server = server.listen(address.0, Echo);
+    }
+    if let Some(rings) = settings.rings {
+        server = server.rings(rings.0);
+    }
+    if let Some(workers) = &settings.workers {
+        server = server.workers(workers.0.clone());
+    }
+    server = server.driver(match settings.driver {
+        None | Some(Driver::Auto) => Choice::Auto,
+        Some(Driver::Uring) => Choice::Uring,
+        Some(Driver::Epoll) => Choice::Epoll,
+    });
+    Ok(server.accept(match settings.accept {
+        None | Some(Accept::Multishot) => Shots::Many,
+        Some(Accept::Single) => Shots::Once,
+    }))
+}
+
+fn files(settings: &Settings) -> Result<Files, Failure> {
+    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
+    let files = Files::open(dir).map_err(|cause| {
+        let dir = dir.display();
+        Failure::WrongUse(format!(
+            "DIR {dir} cannot be served: {cause}; name a readable directory"
+        ))
+    })?;
+    Ok(files.hidden(match settings.hidden {
+        Some(true) => Hidden::Served,
+        Some(false) | None => Hidden::Refused,
+    }))
+}
+
+fn limits(settings: &Settings) -> Result<Limits, Failure> {
+    let mut limits = Limits::default();
+    if let Some(count) = settings.max_connections {
+        limits.connections_max = count.0;
+    }
+    if let Some(size) = settings.memory {
+        if size.0 < MEMORY_BYTES_MIN {
+            return Err(Failure::WrongUse("--memory must be at least 1M".into()));
+        }
+        limits.buffer_bytes_max = size.0;
+    }
+    for (seconds, limit) in [
+        (settings.head_timeout, &mut limits.head_ns_max),
+        (settings.idle_timeout, &mut limits.idle_ns_max),
+        (settings.write_timeout, &mut limits.write_ns_max),
+        (settings.drain_timeout, &mut limits.drain_ns_max),
+    ] {
+        if let Some(seconds) = seconds {
+            *limit = seconds.ns;
+        }
+    }
+    Ok(limits)
+}
+
+/// Tells the world where to connect. Whoever started the server may have stopped listening to it,
+/// which is no reason not to serve.
+fn announce(running: &Running) {
+    let mut lines = String::new();
+    for bound in running.addresses() {
+        lines += &format!("listening {} {}\n", bound.name, bound.address);
+    }
+    lines += "ready\n";
+    let mut output = io::stdout().lock();
+    let written = output
+        .write_all(lines.as_bytes())
+        .and_then(|()| output.flush());
+    if let Err(cause) = written {
+        log::warn!("standard output is closed: {cause}");
+    }
+}
+
+/// An error of the engine in the words of the command line.
+fn explain(error: &Error) -> Failure {
+    match error {
+        Error::Limits(what) => Failure::WrongUse(what.clone()),
+        Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
+            let port = address.port();
+            Failure::Failed(format!(
+                "cannot listen on {address}: port {port} is taken; stop who has it, or name another \
+                 with --http ADDR or --echo ADDR (port 0 picks a free one)"
+            ))
+        }
+        Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
+            Failure::Failed(format!(
+                "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \
+                 any other can be named with --http ADDR or --echo ADDR"
+            ))
+        }
+        Error::Uring(refusal) => Failure::Failed(format!(
+            "--driver uring: {refusal}; or let --driver auto choose epoll"
+        )),
+        other => Failure::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,288 @@
+//! What can be set, once for the command line and for the configuration file.
+//!
+//! The file has the long names of the flags: `max-connections = 1000`. What is not a flag is an
+//! error there too, so that a misspelled limit is never silently absent. Where both say something
+//! the command line counts.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::units::{Address, Count, Seconds, Size, Workers, addresses, from_text};
+
+/// Largest configuration file that is read, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The settings of `serve`.
+#[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    /// The directory to serve over HTTP [default: the current one]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
+    /// [default: 127.0.0.1:8080 unless listeners are named]
+    #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "addresses")]
+    pub(crate) http: Vec<Address>,
+
+    /// Echo at this address: whatever comes in goes out; may be repeated
+    #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "addresses")]
+    pub(crate) echo: Vec<Address>,
+
+    /// Network threads [default: 1]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) rings: Option<Count>,
+
+    /// Fewest and most worker threads [default: 2..128]
+    #[arg(long, value_name = "MIN..MAX")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) workers: Option<Workers>,
+
+    /// How to talk to the kernel; auto takes io_uring where it works, and else epoll
+    /// [default: auto]
+    #[arg(long, value_name = "DRIVER")]
+    pub(crate) driver: Option<Driver>,
+
+    /// One accept for all connections, or one for each [default: multishot]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) accept: Option<Accept>,
+
+    /// Most connections at once [default: what the descriptor limit allows, at most 100000]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) max_connections: Option<Count>,
+
+    /// Memory for all buffers, such as 256M [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) memory: Option<Size>,
+
+    /// Serve files and directories whose names begin with a dot
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) hidden: Option<bool>,
+
+    /// Longest time from accept, or from a request's first byte, to the end of its head, in seconds
+    /// [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) head_timeout: Option<Seconds>,
+
+    /// Longest time between requests of one connection, in seconds [default: 75]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) idle_timeout: Option<Seconds>,
+
+    /// Longest time without progress in sending, in seconds [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) write_timeout: Option<Seconds>,
+
+    /// Longest time to finish what is in flight after the first SIGTERM or SIGINT, in seconds
+    /// [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) drain_timeout: Option<Seconds>,
+}
+
+/// The values of `--driver`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Driver {
+    /// io_uring where it works, epoll where it is refused
+    Auto,
+    /// io_uring or nothing
+    Uring,
+    /// epoll
+    Epoll,
+}
+
+/// The values of `--accept`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Accept {
+    /// One accept serves every connection
+    Multishot,
+    /// One accept per connection
+    Single,
+}
+
+impl Settings {
+    /// Reads a configuration file.
+    pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
+        let explained = |cause: &dyn std::fmt::Display| {
+            Failure::WrongUse(format!("--config {}: {cause}", path.display()))
+        };
+        let size = std::fs::metadata(path)
+            .map_err(|cause| explained(&cause))?
+            .len();
+        if size > CONFIG_BYTES_MAX {
+            return Err(explained(&format!(
+                "it is larger than {CONFIG_BYTES_MAX} bytes"
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(|cause| explained(&cause))?;
+        toml::from_str(&text).map_err(|cause| explained(&cause))
+    }
+
+    /// These settings, and those of `other` where these say nothing.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let first = |own: Vec<Address>, other| if own.is_empty() { other } else { own };
+        Self {
+            dir: self.dir.or(other.dir),
+            http: first(self.http, other.http),
+            echo: first(self.echo, other.echo),
+            rings: self.rings.or(other.rings),
+            workers: self.workers.or(other.workers),
+            driver: self.driver.or(other.driver),
+            accept: self.accept.or(other.accept),
+            max_connections: self.max_connections.or(other.max_connections),
+            memory: self.memory.or(other.memory),
+            hidden: self.hidden.or(other.hidden),
+            head_timeout: self.head_timeout.or(other.head_timeout),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            write_timeout: self.write_timeout.or(other.write_timeout),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn line(arguments: &[&str]) -> Settings {
+        let arguments = ["test"].iter().chain(arguments);
+        Line::try_parse_from(arguments)
+            .expect("a good command line")
+            .settings
+    }
+
+    fn file(text: &str) -> Result<Settings, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_and_file_say_the_same_in_the_same_words() {
+        let by_line = line(&[
+            "site",
+            "--http",
+            "127.0.0.1:80",
+            "--http",
+            "[::1]:0",
+            "--echo",
+            "127.0.0.1:7",
+            "--rings",
+            "2",
+            "--workers",
+            "2..64",
+            "--driver",
+            "epoll",
+            "--accept",
+            "single",
+            "--max-connections",
+            "1000",
+            "--memory",
+            "64M",
+            "--hidden",
+            "--head-timeout",
+            "5",
+            "--idle-timeout",
+            "0.5",
+            "--write-timeout",
+            "7",
+            "--drain-timeout",
+            "8",
+        ]);
+        let by_file = file(
+            r#"
+            dir = "site"
+            http = ["127.0.0.1:80", "[::1]:0"]
+            echo = "127.0.0.1:7"
+            rings = 2
+            workers = "2..64"
+            driver = "epoll"
+            accept = "single"
+            max-connections = 1000
+            memory = "64M"
+            hidden = true
+            head-timeout = 5
+            idle-timeout = 0.5
+            write-timeout = "7"
+            drain-timeout = 8
+            "#,
+        );
+        assert_eq!(by_file, Ok(by_line));
+    }
+
+    #[test]
+    fn every_flag_can_stand_in_the_file_and_nothing_else_can() {
+        let command = Line::command();
+        let error = file("no-such-flag = 1").expect_err("an unknown key");
+        for argument in command.get_arguments() {
+            let name = argument.get_id().as_str().replace('_', "-");
+            if name != "help" {
+                assert!(
+                    error.contains(&format!("`{name}`")),
+                    "{name} is missing in {error}"
+                );
+            }
+        }
+        for text in [
+            "max_connections = 1",
+            "config = \"x\"",
+            "[http]",
+            "nfs = \"127.0.0.1:1\"",
+        ] {
+            assert!(file(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for text in [
+            "workers = \"4..2\"",
+            "memory = \"1T\"",
+            "rings = 0",
+            "http = \"8080\"",
+            "driver = \"kqueue\"",
+            "hidden = \"yes\"",
+            "idle-timeout = 0",
+            "rings = [1]",
+            "http = [1]",
+            "max-connections = -1",
+        ] {
+            let key = text.split_once(' ').expect("a key").0;
+            let error = file(text).expect_err(text);
+            assert!(error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let line = line(&["--http", "127.0.0.1:1", "--rings", "3", "--hidden=false"]);
+        let file = file("http = [\"127.0.0.1:2\"]\nrings = 4\nhidden = true\nmemory = 4096");
+        let both = line.or(file.expect("a good file"));
+        assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
+        assert_eq!((both.rings, both.hidden), (Some(Count(3)), Some(false)));
+        assert_eq!(both.memory, Some(Size(4_096)));
+    }
+}

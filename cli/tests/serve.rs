@@ -1,0 +1,397 @@
+//! `flatpath serve` as its users meet it: files, signals, exit codes, messages.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{Client, DEADLINE, Served, get, run};
+use tempfile::TempDir;
+
+/// Both ways to talk to the kernel; the first is epoll too where io_uring is refused.
+const DRIVERS: [&str; 2] = ["auto", "epoll"];
+
+fn site() -> TempDir {
+    let folder = tempfile::tempdir().expect("tempdir");
+    fs::create_dir_all(folder.path().join("sub")).expect("mkdir");
+    fs::write(folder.path().join("hello.txt"), "hello\n").expect("write");
+    fs::write(folder.path().join("sub/page.html"), "<p>page").expect("write");
+    fs::write(folder.path().join(".hidden"), "hidden").expect("write");
+    folder
+}
+
+/// Bytes that repeat at no power of two.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at % 251) as u8).collect()
+}
+
+fn serve(folder: &TempDir, driver: &str, more: &[&str]) -> Served {
+    let arguments = [&["--http", "127.0.0.1:0", "--driver", driver], more].concat();
+    Served::start(folder.path(), &arguments)
+}
+
+#[test]
+fn a_directory_is_served_until_a_signal_comes() {
+    for (driver, signal) in DRIVERS.into_iter().zip([Signal::TERM, Signal::INT]) {
+        let folder = site();
+        let served = serve(&folder, driver, &["."]);
+        assert_eq!(served.listening.len(), 1);
+        assert_eq!(served.listening[0].0, "http");
+        let address = served.address();
+        let mut client = Client::connect(address);
+        for _ in 0..3 {
+            let reply = client.get("/hello.txt", "");
+            assert_eq!((reply.status, reply.text()), (200, "hello\n"));
+            assert!(reply.field("Date").is_some());
+        }
+        assert_eq!(client.get("/sub", "").field("Location"), Some("/sub/"));
+        assert!(client.get("/sub/", "").text().contains("./page.html"));
+        assert_eq!(client.get("/none", "").status, 404);
+        assert_eq!(client.get("/.hidden", "").status, 404);
+        assert_eq!(client.get("/../secret", "").status, 400);
+        served.signal(signal);
+        let (code, log) = served.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+}
+
+#[test]
+fn large_files_ranges_and_conditions_work_over_real_sockets() {
+    for driver in DRIVERS {
+        let folder = site();
+        let content = pattern(9_000_001);
+        fs::write(folder.path().join("large.bin"), &content).expect("write");
+        let served = serve(&folder, driver, &[]);
+        std::thread::sleep(Duration::from_millis(40));
+        let mut client = Client::connect(served.address());
+        let whole = client.get("/large.bin", "");
+        assert!(
+            whole.body == content,
+            "{} bytes of {}",
+            whole.body.len(),
+            content.len()
+        );
+        let part = client.get("/large.bin", "Range: bytes=4000000-8999999\r\n");
+        assert_eq!(part.status, 206);
+        assert!(part.body == content[4_000_000..9_000_000]);
+        let tag = whole.field("ETag").expect("a tag");
+        let again = client.get("/large.bin", &format!("If-None-Match: {tag}\r\n"));
+        assert_eq!((again.status, again.body.len()), (304, 0));
+        let several = client.get("/large.bin", "Range: bytes=0-9,100-109\r\n");
+        assert_eq!(several.status, 206);
+        assert!(
+            several
+                .field("Content-Type")
+                .is_some_and(|media| media.starts_with("multipart/"))
+        );
+        let hello = client.get("/hello.txt", "");
+        assert_eq!(hello.text(), "hello\n", "the connection is still in step");
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_in_mid_transfer_ends_the_connection() {
+    for driver in DRIVERS {
+        let folder = site();
+        let path = folder.path().join("large.bin");
+        let length = 64 << 20;
+        fs::File::create(&path)
+            .expect("create")
+            .set_len(length)
+            .expect("grow");
+        let served = serve(&folder, driver, &[]);
+        let mut client = Client::connect(served.address());
+        client.ask("/large.bin", "");
+        let (status, _, promised) = client.head();
+        assert_eq!((status, promised as u64), (200, length));
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .expect("open")
+            .set_len(1_000)
+            .expect("shrink");
+        let mut body = Vec::new();
+        // A reset is as good an end as a close: both say that something is missing.
+        let _ = client.stream.read_to_end(&mut body);
+        assert!((body.len() as u64) < length, "bytes were made up");
+        assert!(body.iter().all(|byte| *byte == 0));
+        assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
+    }
+}
+
+#[test]
+fn every_listener_is_announced_in_order_and_works() {
+    let folder = site();
+    let any = "127.0.0.1:0";
+    let served = Served::start(
+        folder.path(),
+        &["--http", any, "--echo", any, "--http", "[::1]:0", "sub"],
+    );
+    let names: Vec<_> = served
+        .listening
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["http", "http", "echo"]);
+    assert_eq!(get(served.listening[0].1, "/page.html").text(), "<p>page");
+    assert_eq!(get(served.listening[1].1, "/page.html").text(), "<p>page");
+    let mut echo = Client::connect(served.listening[2].1);
+    echo.send("hello");
+    let mut received = [0; 5];
+    echo.stream.read_exact(&mut received).expect("read");
+    assert_eq!(&received, b"hello");
+}
+
+#[test]
+fn echo_alone_needs_no_directory() {
+    let folder = site();
+    let served = Served::start(folder.path(), &["--echo", "127.0.0.1:0"]);
+    assert_eq!(served.listening.len(), 1);
+    assert_eq!(served.listening[0].0, "echo");
+}
+
+#[test]
+fn hidden_files_are_served_when_asked_for() {
+    let folder = site();
+    let served = serve(&folder, "auto", &["--hidden"]);
+    assert_eq!(get(served.address(), "/.hidden").text(), "hidden");
+}
+
+#[test]
+fn a_configuration_file_says_the_same_and_the_command_line_wins() {
+    let folder = site();
+    let config = "dir = \"sub\"\nhttp = \"127.0.0.1:0\"\nhidden = true\nrings = 2\n";
+    fs::write(folder.path().join("flatpath.toml"), config).expect("write");
+    let served = Served::start(folder.path(), &["--config", "flatpath.toml"]);
+    assert_eq!(get(served.address(), "/page.html").text(), "<p>page");
+    drop(served);
+    let more = ["--config", "flatpath.toml", "--hidden=false", "."];
+    let served = Served::start(folder.path(), &more);
+    assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
+    assert_eq!(get(served.address(), "/.hidden").status, 404);
+}
+
+#[test]
+fn the_log_says_which_driver_is_used_and_why() {
+    let folder = site();
+    let served = serve(&folder, "epoll", &[]);
+    served.signal(Signal::TERM);
+    let (code, log) = served.end();
+    assert_eq!(code, Some(0));
+    assert!(log.contains("driver epoll: "), "{log}");
+}
+
+#[test]
+fn a_drain_finishes_what_is_in_flight() {
+    for driver in DRIVERS {
+        let folder = site();
+        let content = pattern(32 << 20);
+        fs::write(folder.path().join("large.bin"), &content).expect("write");
+        let mut served = serve(&folder, driver, &[]);
+        let address = served.address();
+        let mut idle = Client::connect(address);
+        idle.get("/hello.txt", "");
+        let mut busy = Client::connect(address);
+        busy.ask("/large.bin", "");
+        let (_, _, length) = busy.head();
+        served.signal(Signal::TERM);
+        // The kept connection without a request is let go at once.
+        let mut rest = Vec::new();
+        idle.stream.read_to_end(&mut rest).expect("a clean end");
+        assert!(rest.is_empty());
+        assert!(served.is_running(), "it waits for the download");
+        let mut body = vec![0; length];
+        busy.stream.read_exact(&mut body).expect("the whole body");
+        assert!(body == content);
+        busy.stream.read_to_end(&mut rest).expect("a clean end");
+        assert_eq!(served.end().0, Some(0));
+    }
+}
+
+/// A download that nobody reads.
+fn stuck(folder: &TempDir, served: &Served) -> Client {
+    let path = folder.path().join("endless.bin");
+    fs::File::create(path)
+        .expect("create")
+        .set_len(1 << 30)
+        .expect("grow");
+    let mut client = Client::connect(served.address());
+    client.ask("/endless.bin", "");
+    client.head();
+    client
+}
+
+#[test]
+fn a_second_signal_forces() {
+    for driver in DRIVERS {
+        let folder = site();
+        let mut served = serve(
+            &folder,
+            driver,
+            &["--write-timeout", "3600", "--drain-timeout", "3600"],
+        );
+        let _client = stuck(&folder, &served);
+        served.signal(Signal::TERM);
+        // Accepting has stopped when nobody can connect any more.
+        let deadline = std::time::Instant::now() + DEADLINE;
+        while std::net::TcpStream::connect(served.address()).is_ok() {
+            assert!(std::time::Instant::now() < deadline, "it still accepts");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(served.is_running(), "it waits for the download");
+        served.signal(Signal::TERM);
+        let (code, log) = served.end();
+        assert!(code.is_some(), "ended by itself: {log}");
+    }
+}
+
+#[test]
+fn a_drain_ends_at_its_deadline() {
+    let folder = site();
+    let served = serve(
+        &folder,
+        "auto",
+        &["--write-timeout", "3600", "--drain-timeout", "0.2"],
+    );
+    let _client = stuck(&folder, &served);
+    served.signal(Signal::TERM);
+    let (code, log) = served.end();
+    assert!(code.is_some(), "ended by itself: {log}");
+}
+
+#[test]
+fn a_signal_right_behind_ready_finds_somebody() {
+    let folder = site();
+    for _ in 0..20 {
+        let served = serve(&folder, "epoll", &[]);
+        served.signal(Signal::TERM);
+        let (code, log) = served.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+}
+
+#[test]
+fn a_head_that_does_not_end_is_cut_off() {
+    let folder = site();
+    let served = serve(&folder, "auto", &["--head-timeout", "0.2"]);
+    let mut client = Client::connect(served.address());
+    client
+        .stream
+        .get_mut()
+        .write_all(b"GET / HTTP/1.1\r\nHost:")
+        .expect("write");
+    let mut rest = Vec::new();
+    client.stream.read_to_end(&mut rest).expect("an end");
+}
+
+#[test]
+fn a_taken_port_is_a_failure_that_names_it() {
+    let folder = site();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = taken.local_addr().expect("address").to_string();
+    let ended = run(&[
+        "serve",
+        "--http",
+        &address,
+        folder.path().to_str().expect("utf-8"),
+    ]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    for part in [address.as_str(), "taken", "--http"] {
+        assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
+    }
+}
+
+#[test]
+fn wrong_use_ends_with_code_2_and_says_what_is_wrong() {
+    let folder = site();
+    let dir = folder.path().to_str().expect("utf-8");
+    let file = format!("{dir}/hello.txt");
+    let missing = format!("{dir}/missing");
+    let config = format!("{dir}/config.toml");
+    fs::write(&config, "max-conections = 10\n").expect("write");
+    let any = "127.0.0.1:0";
+    for (arguments, parts) in [
+        (
+            vec!["serve", &missing, "--http", any],
+            vec!["DIR", "missing", "No such file"],
+        ),
+        (
+            vec!["serve", &file, "--http", any],
+            vec!["DIR", "hello.txt", "directory"],
+        ),
+        (vec!["serve", dir, "--echo", any], vec!["--echo", "--http"]),
+        (vec!["serve", dir, "--nfs", any], vec!["--nfs"]),
+        (
+            vec!["serve", dir, "--http", "8080"],
+            vec!["--http", "HOST:PORT"],
+        ),
+        (
+            vec!["serve", dir, "--workers", "4..2"],
+            vec!["--workers", "MAX at least MIN"],
+        ),
+        (
+            vec!["serve", dir, "--rings", "0"],
+            vec!["--rings", "at least 1"],
+        ),
+        (
+            vec!["serve", dir, "--memory", "1K", "--http", any],
+            vec!["--memory", "1M"],
+        ),
+        (
+            vec!["serve", dir, "--driver", "kqueue"],
+            vec!["--driver", "auto, uring, epoll"],
+        ),
+        (
+            vec!["serve", dir, "--accept", "many"],
+            vec!["--accept", "multishot, single"],
+        ),
+        (
+            vec!["serve", dir, "--idle-timeout", "0"],
+            vec!["--idle-timeout", "seconds"],
+        ),
+        (
+            vec!["serve", dir, "--config", &config],
+            vec!["config.toml", "max-conections"],
+        ),
+        (
+            vec!["serve", dir, "--config", &missing],
+            vec!["--config", "No such file"],
+        ),
+        (vec!["serve", dir, dir], vec!["unexpected argument"]),
+        (vec!["sreve"], vec!["sreve"]),
+        (vec![], vec!["Usage"]),
+    ] {
+        let ended = run(&arguments);
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(2), ""),
+            "{arguments:?}: {ended:?}"
+        );
+        for part in parts {
+            assert!(
+                ended.stderr.contains(part),
+                "{arguments:?}: {part} in {}",
+                ended.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn help_and_version_are_fine() {
+    for arguments in [&["--help"][..], &["--version"], &["serve", "--help"]] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(0));
+        assert!(
+            ended.stdout.contains("flatpath") || ended.stdout.contains("Usage"),
+            "{ended:?}"
+        );
+    }
+    let help = run(&["serve", "--help"]).stdout;
+    for later in ["--nfs", "--resp", "--relay", "--ingest"] {
+        assert!(!help.contains(later), "{later} is not offered yet");
+    }
+}

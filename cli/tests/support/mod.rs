@@ -1,0 +1,243 @@
+//! Runs the real program and talks to it. Every wait has a deadline.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here takes; a hang becomes a named failure.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running `flatpath serve`. Killed when dropped.
+pub(crate) struct Served {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    /// What it listens on, by name, in the order of the lines.
+    pub(crate) listening: Vec<(String, SocketAddr)>,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs `flatpath` to its end.
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("spawn");
+    wait(&mut child);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().expect("output");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ended {
+        code: status.code(),
+        stdout: text(stdout),
+        stderr: text(stderr),
+    }
+}
+
+fn wait(child: &mut Child) -> std::process::ExitStatus {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            return status;
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("kill");
+            panic!("the program does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(source).lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+impl Served {
+    /// Starts `flatpath serve` in a directory and waits until it is ready.
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+        command.arg("serve").args(arguments).current_dir(directory);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("spawn");
+        let out = lines(child.stdout.take().expect("piped"));
+        let errors = lines(child.stderr.take().expect("piped"));
+        let mut served = Self {
+            child,
+            lines: out,
+            errors,
+            listening: Vec::new(),
+        };
+        loop {
+            let line = served.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+                let _ = served.child.kill();
+                panic!(
+                    "it does not get ready: {:?}",
+                    served.errors.iter().collect::<Vec<_>>()
+                )
+            });
+            if line == "ready" {
+                return served;
+            }
+            let mut words = line.split(' ');
+            assert_eq!(words.next(), Some("listening"), "{line}");
+            let name = words.next().expect("a name").to_string();
+            let address = words
+                .next()
+                .expect("an address")
+                .parse()
+                .expect("an address");
+            assert_eq!(words.next(), None, "{line}");
+            served.listening.push((name, address));
+        }
+    }
+
+    /// The first address.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listening[0].1
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("kill");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("wait").is_none()
+    }
+
+    /// Waits for the end; the code, and what it said on standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let status = wait(&mut self.child);
+        let rest: Vec<_> = self.lines.iter().collect();
+        assert!(rest.is_empty(), "standard output says more: {rest:?}");
+        (
+            status.code(),
+            self.errors.iter().collect::<Vec<_>>().join("\n"),
+        )
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Client {
+    pub(crate) stream: BufReader<TcpStream>,
+}
+
+/// A reply with a body of known length.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        fields
+            .find(|(own, _)| own.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("time-out");
+        stream.set_write_timeout(Some(DEADLINE)).expect("time-out");
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.stream
+            .get_mut()
+            .write_all(text.as_bytes())
+            .expect("write");
+    }
+
+    /// Sends a GET with these fields (each with its line end).
+    pub(crate) fn ask(&mut self, target: &str, fields: &str) {
+        self.send(&format!(
+            "GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
+        ));
+    }
+
+    pub(crate) fn get(&mut self, target: &str, fields: &str) -> Reply {
+        self.ask(target, fields);
+        let (status, head, length) = self.head();
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).expect("a body");
+        Reply { status, head, body }
+    }
+
+    /// Reads a head: status, text, and the length of the body.
+    pub(crate) fn head(&mut self) -> (u16, String, usize) {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let read = self.stream.read_line(&mut head).expect("a head");
+            assert!(read > 0, "the connection ended in the head: {head:?}");
+        }
+        let status = head[9..12].parse().expect("a status");
+        let reply = Reply {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let is_empty = status == 304 || status == 204;
+        let length = reply
+            .field("content-length")
+            .map_or(0, |text| text.parse().expect("length"));
+        (status, reply.head, if is_empty { 0 } else { length })
+    }
+}
+
+/// One GET on a connection of its own.
+pub(crate) fn get(address: SocketAddr, target: &str) -> Reply {
+    Client::connect(address).get(target, "")
+}
