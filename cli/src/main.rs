@@ -9,6 +9,7 @@ mod units;
 mod settings;
 mod signals;
 mod serve;
+mod doctor;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ struct Arguments {
 enum Command {
     /// Serve a directory over HTTP, or echo, until SIGTERM or SIGINT.
     Serve(serve::Arguments),
+    /// Tell what this machine offers, what the engine will use, and why.
+    Doctor(doctor::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::run(arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -154,8 +154,8 @@ fn explain(error: &Error) -> Failure {
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
             let port = address.port();
             Failure::Failed(format!(
-                "cannot listen on {address}: port {port} is taken; stop who has it, or name another \
-                 with --http ADDR or --echo ADDR (port 0 picks a free one)"
+                "cannot listen on {address}: port {port} is taken; stop who has it, or name \
+                 another with --http ADDR or --echo ADDR (port 0 picks a free one)"
             ))
         }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {

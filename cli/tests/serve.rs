@@ -304,80 +304,68 @@ fn a_taken_port_is_a_failure_that_names_it() {
     }
 }
 
+/// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
+fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
+    let ended = run(arguments);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(2), ""),
+        "{arguments:?}: {ended:?}"
+    );
+    for part in parts {
+        assert!(
+            ended.stderr.contains(part),
+            "{arguments:?}: {part} in {}",
+            ended.stderr
+        );
+    }
+}
+
 #[test]
-fn wrong_use_ends_with_code_2_and_says_what_is_wrong() {
+fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
+    let folder = site();
+    let dir = folder.path().to_str().expect("utf-8");
+    let any = "127.0.0.1:0";
+    for (arguments, parts) in [
+        (&["--echo", any][..], &["--echo", "--http"][..]),
+        (&["--nfs", any], &["--nfs"]),
+        (&["--http", "8080"], &["--http", "HOST:PORT"]),
+        (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
+        (&["--rings", "0"], &["--rings", "at least 1"]),
+        (&["--memory", "1K", "--http", any], &["--memory", "1M"]),
+        (&["--driver", "kqueue"], &["--driver", "auto, uring, epoll"]),
+        (&["--accept", "many"], &["--accept", "multishot, single"]),
+        (&["--idle-timeout", "0"], &["--idle-timeout", "seconds"]),
+        (&["another"], &["unexpected argument"]),
+    ] {
+        assert_wrong_use(&[&["serve", dir], arguments].concat(), parts);
+    }
+    assert_wrong_use(&["sreve"], &["sreve"]);
+    assert_wrong_use(&[], &["Usage"]);
+}
+
+#[test]
+fn a_wrong_directory_or_configuration_ends_with_code_2() {
     let folder = site();
     let dir = folder.path().to_str().expect("utf-8");
     let file = format!("{dir}/hello.txt");
     let missing = format!("{dir}/missing");
     let config = format!("{dir}/config.toml");
     fs::write(&config, "max-conections = 10\n").expect("write");
-    let any = "127.0.0.1:0";
-    for (arguments, parts) in [
-        (
-            vec!["serve", &missing, "--http", any],
-            vec!["DIR", "missing", "No such file"],
-        ),
-        (
-            vec!["serve", &file, "--http", any],
-            vec!["DIR", "hello.txt", "directory"],
-        ),
-        (vec!["serve", dir, "--echo", any], vec!["--echo", "--http"]),
-        (vec!["serve", dir, "--nfs", any], vec!["--nfs"]),
-        (
-            vec!["serve", dir, "--http", "8080"],
-            vec!["--http", "HOST:PORT"],
-        ),
-        (
-            vec!["serve", dir, "--workers", "4..2"],
-            vec!["--workers", "MAX at least MIN"],
-        ),
-        (
-            vec!["serve", dir, "--rings", "0"],
-            vec!["--rings", "at least 1"],
-        ),
-        (
-            vec!["serve", dir, "--memory", "1K", "--http", any],
-            vec!["--memory", "1M"],
-        ),
-        (
-            vec!["serve", dir, "--driver", "kqueue"],
-            vec!["--driver", "auto, uring, epoll"],
-        ),
-        (
-            vec!["serve", dir, "--accept", "many"],
-            vec!["--accept", "multishot, single"],
-        ),
-        (
-            vec!["serve", dir, "--idle-timeout", "0"],
-            vec!["--idle-timeout", "seconds"],
-        ),
-        (
-            vec!["serve", dir, "--config", &config],
-            vec!["config.toml", "max-conections"],
-        ),
-        (
-            vec!["serve", dir, "--config", &missing],
-            vec!["--config", "No such file"],
-        ),
-        (vec!["serve", dir, dir], vec!["unexpected argument"]),
-        (vec!["sreve"], vec!["sreve"]),
-        (vec![], vec!["Usage"]),
-    ] {
-        let ended = run(&arguments);
-        assert_eq!(
-            (ended.code, ended.stdout.as_str()),
-            (Some(2), ""),
-            "{arguments:?}: {ended:?}"
-        );
-        for part in parts {
-            assert!(
-                ended.stderr.contains(part),
-                "{arguments:?}: {part} in {}",
-                ended.stderr
-            );
-        }
-    }
+    let any = ["--http", "127.0.0.1:0"];
+    let with = |dir: &str, parts: &[&str]| {
+        assert_wrong_use(&["serve", dir, any[0], any[1]], parts);
+    };
+    with(&missing, &["DIR", "missing", "No such file"]);
+    with(&file, &["DIR", "hello.txt", "directory"]);
+    assert_wrong_use(
+        &["serve", "--config", &config],
+        &["config.toml", "max-conections"],
+    );
+    assert_wrong_use(
+        &["serve", "--config", &missing],
+        &["--config", "No such file"],
+    );
 }
 
 #[test]

@@ -1,0 +1,364 @@
+//! `flatpath doctor`: what this machine offers, what the engine will use, and why.
+//!
+//! Everything is tried or read, nothing concluded from a version. What stands in the way is named
+//! together with its cure. The report goes to standard output, as text or, with `--json`, as JSON.
+
+use std::fmt::{self, Display, Write};
+use std::fs;
+use std::io::Write as _;
+
+use clap::Args;
+use flatpath::limits::DESCRIPTORS_RESERVED;
+use flatpath::{Choice, DriverConfig, Limits};
+use flatpath_driver::probe::{Finding, Probe, Use};
+use flatpath_files::{Files, Resolution};
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Connections that are taken where the descriptor limit allows more.
+const CONNECTIONS_DEFAULT: u64 = 100_000;
+
+/// Below this many descriptors it is worth saying so: a busy server has as many connections.
+const DESCRIPTORS_FEW: u64 = 10_000;
+
+/// A shorter queue of the kernel drops connections when many come at once.
+const BACKLOG_FEW: u64 = 4_096;
+
+/// The command line of `doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything there is to say.
+#[derive(Debug, Serialize)]
+struct Report {
+    probe: Probe,
+    processors: usize,
+    limits: MachineLimits,
+    verdict: Verdict,
+    /// What could be better, each with its cure.
+    advice: Vec<String>,
+}
+
+/// Limits of this process and settings of this machine; absent where they cannot be read.
+#[derive(Debug, Serialize)]
+struct MachineLimits {
+    descriptors: Bounds,
+    locked_memory_bytes: Bounds,
+    /// `kernel.io_uring_disabled`: 0 for everybody, 1 for a group, 2 for nobody.
+    io_uring_disabled: Option<u64>,
+    /// `kernel.io_uring_group`: who may all the same, when it is 1.
+    io_uring_group: Option<i64>,
+    /// `net.core.somaxconn`: connections that may wait to be accepted.
+    backlog_max: Option<u64>,
+    /// `net.ipv4.ip_local_port_range`: for connections that this machine opens.
+    local_ports: Option<(u64, u64)>,
+}
+
+/// A resource limit; absent means there is none.
+#[derive(Debug, Serialize)]
+struct Bounds {
+    now: Option<u64>,
+    /// What the process may raise it to by itself.
+    at_most: Option<u64>,
+}
+
+/// What `flatpath serve` will do here without flags.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    driver: &'static str,
+    driver_reason: String,
+    connections_max: u64,
+    buffer_bytes_max: usize,
+    path_resolution: &'static str,
+}
+
+/// Looks at the machine and reports.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let report = Report::of_this_machine()?;
+    let text = if arguments.json {
+        let failed = |cause| Failure::Failed(format!("the report cannot be written: {cause}"));
+        serde_json::to_string_pretty(&report).map_err(failed)? + "\n"
+    } else {
+        report.to_string()
+    };
+    let mut output = std::io::stdout().lock();
+    let written = output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush());
+    written.map_err(|cause| Failure::Failed(format!("standard output is closed: {cause}")))
+}
+
+impl Report {
+    fn of_this_machine() -> Result<Self, Failure> {
+        let limits = MachineLimits::read();
+        let verdict = Verdict::of(&limits)?;
+        let advice = advice(&limits, &verdict);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            probe: Probe::run(),
+            processors,
+            limits,
+            verdict,
+            advice,
+        })
+    }
+}
+
+impl MachineLimits {
+    fn read() -> Self {
+        let number = |name: &str| numbers(name)?.first().copied();
+        Self {
+            descriptors: Bounds::of(Resource::Nofile),
+            locked_memory_bytes: Bounds::of(Resource::Memlock),
+            io_uring_disabled: number("kernel/io_uring_disabled").and_then(|n| n.try_into().ok()),
+            io_uring_group: number("kernel/io_uring_group"),
+            backlog_max: number("net/core/somaxconn").and_then(|n| n.try_into().ok()),
+            local_ports: numbers("net/ipv4/ip_local_port_range").and_then(|range| {
+                Some((
+                    u64::try_from(*range.first()?).ok()?,
+                    u64::try_from(*range.get(1)?).ok()?,
+                ))
+            }),
+        }
+    }
+}
+
+impl Bounds {
+    fn of(resource: Resource) -> Self {
+        let limit = getrlimit(resource);
+        Self {
+            now: limit.current,
+            at_most: limit.maximum,
+        }
+    }
+}
+
+/// The numbers in a file below `/proc/sys`.
+fn numbers(name: &str) -> Option<Vec<i64>> {
+    let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+    text.split_whitespace()
+        .map(|word| word.parse().ok())
+        .collect()
+}
+
+impl Verdict {
+    fn of(limits: &MachineLimits) -> Result<Self, Failure> {
+        let selection = flatpath_driver::select(Choice::Auto, &DriverConfig::default());
+        let selection = selection.map_err(|refusal| Failure::Failed(refusal.to_string()))?;
+        let descriptors = limits.descriptors.now.unwrap_or(u64::MAX);
+        let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
+        let resolution = Files::open(std::path::Path::new("/")).map(|files| files.resolution());
+        Ok(Self {
+            driver: selection.name(),
+            driver_reason: selection.reason().to_string(),
+            connections_max: CONNECTIONS_DEFAULT.min(descriptors - reserved),
+            buffer_bytes_max: Limits::default().buffer_bytes_max,
+            path_resolution: match resolution {
+                Ok(Resolution::Kernel) => "openat2",
+                Ok(Resolution::Walk) => "openat, name by name: openat2 is refused",
+                Err(_) => "unknown: the root directory cannot be opened",
+            },
+        })
+    }
+}
+
+fn advice(limits: &MachineLimits, verdict: &Verdict) -> Vec<String> {
+    let mut advice = Vec::new();
+    if verdict.driver != "uring" {
+        advice.push(format!(
+            "epoll is used instead of io_uring: {}",
+            verdict.driver_reason
+        ));
+    }
+    let descriptors = &limits.descriptors;
+    if let Some(now) = descriptors.now
+        && now < DESCRIPTORS_FEW
+    {
+        let limit = verdict.connections_max;
+        let cure = match descriptors.at_most {
+            Some(most) if most <= now => "raise LimitNOFILE= or the limit of the login".to_string(),
+            Some(most) => format!("run ulimit -n {most} before, or set LimitNOFILE="),
+            None => "run ulimit -n 1048576 before, or set LimitNOFILE=".to_string(),
+        };
+        advice.push(format!(
+            "{now} descriptors allow {limit} connections: {cure}"
+        ));
+    }
+    if let Some(backlog) = limits.backlog_max
+        && backlog < BACKLOG_FEW
+    {
+        advice.push(format!(
+            "only {backlog} connections may wait to be accepted: \
+             set sysctl net.core.somaxconn={BACKLOG_FEW}"
+        ));
+    }
+    advice
+}
+
+impl Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = &self.limits;
+        let mut text = String::new();
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(text, "  {name:<26}{value}");
+        };
+        row("kernel", &self.probe.kernel);
+        row("processors", &self.processors.to_string());
+        row("descriptors", &limits.descriptors.to_string());
+        row(
+            "locked memory, bytes",
+            &limits.locked_memory_bytes.to_string(),
+        );
+        row("kernel.io_uring_disabled", &known(limits.io_uring_disabled));
+        row("kernel.io_uring_group", &known(limits.io_uring_group));
+        row("net.core.somaxconn", &known(limits.backlog_max));
+        let ports = limits
+            .local_ports
+            .map(|(first, last)| format!("{first}-{last}"));
+        row("local ports", &known(ports));
+        write!(formatter, "machine\n{text}\nfeatures of io_uring\n")?;
+        for finding in &self.probe.findings {
+            write_finding(formatter, finding)?;
+        }
+        let verdict = &self.verdict;
+        let mut text = String::new();
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(text, "  {name:<26}{value}");
+        };
+        row(
+            "driver",
+            &format!("{}: {}", verdict.driver, verdict.driver_reason),
+        );
+        row("connections at once", &verdict.connections_max.to_string());
+        row("buffers, bytes", &verdict.buffer_bytes_max.to_string());
+        row("paths are resolved by", verdict.path_resolution);
+        write!(formatter, "\nflatpath serve will use\n{text}")?;
+        if !self.advice.is_empty() {
+            writeln!(formatter, "\nadvice")?;
+            for advice in &self.advice {
+                writeln!(formatter, "  - {advice}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for Bounds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |bound: Option<u64>| bound.map_or("unlimited".into(), |n| n.to_string());
+        write!(
+            formatter,
+            "{} (may be raised to {})",
+            words(self.now),
+            words(self.at_most)
+        )
+    }
+}
+
+fn known(value: Option<impl ToString>) -> String {
+    value.map_or("unknown".into(), |value| value.to_string())
+}
+
+fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
+    let used = match finding.used {
+        Use::Required => "required",
+        Use::Preferred => "preferred",
+        Use::Optional => "on request",
+        Use::Unused => "not used",
+    };
+    match &finding.refusal {
+        None => writeln!(formatter, "  yes  {:<46}{used}", finding.feature),
+        Some(refusal) => {
+            writeln!(formatter, "  no   {:<46}{used}", finding.feature)?;
+            writeln!(formatter, "       {refusal}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(descriptors: u64, at_most: Option<u64>, backlog: u64) -> MachineLimits {
+        MachineLimits {
+            descriptors: Bounds {
+                now: Some(descriptors),
+                at_most,
+            },
+            locked_memory_bytes: Bounds {
+                now: None,
+                at_most: None,
+            },
+            io_uring_disabled: Some(0),
+            io_uring_group: None,
+            backlog_max: Some(backlog),
+            local_ports: None,
+        }
+    }
+
+    #[test]
+    fn the_verdict_is_what_the_engine_will_do() {
+        let verdict = |descriptors| {
+            Verdict::of(&limits(descriptors, None, 4_096))
+                .expect("a verdict")
+                .connections_max
+        };
+        assert_eq!(verdict(1_024), 1_024 - DESCRIPTORS_RESERVED);
+        assert_eq!(verdict(64), 32);
+        assert_eq!(verdict(1 << 20), CONNECTIONS_DEFAULT);
+    }
+
+    #[test]
+    fn advice_names_the_bound_and_its_cure() {
+        let verdict = |driver| Verdict {
+            driver,
+            driver_reason: "because".into(),
+            connections_max: 960,
+            buffer_bytes_max: 0,
+            path_resolution: "openat2",
+        };
+        let all = advice(&limits(1_024, Some(4_096), 128), &verdict("epoll")).join("\n");
+        for part in [
+            "because",
+            "960 connections",
+            "ulimit -n 4096",
+            "somaxconn=4096",
+        ] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+        let none = advice(&limits(1 << 20, None, 4_096), &verdict("uring"));
+        assert_eq!(none, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_report_has_every_feature_in_both_forms() {
+        let report = Report::of_this_machine().expect("a report");
+        let (text, json) = (
+            report.to_string(),
+            serde_json::to_string(&report).expect("JSON"),
+        );
+        for finding in &report.probe.findings {
+            assert!(
+                text.contains(finding.feature) && json.contains(finding.feature),
+                "{text}"
+            );
+        }
+        for part in [
+            "descriptors",
+            "io_uring_disabled",
+            "driver",
+            report.verdict.driver,
+        ] {
+            assert!(
+                text.contains(part) && json.contains(part),
+                "{part} in {text}"
+            );
+        }
+    }
+}
