@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots};
 use flatpath_echo::Echo;
+use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
 use flatpath_files::{Files, Hidden};
 use flatpath_http::Http;
 
@@ -100,10 +101,22 @@ fn files(settings: &Settings) -> Result<Files, Failure> {
             "DIR {dir} cannot be served: {cause}; name a readable directory"
         ))
     })?;
+    let files = files.hot(HOT_ENTRIES_MAX, hot_bytes_max(settings));
     Ok(files.hidden(match settings.hidden {
         Some(true) => Hidden::Served,
         Some(false) | None => Hidden::Refused,
     }))
+}
+
+/// Bytes of hot files that each network thread may keep for one listener: an eighth of the memory
+/// for buffers, shared out, where that is less than the default.
+fn hot_bytes_max(settings: &Settings) -> usize {
+    let memory = settings
+        .memory
+        .map_or(Limits::default().buffer_bytes_max, |size| size.0);
+    let rings = settings.rings.map_or(1, |rings| rings.0);
+    let caches = rings.saturating_mul(settings.http.len().max(1));
+    (memory / 8 / caches).min(HOT_BYTES_MAX)
 }
 
 fn limits(settings: &Settings) -> Result<Limits, Failure> {
@@ -168,5 +181,25 @@ fn explain(error: &Error) -> Failure {
             "--driver uring: {refusal}; or let --driver auto choose epoll"
         )),
         other => Failure::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Count, Size};
+
+    #[test]
+    fn the_caches_together_keep_to_their_share_of_the_memory() {
+        let default = Settings::default();
+        assert_eq!(hot_bytes_max(&default), HOT_BYTES_MAX);
+        let address = Address(HTTP_DEFAULT);
+        let small = Settings {
+            memory: Some(Size(64 << 20)),
+            rings: Some(Count(2)),
+            http: vec![address, address],
+            ..default
+        };
+        assert_eq!(hot_bytes_max(&small), (8 << 20) / 4);
     }
 }

@@ -58,7 +58,8 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) max_connections: Option<Count>,
 
-    /// Memory for all buffers, such as 256M [default: 256M]
+    /// Memory for all buffers, such as 256M; hot files are kept beside them, in an eighth of it at
+    /// most [default: 256M]
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "from_text")]
     pub(crate) memory: Option<Size>,
