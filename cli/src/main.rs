@@ -26,7 +26,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a directory over HTTP, or echo, until SIGTERM or SIGINT.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),
 }
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let outcome = match arguments.command {
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     };
     match outcome {
