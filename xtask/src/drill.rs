@@ -1,0 +1,324 @@
+//! `cargo xtask drill [--quick] [NAME...]`: weaken each ordering edge in turn; some test must turn
+//! red.
+//!
+//! A model that checks nothing looks green for ever. Each mutation in the code is compiled by
+//! `--cfg drill="NAME"` and has an entry in a list beside the structures
+//! (`structures/drill*.toml`): its name, the file and the edge it weakens, the test that must fail,
+//! and how that test runs (`loom`, `shuttle`, or plainly). For every entry the same test first
+//! passes without the mutation; then it must fail with it. A test that hangs has not failed. A full
+//! run writes the table `docs/drill.md`.
+//!
+//! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
+//! crate.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use toml::{Table, Value};
+
+use crate::process::{self, End, Show};
+use crate::tally::{Tally, first_panic};
+use crate::{Error, loom, workspace};
+
+/// For the help text.
+pub const SUMMARY: &str = "weaken each ordering in turn: a test must fail (--quick: without loom)";
+
+/// Where the lists are; one that does not exist is empty.
+const LISTS: &[&str] = &["structures/drill.toml", "structures/drill-b.toml"];
+const TABLE: &str = "docs/drill.md";
+const BUILD_TIME_MAX: Duration = Duration::from_secs(15 * 60);
+const TEST_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// One mutation, as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The list it stands in.
+    pub list: String,
+    /// The value of `--cfg drill`.
+    pub name: String,
+    /// The file it changes.
+    pub file: String,
+    /// The edge it weakens.
+    pub edge: String,
+    /// The test that must fail: a filter for the test binary.
+    pub test: String,
+    /// `loom`, `shuttle`, or anything else for an ordinary build.
+    pub how: String,
+}
+
+impl Entry {
+    /// The model checker whose `cfg` the build needs.
+    fn checker(&self) -> Option<&'static str> {
+        ["loom", "shuttle"]
+            .into_iter()
+            .find(|checker| self.how == *checker)
+    }
+}
+
+/// Every listed mutation, in the order of the lists.
+///
+/// # Errors
+/// A list that cannot be parsed, or an entry without a part.
+pub fn listed(root: &Path) -> Result<Vec<Entry>, Error> {
+    let mut entries = Vec::new();
+    for list in LISTS.iter().filter(|list| root.join(list).is_file()) {
+        entries.extend(parse(list, &workspace::text(&root.join(list))?)?);
+    }
+    Ok(entries)
+}
+
+/// Every array of tables in the file is a list of mutations, whatever it is called.
+fn parse(list: &str, text: &str) -> Result<Vec<Entry>, Error> {
+    let broken = |why: String| Error::Failed(format!("{list}: {why}"));
+    let table: Table = text.parse().map_err(|error| broken(format!("{error}")))?;
+    let items = table.values().filter_map(Value::as_array).flatten();
+    let part = |item: &Value, name: &str| {
+        let text = item.get(name).and_then(Value::as_str).map(String::from);
+        text.ok_or_else(|| broken(format!("an entry has no {name}: {item}")))
+    };
+    items
+        .map(|item| {
+            Ok(Entry {
+                list: list.into(),
+                name: part(item, "name")?,
+                file: part(item, "file")?,
+                edge: part(item, "edge")?,
+                test: part(item, "test")?,
+                how: part(item, "how")?,
+            })
+        })
+        .collect()
+}
+
+/// What became of a mutation.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The test failed, as it must; what it said.
+    Caught(String),
+    /// The test passed: it does not test the edge.
+    Survived,
+    /// Nothing can be concluded; why.
+    Undecided(String),
+}
+
+/// Drills the named mutations, those without loom (`--quick`), or all.
+///
+/// # Errors
+/// A mutation survived or stayed undecided, or a name is in no list.
+pub fn run(arguments: &[String]) -> Result<(), Error> {
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let names: Vec<&String> = arguments.iter().filter(|name| *name != "--quick").collect();
+    let all = listed(&workspace::root())?;
+    if let Some(name) = names
+        .iter()
+        .find(|name| !all.iter().any(|entry| entry.name == ***name))
+    {
+        return Err(Error::Usage(format!("no list names the mutation {name:?}")));
+    }
+    let wanted = |entry: &&Entry| {
+        (names.is_empty() || names.contains(&&entry.name)) && !(quick && entry.how == "loom")
+    };
+    let entries: Vec<&Entry> = all.iter().filter(wanted).collect();
+    if entries.is_empty() {
+        return Err(Error::Failed("the lists name no mutation to try".into()));
+    }
+    let mut builds = Builds::default();
+    let mut rows = Vec::new();
+    for entry in entries {
+        let outcome = builds.drill(entry)?;
+        println!("drill {}: {}", entry.name, in_words(&outcome));
+        rows.push((entry, outcome));
+    }
+    if names.is_empty() && !quick {
+        let table = workspace::root().join(TABLE);
+        std::fs::create_dir_all(table.parent().unwrap_or(Path::new(".")))?;
+        std::fs::write(table, table_of(&rows))?;
+    }
+    let caught = rows
+        .iter()
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Caught(_)))
+        .count();
+    println!("drill: {caught} of {} mutations caught", rows.len());
+    if caught == rows.len() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "{} mutations were not caught",
+        rows.len() - caught
+    )))
+}
+
+/// The test binaries of the unmutated code, and whether each test passes with them.
+#[derive(Default)]
+struct Builds {
+    binaries: HashMap<Option<&'static str>, PathBuf>,
+    sound: HashMap<(Option<&'static str>, String), Result<(), String>>,
+}
+
+impl Builds {
+    fn drill(&mut self, entry: &Entry) -> Result<Outcome, Error> {
+        if let Err(why) = self.passes_unmutated(entry)? {
+            return Ok(Outcome::Undecided(format!("without the mutation: {why}")));
+        }
+        let binary = build(entry.checker(), Some(&entry.name))?;
+        let report = run_test(&binary, entry)?;
+        let tally = Tally::of(&report.lines);
+        Ok(match report.end {
+            End::TimedOut => Outcome::Undecided(format!("the test hung for {TEST_TIME_MAX:?}")),
+            End::Exited(status) if status.success() && tally.ran() > 0 => Outcome::Survived,
+            End::Exited(status) if status.success() => Outcome::Undecided("no test ran".into()),
+            End::Exited(status) => {
+                Outcome::Caught(first_panic(&report.lines).unwrap_or_else(|| status.to_string()))
+            }
+        })
+    }
+
+    /// A red test proves nothing if it is red without the mutation too.
+    fn passes_unmutated(&mut self, entry: &Entry) -> Result<Result<(), String>, Error> {
+        let checker = entry.checker();
+        let key = (checker, entry.test.clone());
+        if let Some(known) = self.sound.get(&key) {
+            return Ok(known.clone());
+        }
+        // The mutated build writes to the same place: keep a copy of the sound one.
+        let binary = match self.binaries.entry(checker) {
+            Occupied(known) => known.into_mut(),
+            Vacant(unknown) => {
+                let binary = build(checker, None)?;
+                let kept = binary.with_extension("sound");
+                std::fs::copy(&binary, &kept)?;
+                unknown.insert(kept)
+            }
+        };
+        let report = run_test(binary, entry)?;
+        let outcome = match (report.succeeded(), Tally::of(&report.lines).ran()) {
+            (true, 0) => Err(format!("no test is named {:?}", entry.test)),
+            (true, _) => Ok(()),
+            (false, _) => {
+                Err(first_panic(&report.lines).unwrap_or_else(|| format!("{:?}", report.end)))
+            }
+        };
+        self.sound.insert(key, outcome.clone());
+        Ok(outcome)
+    }
+}
+
+/// Builds the structures' unit tests and returns the test binary. Only the last crate sees the
+/// mutation's `cfg`, so that its dependencies are built once.
+fn build(checker: Option<&str>, mutation: Option<&str>) -> Result<PathBuf, Error> {
+    let target = format!("target/drill-{}", checker.unwrap_or("plain"));
+    let mut command = process::cargo(&["rustc", "--package", "flatpath-structures", "--lib"]);
+    command.args([
+        "--profile",
+        "test",
+        "--message-format",
+        "json",
+        "--target-dir",
+        &target,
+    ]);
+    if let Some(checker) = checker {
+        loom::configure(&mut command, checker);
+    }
+    if let Some(name) = mutation {
+        command.args(["--", "--cfg", &format!("drill=\"{name}\"")]);
+    }
+    let report = process::watch(&mut command, BUILD_TIME_MAX, Show::Nothing)?;
+    let built = report.lines.iter().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message.get("executable")?.as_str().map(PathBuf::from)
+    });
+    match built {
+        Some(binary) if report.succeeded() => Ok(binary),
+        _ => {
+            let output = report.lines.join("\n");
+            Err(Error::Failed(format!(
+                "`{}`:\n{output}",
+                process::line_of(&command)
+            )))
+        }
+    }
+}
+
+fn run_test(binary: &Path, entry: &Entry) -> Result<process::Report, Error> {
+    let mut command = Command::new(binary);
+    command
+        .arg(&entry.test)
+        .current_dir(workspace::root().join("structures"));
+    if let Some(checker) = entry.checker() {
+        loom::configure(&mut command, checker);
+    }
+    process::watch(&mut command, TEST_TIME_MAX, Show::Nothing)
+}
+
+fn in_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Caught(said) => format!("caught: {said}"),
+        Outcome::Survived => "SURVIVED: the test passes with the mutation".into(),
+        Outcome::Undecided(why) => format!("UNDECIDED: {why}"),
+    }
+}
+
+/// The table for the documentation: no times, so that it changes only when a result does.
+fn table_of(rows: &[(&Entry, Outcome)]) -> String {
+    let mut text = String::from(
+        "# Mutation drill\n\n\
+         Each line weakens one ordering edge in the code and names the test that turns red.\n\
+         Written by `cargo xtask drill`; a mutation that no test catches fails that command.\n\n\
+         | mutation | file | edge | test | how | outcome |\n|---|---|---|---|---|---|\n",
+    );
+    for (entry, outcome) in rows {
+        let cells = [
+            &entry.name,
+            &entry.file,
+            &entry.edge,
+            &entry.test,
+            &entry.how,
+        ];
+        for cell in cells {
+            let _ = write!(text, "| {} ", as_cell(cell));
+        }
+        let _ = writeln!(text, "| {} |", as_cell(&in_words(outcome)));
+    }
+    text
+}
+
+fn as_cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "[[drill]]\nname = \"stack-tag\"\nfile = \"stack.rs\"\nedge = \"E2\"\n\
+                        test = \"loom_pop\"\nhow = \"loom\"\n";
+
+    #[test]
+    fn a_list_is_read_whatever_its_array_is_called() {
+        for name in ["drill", "mutation"] {
+            let entries =
+                parse("a.toml", &LIST.replace("[[drill]]", &format!("[[{name}]]"))).unwrap();
+            assert_eq!(entries.len(), 1);
+            assert_eq!(entries[0].name, "stack-tag");
+            assert_eq!(entries[0].checker(), Some("loom"));
+        }
+    }
+
+    #[test]
+    fn an_entry_without_a_test_is_refused() {
+        let outcome = parse("a.toml", &LIST.replace("test = \"loom_pop\"\n", ""));
+        assert!(matches!(outcome, Err(Error::Failed(why)) if why.contains("test")));
+    }
+
+    #[test]
+    fn the_table_has_a_row_per_mutation() {
+        let entries = parse("a.toml", LIST).unwrap();
+        let table = table_of(&[(&entries[0], Outcome::Caught("slot 1 | twice".into()))]);
+        let row = "| stack-tag | stack.rs | E2 | loom_pop | loom | caught: slot 1 \\| twice |";
+        assert!(table.lines().any(|line| line == row), "{table}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `cargo xtask style`: the rules of the house that a program can check.
+//!
+//! Every rule is a file beside this one and says `file:line: [rule] what is wrong`. The scanner in
+//! `source.rs` knows strings, comments and braces, not Rust's grammar: a rule is a check for the
+//! honest, not a proof.
+//!
+//! What it does not do: formatting (rustfmt) and everything clippy already says.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, no_arguments, workspace};
+
+pub mod arrows;
+pub mod drills;
+pub mod forbidden;
+pub mod header;
+pub mod house;
+pub mod lengths;
+pub mod names;
+pub mod orders;
+pub mod source;
+pub mod unsafety;
+
+use source::Source;
+
+/// For the help text.
+pub const SUMMARY: &str =
+    "check the rules of the house: headers, orderings, arrows, lengths, names";
+
+/// One broken rule at one place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Path relative to the workspace's root.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// The rule's short name.
+    pub rule: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}:{}: [{}] {}",
+            self.file, self.line, self.rule, self.message
+        )
+    }
+}
+
+/// A rule over one Rust file.
+type FileRule = fn(&Source, &mut Vec<Fault>);
+
+/// The rules that look at one Rust file at a time.
+const FILE_RULES: &[FileRule] = &[
+    header::check,
+    lengths::check,
+    orders::check,
+    unsafety::check,
+    names::check,
+    forbidden::check,
+];
+
+/// Runs every rule over the workspace at `root`; the faults in order of file and line.
+///
+/// # Errors
+/// A file or manifest that cannot be read; broken rules are not errors here.
+pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
+    let mut faults = Vec::new();
+    let sources = sources(root)?;
+    for source in &sources {
+        for rule in FILE_RULES {
+            rule(source, &mut faults);
+        }
+    }
+    drills::check(root, &sources, &mut faults)?;
+    arrows::check(root, &mut faults)?;
+    house::check(root, &mut faults)?;
+    faults.sort();
+    Ok(faults)
+}
+
+/// Prints the faults.
+///
+/// # Errors
+/// [`Error::Failed`] when there is a fault.
+pub fn run(arguments: &[String]) -> Result<(), Error> {
+    no_arguments(arguments)?;
+    let faults = check(&workspace::root())?;
+    for fault in &faults {
+        println!("{fault}");
+    }
+    match faults.len() {
+        0 => Ok(()),
+        count => Err(Error::Failed(format!("{count} faults"))),
+    }
+}
+
+/// Reads every Rust file, knowing which modules were declared for tests only.
+fn sources(root: &Path) -> Result<Vec<Source>, Error> {
+    let mut sources = Vec::new();
+    for path in workspace::files(root, |path| path.extension().is_some_and(|end| end == "rs"))? {
+        sources.push(Source::new(&path, &workspace::text(&root.join(&path))?));
+    }
+    let test_files: HashSet<PathBuf> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &mut sources {
+        if test_files.contains(Path::new(&source.path)) {
+            source.is_test_file = true;
+        }
+    }
+    Ok(sources)
+}

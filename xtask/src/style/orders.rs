@@ -1,0 +1,266 @@
+//! Rules `order` and `edge`: an ordering says which edge it is.
+//!
+//! In structures, driver and engine, outside tests: every fence, and every ordering stronger than
+//! `Relaxed`, has a comment `// ORDER: …` in its statement or in the lines above it. `Relaxed`
+//! needs none where it counts or looks (`fetch_*`, `load`); where it publishes (`store`, `swap`,
+//! `compare_exchange`) it is a weakening and is explained too. An edge named in such a comment
+//! (`E1`) stands in the file's header.
+
+use super::Fault;
+use super::source::{Source, Token};
+
+/// Crates in which orderings are explained.
+const CRATES: &[&str] = &["structures/", "driver/", "engine/"];
+/// Lines of code that may stand between the comment and its statement; lines of comment do not
+/// count.
+const CODE_LINES_BETWEEN_MAX: usize = 4;
+const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// Reports orderings without a reason and reasons that name an unknown edge.
+pub fn check(source: &Source, faults: &mut Vec<Fault>) {
+    if !CRATES
+        .iter()
+        .any(|directory| source.path.starts_with(directory))
+    {
+        return;
+    }
+    check_edges(source, faults);
+    let imported = imports_orderings(source);
+    let mut last_line = 0;
+    for index in 0..source.tokens.len() {
+        let line = source.tokens[index].line;
+        if line == last_line || source.is_test(line) || in_use_statement(source, index) {
+            continue;
+        }
+        let Some(what) = needs_reason(source, index, imported) else {
+            continue;
+        };
+        if !is_explained(source, index) {
+            last_line = line;
+            faults.push(Fault {
+                file: source.path.clone(),
+                line,
+                rule: "order",
+                message: format!("{what} without an `// ORDER:` comment that names its edge"),
+            });
+        }
+    }
+}
+
+/// What at `index` wants a reason, if anything does.
+fn needs_reason(source: &Source, index: usize, imported: bool) -> Option<String> {
+    let word = source.word(index);
+    let qualified = index >= 3 && source.spells(index - 3, &["Ordering", ":", ":"]);
+    let after_path = index >= 1 && source.word(index - 1) == ":";
+    if word == "fence" && source.word(index + 1) == "(" && !is_definition(source, index) {
+        return Some("a fence".into());
+    }
+    let alone = imported && !after_path;
+    if !qualified && !alone {
+        return None;
+    }
+    if STRONG.contains(&word) {
+        return Some(format!("`{word}`"));
+    }
+    let publishes = |token: &Token| {
+        token.text == "store" || token.text == "swap" || token.text.starts_with("compare_exchange")
+    };
+    let statement = &source.tokens[statement_start(source, index)..index];
+    let call = statement.iter().rposition(|token| {
+        publishes(token) || token.text == "load" || token.text.starts_with("fetch_")
+    });
+    let weakens = call.is_some_and(|call| publishes(&statement[call]));
+    (word == "Relaxed" && weakens).then(|| "`Relaxed` on a write that publishes".into())
+}
+
+fn is_definition(source: &Source, index: usize) -> bool {
+    index >= 1 && source.word(index - 1) == "fn"
+}
+
+/// Whether `Acquire` and the like stand alone in this file: imported from `Ordering`.
+fn imports_orderings(source: &Source) -> bool {
+    (0..source.tokens.len()).any(|index| {
+        source.spells(index, &["Ordering", ":", ":"])
+            && matches!(source.word(index + 3), "{" | "*")
+            && in_use_statement(source, index)
+    })
+}
+
+fn in_use_statement(source: &Source, index: usize) -> bool {
+    let before = source.tokens[..index].iter().rev();
+    let mut statement = before.take_while(|token| token.text != ";" && token.text != "}");
+    statement.any(|token| token.text == "use")
+}
+
+/// The index of the first token of the statement that `index` is in.
+fn statement_start(source: &Source, index: usize) -> usize {
+    let ends = |token: &Token| matches!(token.text.as_str(), ";" | "{" | "}");
+    source.tokens[..index]
+        .iter()
+        .rposition(ends)
+        .map_or(0, |end| end + 1)
+}
+
+fn is_explained(source: &Source, index: usize) -> bool {
+    let start = source.tokens[statement_start(source, index)].line;
+    let here = source.tokens[index].line;
+    // The comment may trail the statement's last line.
+    let end = source.tokens[index..]
+        .iter()
+        .find(|token| token.text == ";")
+        .map_or(here, |t| t.line);
+    let in_statement = (start..=end.min(here + 2)).any(|line| says_order(source, line));
+    let mut code_lines = 0;
+    let above = (1..start).rev().take_while(|&line| {
+        code_lines += usize::from(!source.is_comment_only(line));
+        code_lines <= CODE_LINES_BETWEEN_MAX
+    });
+    in_statement || above.into_iter().any(|line| says_order(source, line))
+}
+
+fn says_order(source: &Source, line: usize) -> bool {
+    let reason = source
+        .comment(line)
+        .split_once("ORDER:")
+        .map_or("", |(_, reason)| reason);
+    !reason.trim().is_empty()
+}
+
+/// Edges named in `ORDER:` comments must be in the header's list.
+fn check_edges(source: &Source, faults: &mut Vec<Fault>) {
+    let header = source.header();
+    let known: Vec<&str> = edge_names(&header).collect();
+    for line in 1..=source.lines.len() {
+        let Some((_, reason)) = source.comment(line).split_once("ORDER:") else {
+            continue;
+        };
+        for edge in edge_names(reason).filter(|edge| !known.contains(edge)) {
+            faults.push(Fault {
+                file: source.path.clone(),
+                line,
+                rule: "edge",
+                message: format!("edge {edge} is not in the file's header"),
+            });
+        }
+    }
+}
+
+/// Words like `E1`.
+fn edge_names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| {
+        let digits = word.strip_prefix('E').unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn faults_in(path: &str, text: &str) -> Vec<(usize, &'static str)> {
+        let mut faults = Vec::new();
+        check(&Source::new(Path::new(path), text), &mut faults);
+        faults
+            .into_iter()
+            .map(|fault| (fault.line, fault.rule))
+            .collect()
+    }
+
+    fn faults(text: &str) -> Vec<(usize, &'static str)> {
+        faults_in("structures/src/a.rs", text)
+    }
+
+    #[test]
+    fn a_strong_ordering_needs_a_reason() {
+        assert_eq!(
+            faults("fn a() {\n    x.load(Ordering::Acquire);\n}"),
+            [(2, "order")]
+        );
+        assert_eq!(
+            faults("fn a() {\n    // ORDER: publish.\n    x.load(Ordering::Acquire);\n}"),
+            []
+        );
+        assert_eq!(
+            faults("fn a() {\n    x.load(Ordering::Acquire); // ORDER: publish.\n}"),
+            []
+        );
+    }
+
+    #[test]
+    fn an_empty_reason_is_none() {
+        assert_eq!(
+            faults("fn a() {\n    // ORDER:\n    x.load(Ordering::Acquire);\n}").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn imported_orderings_count_too() {
+        let text = "use std::Ordering::{Acquire, Relaxed};\nfn a() {\n    x.load(Acquire);\n}";
+        assert_eq!(faults(text), [(3, "order")]);
+        assert_eq!(faults("fn a() {\n    Then::Release;\n    Release;\n}"), []);
+    }
+
+    #[test]
+    fn a_fence_needs_a_reason() {
+        assert_eq!(
+            faults("fn a() {\n    fence(Ordering::SeqCst);\n}"),
+            [(2, "order")]
+        );
+    }
+
+    #[test]
+    fn relaxed_may_count_and_look_but_not_publish() {
+        assert_eq!(
+            faults("fn a() {\n    x.fetch_add(1, Ordering::Relaxed);\n}"),
+            []
+        );
+        assert_eq!(faults("fn a() {\n    x.load(Ordering::Relaxed);\n}"), []);
+        assert_eq!(
+            faults("fn a() {\n    x.store(1, Ordering::Relaxed);\n}"),
+            [(2, "order")]
+        );
+        let exchange = "x.compare_exchange(1,\n 2,\n Ordering::Relaxed,\n Ordering::Relaxed);";
+        assert_eq!(faults(exchange).len(), 2);
+    }
+
+    #[test]
+    fn the_reason_may_stand_above_a_long_statement_and_a_long_comment() {
+        let comment = "    // ORDER: E1 publish.\n".to_string() + &"    // more\n".repeat(9);
+        let statement = "    let a = x\n        .y\n        .load(Ordering::Acquire);\n";
+        let header = "//! E1 publish: push to take.\n";
+        assert_eq!(
+            faults(&format!("{header}fn a() {{\n{comment}{statement}}}")),
+            []
+        );
+    }
+
+    #[test]
+    fn a_reason_too_far_above_does_not_count() {
+        let text = format!(
+            "fn a() {{\n // ORDER: no.\n{} x.load(Ordering::Acquire);\n}}",
+            " b();\n".repeat(CODE_LINES_BETWEEN_MAX + 1)
+        );
+        assert_eq!(faults(&text).len(), 1);
+    }
+
+    #[test]
+    fn an_edge_must_be_in_the_header() {
+        let code = "fn a() {\n    // ORDER: E2 publish.\n    x.load(Ordering::Acquire);\n}";
+        assert_eq!(faults(&format!("//! - E1 publish\n{code}")), [(3, "edge")]);
+        assert_eq!(faults(&format!("//! - E2 publish\n{code}")), []);
+    }
+
+    #[test]
+    fn tests_and_other_crates_are_free() {
+        let text = "#[cfg(test)]\nmod tests {\n    fn a() { x.load(Ordering::SeqCst); }\n}";
+        assert_eq!(faults(text), []);
+        assert_eq!(
+            faults_in("cli/src/a.rs", "fn a() { x.load(Ordering::SeqCst); }"),
+            []
+        );
+    }
+}

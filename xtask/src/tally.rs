@@ -1,0 +1,102 @@
+//! Reading what a Rust test binary prints: how many tests ran, and which failed.
+//!
+//! A filter that matches nothing passes silently; a command that proves something must count what
+//! ran.
+
+/// What the test binaries of one run reported.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: u32,
+    /// Tests that failed.
+    pub failed: u32,
+}
+
+impl Tally {
+    /// Adds up the result lines in `lines`.
+    #[must_use]
+    pub fn of(lines: &[String]) -> Self {
+        let mut tally = Self::default();
+        for line in lines {
+            let Some(figures) = line.trim_start().strip_prefix("test result: ") else {
+                continue;
+            };
+            tally.passed += figure(figures, " passed");
+            tally.failed += figure(figures, " failed");
+        }
+        tally
+    }
+
+    /// How many tests ran.
+    #[must_use]
+    pub fn ran(&self) -> u32 {
+        self.passed + self.failed
+    }
+}
+
+/// The number in front of `unit`, or 0.
+fn figure(figures: &str, unit: &str) -> u32 {
+    let before = figures.split(unit).next().unwrap_or_default();
+    before
+        .rsplit(' ')
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The first line a failing test says why with: the line after `panicked at`, or the abort's
+/// reason.
+#[must_use]
+pub fn first_panic(lines: &[String]) -> Option<String> {
+    let at = lines.iter().position(|line| line.contains("panicked at"))?;
+    let said = lines[at + 1..]
+        .iter()
+        .find(|line| !line.trim().is_empty())?;
+    Some(said.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn several_binaries_are_added_up() {
+        let output = lines(
+            "running 2 tests\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 7 filtered out\n\
+             test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out",
+        );
+        assert_eq!(
+            Tally::of(&output),
+            Tally {
+                passed: 3,
+                failed: 3
+            }
+        );
+        assert_eq!(Tally::of(&output).ran(), 6);
+    }
+
+    #[test]
+    fn an_empty_filter_counts_as_nothing_ran() {
+        let output = lines("test result: ok. 0 passed; 0 failed; 0 ignored; 9 filtered out");
+        assert_eq!(Tally::of(&output).ran(), 0);
+    }
+
+    #[test]
+    fn the_first_panic_is_the_line_after_its_place() {
+        let output = lines(
+            "thread 'stack::tests::loom_pop' (12) panicked at structures/src/stack.rs:40:9:\n\
+             slot 1 is owned twice\n\
+             note: run with `RUST_BACKTRACE=1`",
+        );
+        assert_eq!(
+            first_panic(&output).as_deref(),
+            Some("slot 1 is owned twice")
+        );
+        assert_eq!(first_panic(&lines("all well")), None);
+    }
+}
