@@ -84,14 +84,3 @@ pub const COMMANDS: &[Command] = &[
         run: drill::run,
     },
 ];
-
-/// Fails with the first argument when there is one: for commands that take none.
-///
-/// # Errors
-/// [`Error::Usage`] when `arguments` is not empty.
-pub fn no_arguments(arguments: &[String]) -> Result<(), Error> {
-    match arguments.first() {
-        None => Ok(()),
-        Some(argument) => Err(Error::Usage(format!("unexpected argument {argument:?}"))),
-    }
-}

@@ -43,26 +43,25 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
     Ok(())
 }
 
-/// The names in `drill = "NAME"` of a file's `cfg`s, with their places.
+/// The names in `cfg(drill = "NAME")` and `edge!("NAME", …)`, with their places.
 fn mutations(source: &Source) -> Vec<(String, (String, usize))> {
     let mut found = Vec::new();
-    // Names are in string literals, which are not code: look at the lines of the tokens.
     for index in 0..source.tokens.len() {
-        if !source.spells(index, &["drill", "="]) || !is_condition(source, index) {
-            continue;
-        }
-        let line = source.tokens[index].line;
-        let rest = source.lines[line - 1].split("drill = \"").skip(1);
-        for name in rest.filter_map(|rest| rest.split('"').next()) {
-            found.push((name.to_string(), (source.path.clone(), line)));
+        let before = index.checked_sub(1).map_or("", |at| source.word(at));
+        let condition = source.spells(index, &["drill", "="]) && matches!(before, "(" | ",");
+        let name_at = match source.spells(index, &["edge", "!", "("]) {
+            true => index + 3,
+            false if condition => index + 2,
+            false => continue,
+        };
+        if let Some(name) = source.literal(name_at) {
+            found.push((
+                name.to_string(),
+                (source.path.clone(), source.tokens[index].line),
+            ));
         }
     }
     found
-}
-
-/// Whether the token stands inside `cfg(…)`, `cfg!(…)`, `any(…)` and the like.
-fn is_condition(source: &Source, index: usize) -> bool {
-    index >= 1 && matches!(source.word(index - 1), "(" | ",")
 }
 
 #[cfg(test)]
@@ -73,13 +72,13 @@ mod tests {
     fn mutations_are_found_in_attributes_and_macros() {
         let text = "#[cfg(not(drill = \"a-one\"))]\nfn a() {\n    \
                     if cfg!(any(drill = \"b\", drill = \"c\")) {}\n    let drill = \"d\";\n}\n\
-                    // #[cfg(drill = \"e\")]\n";
+                    // #[cfg(drill = \"e\")]\n\
+                    const P: Ordering = edge!(\n    \"f\", Release, Relaxed);\n";
         let source = Source::new(Path::new("structures/src/a.rs"), text);
-        let mut names: Vec<_> = mutations(&source)
+        let names: Vec<_> = mutations(&source)
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        names.dedup();
-        assert_eq!(names, ["a-one", "b", "c", "b", "c"]);
+        assert_eq!(names, ["a-one", "b", "c", "f"]);
     }
 }

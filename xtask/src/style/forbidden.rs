@@ -23,7 +23,10 @@ const STANDARD: &[&str] = &["std", "core"];
 
 const PROTOCOLS: &str = "protocols/";
 const INPUT_OUTPUT: &[&[&str]] = &[
-    &["std", ":", ":", "net"],
+    &["TcpStream"],
+    &["TcpListener"],
+    &["UdpSocket"],
+    &["OwnedFd"],
     &["std", ":", ":", "fs"],
     &["std", ":", ":", "thread"],
     &["Instant", ":", ":", "now"],

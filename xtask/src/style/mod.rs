@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, no_arguments, workspace};
+use crate::{Error, workspace};
 
 pub mod arrows;
 pub mod drills;
@@ -84,13 +84,17 @@ pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
     Ok(faults)
 }
 
-/// Prints the faults.
+/// Prints the faults of this workspace, or of the one in the named directory.
 ///
 /// # Errors
 /// [`Error::Failed`] when there is a fault.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    no_arguments(arguments)?;
-    let faults = check(&workspace::root())?;
+    let root = match arguments {
+        [] => workspace::root(),
+        [directory] => PathBuf::from(directory),
+        [_, other, ..] => return Err(Error::Usage(format!("unexpected argument {other:?}"))),
+    };
+    let faults = check(&root)?;
     for fault in &faults {
         println!("{fault}");
     }

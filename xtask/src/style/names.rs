@@ -1,6 +1,7 @@
 //! Rules `get-prefix` and `test-name`: what a thing is called.
 //!
-//! No public function starts with `get_`; a test's name is a sentence.
+//! No public function starts with `get_` (but for `get_mut`, which everybody knows beside `get`); a
+//! test's name is a sentence.
 
 use super::Fault;
 use super::source::{Source, closing};
@@ -15,7 +16,7 @@ pub fn check(source: &Source, faults: &mut Vec<Fault>) {
             continue;
         }
         let name = source.word(index + 1);
-        let fault = if name.starts_with("get_") && is_public(source, index) {
+        let fault = if name.starts_with("get_") && name != "get_mut" && is_public(source, index) {
             (
                 "get-prefix",
                 format!("`{name}`: name what it returns, without `get_`"),

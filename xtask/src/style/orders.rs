@@ -109,13 +109,24 @@ fn is_explained(source: &Source, index: usize) -> bool {
         .iter()
         .find(|token| token.text == ";")
         .map_or(here, |t| t.line);
-    let in_statement = (start..=end.min(here + 2)).any(|line| says_order(source, line));
+    // A relaxed store whose order a fence right behind it gives is explained with that fence.
+    let fenced = end + 1 + usize::from(source.is_comment_only(end + 1));
+    let fence_next = (end + 1..=fenced + 1).any(|line| names_fence(source, line));
+    let last = if fence_next { fenced + 1 } else { end };
+    let in_statement = (start..=last.min(here + 4)).any(|line| says_order(source, line));
     let mut code_lines = 0;
     let above = (1..start).rev().take_while(|&line| {
         code_lines += usize::from(!source.is_comment_only(line));
         code_lines <= CODE_LINES_BETWEEN_MAX
     });
     in_statement || above.into_iter().any(|line| says_order(source, line))
+}
+
+fn names_fence(source: &Source, line: usize) -> bool {
+    source
+        .tokens
+        .iter()
+        .any(|token| token.line == line && token.text == "fence")
 }
 
 fn says_order(source: &Source, line: usize) -> bool {
@@ -225,6 +236,17 @@ mod tests {
         );
         let exchange = "x.compare_exchange(1,\n 2,\n Ordering::Relaxed,\n Ordering::Relaxed);";
         assert_eq!(faults(exchange).len(), 2);
+    }
+
+    #[test]
+    fn a_store_is_explained_by_the_fence_behind_it() {
+        let store = "    x.store(true, Ordering::Relaxed);\n";
+        let fence = "    // ORDER: asleep before the look.\n    fence(Ordering::SeqCst);\n";
+        assert_eq!(faults(&format!("fn a() {{\n{store}{fence}}}")), []);
+        assert_eq!(
+            faults(&format!("fn a() {{\n{store}    b();\n    c();\n{fence}}}")).len(),
+            1
+        );
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Source {
     pub comments: Vec<String>,
     /// The code.
     pub tokens: Vec<Token>,
+    /// The literals of the code in order, with their quotes; in `tokens` each is a pair of quotes.
+    literals: Vec<String>,
     /// The whole file is for tests: its path says so, or a `#[cfg(test)] mod` names it.
     pub is_test_file: bool,
     test_regions: Vec<Range<usize>>,
@@ -35,7 +37,7 @@ impl Source {
     /// Scans `text`, the contents of the file at `path`.
     #[must_use]
     pub fn new(path: &Path, text: &str) -> Self {
-        let (code, comments) = separate(text);
+        let (code, comments, literals) = separate(text);
         let tokens = tokens(&code);
         let test_regions = test_regions(&tokens);
         let path = path.to_string_lossy().replace('\\', "/");
@@ -48,6 +50,7 @@ impl Source {
             lines,
             comments,
             tokens,
+            literals,
             is_test_file,
             test_regions,
         }
@@ -78,6 +81,25 @@ impl Source {
             .iter()
             .enumerate()
             .all(|(offset, word)| self.word(index + offset) == *word)
+    }
+
+    /// The contents of the string literal whose first quote is the token at `index`.
+    #[must_use]
+    pub fn literal(&self, index: usize) -> Option<&str> {
+        if self.word(index) != "\"" {
+            return None;
+        }
+        let quotes = self.tokens[..index]
+            .iter()
+            .filter(|token| token.text == "\"")
+            .count();
+        let literal = self.literals.get(quotes / 2)?;
+        Some(
+            literal
+                .trim_start_matches(['r', 'b', 'c', '#'])
+                .trim_end_matches('#')
+                .trim_matches('"'),
+        )
     }
 
     /// The comments of `line` (from 1), or the empty string.
@@ -168,11 +190,11 @@ enum Kind {
     Literal,
 }
 
-/// Splits `text` into code and comments of the same number of lines. String contents are in
+/// Splits `text` into code and comments of the same number of lines, and the literals, which are in
 /// neither.
-fn separate(text: &str) -> (String, String) {
+fn separate(text: &str) -> (String, String, Vec<String>) {
     let characters: Vec<char> = text.chars().collect();
-    let (mut code, mut comments) = (String::new(), String::new());
+    let (mut code, mut comments, mut literals) = (String::new(), String::new(), Vec::new());
     let mut at = 0;
     while at < characters.len() {
         let (kind, length) = stretch(&characters, at);
@@ -182,7 +204,10 @@ fn separate(text: &str) -> (String, String) {
             Kind::Code => code.extend(passed),
             Kind::Comment => comments.extend(passed),
             // A literal stays visible as a pair of quotes.
-            Kind::Literal => code.push_str("\"\""),
+            Kind::Literal => {
+                code.push_str("\"\"");
+                literals.push(passed.iter().collect());
+            }
         }
         if !matches!(kind, Kind::Code) {
             push_line_ends(&mut code, passed);
@@ -191,7 +216,7 @@ fn separate(text: &str) -> (String, String) {
             push_line_ends(&mut comments, passed);
         }
     }
-    (code, comments)
+    (code, comments, literals)
 }
 
 /// What begins at `at`, and how long it is.
@@ -383,6 +408,20 @@ mod tests {
                 "a", "\"", "\"", "b", "c", "\"", "\"", "\"", "\"", "\"", "\"", "d"
             ]
         );
+    }
+
+    #[test]
+    fn a_literal_is_found_by_its_first_quote() {
+        let sample = source("a('x', \"one\", r#\"two\"#);");
+        let found: Vec<_> = (0..sample.tokens.len())
+            .filter_map(|at| sample.literal(at))
+            .collect();
+        assert_eq!(
+            found[2..5],
+            ["one", "one", "two"],
+            "each by both of its quotes"
+        );
+        assert_eq!(sample.literal(0), None);
     }
 
     #[test]
