@@ -36,12 +36,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "docs",
-        arguments: &[
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--document-private-items",
-        ],
+        arguments: &["doc", "--workspace", "--no-deps"],
         variable: Some(("RUSTDOCFLAGS", "-D warnings")),
     },
     Step {

@@ -77,6 +77,7 @@ pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
             rule(source, &mut faults);
         }
     }
+    orders::check_edges(&sources, &mut faults);
     drills::check(root, &sources, &mut faults)?;
     arrows::check(root, &mut faults)?;
     house::check(root, &mut faults)?;

@@ -2,29 +2,36 @@
 //!
 //! In structures, driver and engine, outside tests: every fence, and every ordering stronger than
 //! `Relaxed`, has a comment `// ORDER: …` in its statement or in the lines above it. `Relaxed`
-//! needs none where it counts or looks (`fetch_*`, `load`); where it publishes (`store`, `swap`,
-//! `compare_exchange`) it is a weakening and is explained too. An edge named in such a comment
-//! (`E1`) stands in the file's header.
+//! needs none where it counts or looks (`fetch_*`, `load`, a failed exchange); where it publishes
+//! (`store`, `swap`, a successful exchange) it is a weakening and is explained too, unless a fence
+//! right behind it is. A constant of type `Ordering` has a name for an explanation.
+//!
+//! An edge named in such a comment (`E1`) stands in the header of the file or of a module above.
+
+use std::collections::HashMap;
+use std::path::Path;
 
 use super::Fault;
 use super::source::{Source, Token};
 
 /// Crates in which orderings are explained.
 const CRATES: &[&str] = &["structures/", "driver/", "engine/"];
+/// Where the shim is: it passes orderings on and chooses none.
+const SHIM: &str = "structures/src/sync.rs";
+/// How far below an ordering its statement may end and still explain it there.
+const TRAILING_LINES_MAX: usize = 2;
+/// A fence so close behind a store belongs to it.
+const FENCE_LINES_BEHIND_MAX: usize = 3;
 /// Lines of code that may stand between the comment and its statement; lines of comment do not
 /// count.
 const CODE_LINES_BETWEEN_MAX: usize = 4;
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Reports orderings without a reason and reasons that name an unknown edge.
+/// Reports orderings without a reason.
 pub fn check(source: &Source, faults: &mut Vec<Fault>) {
-    if !CRATES
-        .iter()
-        .any(|directory| source.path.starts_with(directory))
-    {
+    if !is_checked(source) || source.path == SHIM {
         return;
     }
-    check_edges(source, faults);
     let imported = imports_orderings(source);
     let mut last_line = 0;
     for index in 0..source.tokens.len() {
@@ -35,7 +42,7 @@ pub fn check(source: &Source, faults: &mut Vec<Fault>) {
         let Some(what) = needs_reason(source, index, imported) else {
             continue;
         };
-        if !is_explained(source, index) {
+        if !is_explained(source, index) && !names_a_constant(source, index) {
             last_line = line;
             faults.push(Fault {
                 file: source.path.clone(),
@@ -69,8 +76,25 @@ fn needs_reason(source: &Source, index: usize, imported: bool) -> Option<String>
     let call = statement.iter().rposition(|token| {
         publishes(token) || token.text == "load" || token.text.starts_with("fetch_")
     });
-    let weakens = call.is_some_and(|call| publishes(&statement[call]));
-    (word == "Relaxed" && weakens).then(|| "`Relaxed` on a write that publishes".into())
+    let call = &statement[call?];
+    // The last argument of an exchange is the ordering of a failure, which publishes nothing.
+    let is_last = source.spells(index + 1, &[")"]) || source.spells(index + 1, &[",", ")"]);
+    let is_failure = is_last && call.text.starts_with("compare_exchange");
+    let weakens = word == "Relaxed" && publishes(call) && !is_failure;
+    weakens.then(|| "`Relaxed` on a write that publishes".into())
+}
+
+/// Whether the statement at `index` is `const NAME: Ordering = …`, whatever braces it has.
+fn names_a_constant(source: &Source, index: usize) -> bool {
+    let before = source.tokens[..index]
+        .iter()
+        .rposition(|token| token.text == "const");
+    before.is_some_and(|at| {
+        let ended = source.tokens[at..index]
+            .iter()
+            .any(|token| token.text == ";");
+        !ended && source.spells(at + 2, &[":", "Ordering", "="])
+    })
 }
 
 fn is_definition(source: &Source, index: usize) -> bool {
@@ -108,12 +132,11 @@ fn is_explained(source: &Source, index: usize) -> bool {
     let end = source.tokens[index..]
         .iter()
         .find(|token| token.text == ";")
-        .map_or(here, |t| t.line);
+        .map_or(here, |token| token.line.min(here + TRAILING_LINES_MAX));
     // A relaxed store whose order a fence right behind it gives is explained with that fence.
-    let fenced = end + 1 + usize::from(source.is_comment_only(end + 1));
-    let fence_next = (end + 1..=fenced + 1).any(|line| names_fence(source, line));
-    let last = if fence_next { fenced + 1 } else { end };
-    let in_statement = (start..=last.min(here + 4)).any(|line| says_order(source, line));
+    let behind = end + 1..=end + FENCE_LINES_BEHIND_MAX;
+    let fence = behind.into_iter().find(|line| names_fence(source, *line));
+    let in_statement = (start..=fence.unwrap_or(end)).any(|line| says_order(source, line));
     let mut code_lines = 0;
     let above = (1..start).rev().take_while(|&line| {
         code_lines += usize::from(!source.is_comment_only(line));
@@ -137,23 +160,51 @@ fn says_order(source: &Source, line: usize) -> bool {
     !reason.trim().is_empty()
 }
 
-/// Edges named in `ORDER:` comments must be in the header's list.
-fn check_edges(source: &Source, faults: &mut Vec<Fault>) {
-    let header = source.header();
-    let known: Vec<&str> = edge_names(&header).collect();
-    for line in 1..=source.lines.len() {
-        let Some((_, reason)) = source.comment(line).split_once("ORDER:") else {
-            continue;
-        };
-        for edge in edge_names(reason).filter(|edge| !known.contains(edge)) {
-            faults.push(Fault {
-                file: source.path.clone(),
-                line,
-                rule: "edge",
-                message: format!("edge {edge} is not in the file's header"),
-            });
+/// Reports reasons that name an edge which no header explains.
+pub fn check_edges(sources: &[Source], faults: &mut Vec<Fault>) {
+    let headers: HashMap<&str, String> = sources
+        .iter()
+        .map(|source| (source.path.as_str(), source.header()))
+        .collect();
+    for source in sources.iter().filter(|source| is_checked(source)) {
+        let places = modules_above(&source.path);
+        let texts = places
+            .iter()
+            .filter_map(|place| headers.get(place.as_str()));
+        let known: Vec<&str> = texts.flat_map(|text| edge_names(text)).collect();
+        for line in 1..=source.lines.len() {
+            let Some((_, reason)) = source.comment(line).split_once("ORDER:") else {
+                continue;
+            };
+            for edge in edge_names(reason).filter(|edge| !known.contains(edge)) {
+                faults.push(Fault {
+                    file: source.path.clone(),
+                    line,
+                    rule: "edge",
+                    message: format!("no header of this file or above it names edge {edge}"),
+                });
+            }
         }
     }
+}
+
+fn is_checked(source: &Source) -> bool {
+    CRATES
+        .iter()
+        .any(|directory| source.path.starts_with(directory))
+}
+
+/// The file itself and the modules that hold it: `a/b.rs` is in `a.rs` or `a/mod.rs`, and in
+/// `lib.rs`.
+fn modules_above(path: &str) -> Vec<String> {
+    let mut places = vec![path.to_string()];
+    let mut directory = Path::new(path).parent();
+    while let Some(home) = directory.filter(|home| home.file_name().is_some()) {
+        places.extend(["mod.rs", "lib.rs"].map(|file| home.join(file).display().to_string()));
+        places.push(format!("{}.rs", home.display()));
+        directory = home.parent();
+    }
+    places
 }
 
 /// Words like `E1`.
@@ -173,7 +224,9 @@ mod tests {
 
     fn faults_in(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let mut faults = Vec::new();
-        check(&Source::new(Path::new(path), text), &mut faults);
+        let source = Source::new(Path::new(path), text);
+        check(&source, &mut faults);
+        check_edges(&[source], &mut faults);
         faults
             .into_iter()
             .map(|fault| (fault.line, fault.rule))
@@ -235,7 +288,7 @@ mod tests {
             [(2, "order")]
         );
         let exchange = "x.compare_exchange(1,\n 2,\n Ordering::Relaxed,\n Ordering::Relaxed);";
-        assert_eq!(faults(exchange).len(), 2);
+        assert_eq!(faults(exchange), [(3, "order")]);
     }
 
     #[test]
@@ -270,10 +323,43 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_must_be_in_the_header() {
+    fn a_named_constant_explains_itself() {
+        assert_eq!(
+            faults("const PUSH: Ordering = Ordering::Release;\nfn a() {}"),
+            []
+        );
+        let choice = "if cfg!(drill = \"x\") {\n Ordering::Acquire\n} else {\n Ordering::AcqRel\n}";
+        assert_eq!(faults(&format!("const TAKE: Ordering = {choice};")), []);
+        assert_eq!(
+            faults("const A: u8 = 1;\nfn a() { x.load(Ordering::Acquire); }").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_failed_exchange_may_be_relaxed() {
+        assert_eq!(
+            faults("fn a() { x.compare_exchange(1, 2, PUSH, Ordering::Relaxed); }"),
+            []
+        );
+        let strong = "x.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Acquire,);";
+        assert_eq!(faults(&format!("fn a() {{ {strong} }}")).len(), 1);
+    }
+
+    #[test]
+    fn an_edge_must_be_in_a_header_of_the_file_or_above() {
         let code = "fn a() {\n    // ORDER: E2 publish.\n    x.load(Ordering::Acquire);\n}";
         assert_eq!(faults(&format!("//! - E1 publish\n{code}")), [(3, "edge")]);
         assert_eq!(faults(&format!("//! - E2 publish\n{code}")), []);
+        let child = Source::new(Path::new("structures/src/crew/member.rs"), code);
+        let parent = Source::new(Path::new("structures/src/crew.rs"), "//! - E2 publish\n");
+        let other = Source::new(Path::new("structures/src/queue.rs"), "//! - E2 publish\n");
+        let mut faults = Vec::new();
+        check_edges(&[child, parent], &mut faults);
+        assert_eq!(faults, []);
+        let child = Source::new(Path::new("structures/src/crew/member.rs"), code);
+        check_edges(&[child, other], &mut faults);
+        assert_eq!(faults.len(), 1);
     }
 
     #[test]
