@@ -1,1 +1,32 @@
-//! Placeholder.
+//! Real clients against the real server: what the tests in `tests/` share.
+//!
+//! A test starts the `flatpath` binary on a free port ([`Launch`]), talks to it through sockets
+//! ([`Client`], [`Swarm`]) or a program ([`tools`]), and looks at it from outside ([`Process`]).
+//! [`each_driver!`] makes two tests of a function: one on io_uring, one on epoll.
+//!
+//! Every wait has a deadline ([`Deadline`]) and names what it waited for; no test asserts a time.
+//! A server that panics fails its test, whatever the test itself saw.
+//!
+//! Environment: `FLATPATH` names another binary to aim at; `CI=true` turns a missing tool into a
+//! failure.
+#![forbid(unsafe_code)]
+
+pub mod binary;
+pub mod client;
+pub mod deadline;
+pub mod driver;
+pub mod process;
+pub mod reply;
+pub mod server;
+pub mod site;
+pub mod swarm;
+pub mod tools;
+
+pub use client::Client;
+pub use deadline::{Deadline, until};
+pub use driver::Driver;
+pub use process::Process;
+pub use reply::Reply;
+pub use server::{Launch, Server};
+pub use site::Site;
+pub use swarm::Swarm;

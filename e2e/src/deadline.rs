@@ -1,0 +1,89 @@
+//! Waiting with an end: every wait of a test names what it waits for and fails by itself.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up. Generous: machines that run tests are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long something with thousands of parts may take.
+pub const LONG_PATIENCE: Duration = Duration::from_secs(240);
+
+/// Between two looks at something that cannot wake us.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A point in time after which a wait fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Self::after(PATIENCE)
+    }
+}
+
+impl Deadline {
+    /// `time` from now.
+    #[must_use]
+    pub fn after(time: Duration) -> Self {
+        Self(Instant::now() + time)
+    }
+
+    /// What is left, at least a millisecond: a socket's time-out of zero means for ever.
+    #[must_use]
+    pub fn left(self) -> Duration {
+        self.0
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_millis(1))
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+
+    /// Fails the test when it is over.
+    ///
+    /// # Panics
+    /// It is over; says `what` was waited for.
+    pub fn check(self, what: &str) {
+        assert!(!self.is_over(), "waited too long for {what}");
+    }
+}
+
+/// Looks again and again until `look` gives something, for at most [`PATIENCE`].
+///
+/// # Panics
+/// It never does; says `what` was waited for.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Deadline::default();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        deadline.check(what);
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_in_the_past_is_over_and_still_usable_as_a_time_out() {
+        let deadline = Deadline::after(Duration::ZERO);
+        assert!(deadline.is_over());
+        assert!(deadline.left() > Duration::ZERO);
+    }
+
+    #[test]
+    fn until_returns_what_it_found() {
+        let mut looks = 0;
+        let found = until("the third look", || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(found, 3);
+    }
+}

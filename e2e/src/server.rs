@@ -1,0 +1,365 @@
+//! Starting the real server, watching it, and ending it.
+//!
+//! A [`Launch`] collects the command line; [`Launch::start`] waits for `ready` on standard output.
+//! A dropped [`Server`] is killed. If its log holds a panic that the test did not announce, the
+//! test fails: nothing that a client can do may panic the server.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::deadline::{Deadline, until};
+use crate::{Client, Driver, Process, binary};
+
+/// A command line being put together.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    confine: Vec<OsString>,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    expects_panics: bool,
+}
+
+/// Why a server did not come up.
+#[derive(Debug)]
+pub struct NotStarted {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard error.
+    pub log: String,
+}
+
+impl Launch {
+    /// `flatpath serve --driver DRIVER --http 127.0.0.1:0`: add the directory and the rest.
+    #[must_use]
+    pub fn serve(driver: Driver) -> Self {
+        Self::new(binary::flatpath().to_path_buf()).with([
+            "serve",
+            "--driver",
+            driver.name(),
+            "--http",
+            "127.0.0.1:0",
+        ])
+    }
+
+    /// Another program that says `listening NAME ADDR` and `ready` as `flatpath serve` does.
+    #[must_use]
+    pub fn new(program: PathBuf) -> Self {
+        Self {
+            confine: Vec::new(),
+            program,
+            arguments: Vec::new(),
+            // Reasons and decisions are logged as information.
+            environment: vec![("RUST_LOG".into(), "info".into())],
+            expects_panics: false,
+        }
+    }
+
+    /// The test server of this package, whose handlers misbehave on request.
+    #[must_use]
+    pub fn handlers(driver: Driver) -> Self {
+        Self::new(binary::helper("handlers")).with(["--driver", driver.name()])
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn with<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(
+            arguments
+                .into_iter()
+                .map(|argument| argument.as_ref().into()),
+        );
+        self
+    }
+
+    /// Adds the directory to serve.
+    #[must_use]
+    pub fn directory(self, path: &Path) -> Self {
+        self.with([path])
+    }
+
+    /// Adds a listener that echoes.
+    #[must_use]
+    pub fn echo(self) -> Self {
+        self.with(["--echo", "127.0.0.1:0"])
+    }
+
+    /// Lets the server open only so many descriptors.
+    #[must_use]
+    pub fn descriptors(mut self, count: u64) -> Self {
+        self.confine
+            .extend(["--descriptors".into(), count.to_string().into()]);
+        self
+    }
+
+    /// Has the kernel refuse io_uring with the named error.
+    #[must_use]
+    pub fn refused_uring(mut self, error: &str) -> Self {
+        self.confine.extend(["--refuse-uring".into(), error.into()]);
+        self
+    }
+
+    /// A panic in the log is what this test is about.
+    #[must_use]
+    pub fn expecting_panics(mut self) -> Self {
+        self.expects_panics = true;
+        self
+    }
+
+    /// The whole command, confined if need be.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = if self.confine.is_empty() {
+            Command::new(&self.program)
+        } else {
+            let mut command = Command::new(binary::helper("confine"));
+            command.args(&self.confine).arg("--").arg(&self.program);
+            command
+        };
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Panics
+    /// It ends before, or is not ready for too long; its log is in the message.
+    #[must_use]
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|failed| {
+            panic!(
+                "the server ended with {}; its log:\n{}",
+                failed.status, failed.log
+            )
+        })
+    }
+
+    /// Starts it and waits until it is ready or has ended.
+    ///
+    /// # Errors
+    /// It ended before it was ready.
+    ///
+    /// # Panics
+    /// It cannot be started, or is neither ready nor ended for too long.
+    pub fn try_start(self) -> Result<Server, NotStarted> {
+        let mut command = self.command();
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let log = Log::of(child.stderr.take().expect("standard error is piped"));
+        let lines = lines_of(child.stdout.take().expect("standard output is piped"));
+        let mut server = Server {
+            child,
+            log,
+            lines,
+            addresses: HashMap::new(),
+            expects_panics: self.expects_panics,
+        };
+        let deadline = Deadline::default();
+        loop {
+            match server.lines.recv_timeout(deadline.left()) {
+                Ok(line) if line == "ready" => return Ok(server),
+                Ok(line) => server.note_listener(&line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = server.exit_status();
+                    return Err(NotStarted {
+                        status,
+                        log: server.log.whole(),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("the server is not ready for too long"),
+            }
+        }
+    }
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    log: Log,
+    lines: Receiver<String>,
+    addresses: HashMap<String, SocketAddr>,
+    expects_panics: bool,
+}
+
+impl Server {
+    /// Where the listener of that name is.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn address(&self, name: &str) -> SocketAddr {
+        let known = &self.addresses;
+        *known
+            .get(name)
+            .unwrap_or_else(|| panic!("no listener {name} among {known:?}"))
+    }
+
+    /// A new connection to the HTTP listener.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::connect(self.address("http"))
+    }
+
+    /// A new connection to the echo listener.
+    #[must_use]
+    pub fn echo_client(&self) -> Client {
+        Client::connect(self.address("echo"))
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub fn process(&self) -> Process {
+        Process::new(self.child.id())
+    }
+
+    /// Its number of open descriptors, once connections that were closed have been noticed.
+    ///
+    /// # Panics
+    /// The number does not settle.
+    #[must_use]
+    pub fn settled_descriptors(&self) -> usize {
+        const SAME: u32 = 20;
+        let (mut last, mut same) = (0, 0);
+        until("the number of descriptors to settle", || {
+            let now = self.process().descriptors();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            (same >= SAME).then_some(now)
+        })
+    }
+
+    /// Standard error so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.so_far()
+    }
+
+    /// Waits until the log holds `words`.
+    ///
+    /// # Panics
+    /// It never does.
+    pub fn await_log(&self, words: &str) {
+        until(&format!("{words:?} in the log"), || {
+            self.log().contains(words).then_some(())
+        });
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        self.process().signal(Signal::TERM);
+    }
+
+    /// Waits for the end of the process.
+    ///
+    /// # Panics
+    /// It does not end; its log is in the message.
+    pub fn exit_status(&mut self) -> ExitStatus {
+        let deadline = Deadline::default();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child can be waited for") {
+                return status;
+            }
+            assert!(
+                !deadline.is_over(),
+                "the server does not end; its log:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn note_listener(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["listening", name, address] = words.as_slice() else {
+            panic!("an unexpected line on standard output: {line:?}");
+        };
+        let address = address
+            .parse()
+            .unwrap_or_else(|_| panic!("not an address: {line:?}"));
+        let before = self.addresses.insert((*name).into(), address);
+        assert!(before.is_none(), "two listeners are called {name}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let log = self.log.whole();
+        if std::thread::panicking() {
+            eprintln!("--- the server's log:\n{log}---");
+            return;
+        }
+        let panicked = log.contains("panicked at");
+        assert!(
+            self.expects_panics || !panicked,
+            "the server panicked; its log:\n{log}"
+        );
+    }
+}
+
+/// What a process writes to standard error, collected by a thread.
+struct Log {
+    text: Arc<Mutex<String>>,
+    ended: Receiver<()>,
+}
+
+impl Log {
+    fn of(stream: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let (sender, ended) = channel::<()>();
+        let into = Arc::clone(&text);
+        std::thread::spawn(move || {
+            // Dropped at the end: that is the signal.
+            let _sender = sender;
+            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
+                text.push_str(&String::from_utf8_lossy(&line));
+                text.push('\n');
+            }
+        });
+        Self { text, ended }
+    }
+
+    fn so_far(&self) -> String {
+        self.text
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The log of a process that has ended, to its last line.
+    fn whole(&self) -> String {
+        let _ = self.ended.recv_timeout(Deadline::default().left());
+        self.so_far()
+    }
+}
+
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,132 @@
+//! Directories to serve: made for one test, with contents that are known and not compressible.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// A temporary directory with files.
+pub struct Site {
+    directory: TempDir,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Site {
+    /// An empty directory, removed when dropped.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("flatpath-e2e-").tempdir();
+        Self {
+            directory: directory.expect("a temporary directory can be made"),
+        }
+    }
+
+    /// Adds a file, and the directories above it.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    #[must_use]
+    pub fn with(self, name: &str, contents: impl AsRef<[u8]>) -> Self {
+        self.write(name, contents);
+        self
+    }
+
+    /// Writes a file, and makes the directories above it.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        let path = self.at(name);
+        let parent = path.parent().expect("a file has a directory");
+        std::fs::create_dir_all(parent).expect("a directory can be made");
+        std::fs::write(path, contents).expect("a file can be written");
+    }
+
+    /// The directory's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The path of a name below the directory.
+    #[must_use]
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+}
+
+/// `length` bytes that look random and depend on `seed` alone (xorshift64*).
+#[must_use]
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    const MULTIPLIER: u64 = 0x2545_f491_4f6c_dd1d;
+    let mut state = seed.wrapping_mul(MULTIPLIER) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend_from_slice(&state.wrapping_mul(MULTIPLIER).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Every file below `directory` as (relative name, contents), sorted by name.
+///
+/// # Panics
+/// Something cannot be read.
+#[must_use]
+pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(home) = pending.pop() {
+        for entry in std::fs::read_dir(&home).expect("a directory can be read") {
+            let path = entry.expect("an entry can be read").path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                let name = path
+                    .strip_prefix(directory)
+                    .expect("it is below")
+                    .to_path_buf();
+                found.push((name, std::fs::read(&path).expect("a file can be read")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_depends_on_its_seed_alone() {
+        assert_eq!(noise(1, 1000), noise(1, 1000));
+        assert_eq!(noise(1, 1000)[..10], noise(1, 10)[..]);
+        assert_ne!(noise(1, 1000), noise(2, 1000));
+        let distinct: std::collections::HashSet<u8> = noise(3, 10_000).into_iter().collect();
+        assert_eq!(distinct.len(), 256);
+    }
+
+    #[test]
+    fn files_below_finds_files_in_every_directory() {
+        let site = Site::new().with("b", "1").with("a/c/d", "2");
+        let files = files_below(site.path());
+        assert_eq!(
+            files,
+            [
+                (PathBuf::from("a/c/d"), b"2".to_vec()),
+                (PathBuf::from("b"), b"1".to_vec())
+            ]
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Programs of others that tests use as clients.
+//!
+//! One that is missing is named, and the test passes without it; where `CI=true` it fails: there
+//! the tools are installed, and a test left out would go unnoticed.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+
+/// The path of `name`, or `None` after saying that it is missing.
+///
+/// # Panics
+/// It is missing and `CI` is `true`.
+#[must_use]
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|home| home.join(name))
+        .find(|it| it.is_file());
+    if found.is_none() {
+        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(
+            !strict,
+            "{name} is not installed, and CI=true does without no tool"
+        );
+        eprintln!("not run: {name} is not installed");
+    }
+    found
+}
+
+/// Runs `command` to its end and returns what it wrote.
+///
+/// # Panics
+/// It cannot be started, or still runs after `time_max`.
+#[must_use]
+pub fn run(command: &mut Command, time_max: Duration) -> Output {
+    let deadline = Deadline::after(time_max);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let group = child.id();
+    // Both pipes are read by a thread, so that the program never blocks on us; it ends the wait.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let waiter = std::thread::spawn(move || {
+        let errors = std::thread::spawn(move || read_all(stderr));
+        let out = read_all(stdout);
+        let output = child.wait().map(|status| Output {
+            status,
+            stdout: out,
+            stderr: errors.join().unwrap_or_default(),
+        });
+        // Nobody listens any more after the deadline.
+        let _ = sender.send(output);
+    });
+    if let Ok(output) = receiver.recv_timeout(deadline.left()) {
+        waiter.join().expect("the waiter does not panic");
+        return output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    }
+    if let Some(process) = i32::try_from(group)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
+        // It may have ended this very moment.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
+    panic!("{command:?} did not end within {time_max:?}");
+}
+
+fn read_all(stream: Option<impl std::io::Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        // What came before an error is still worth showing.
+        let _ = stream.read_to_end(&mut bytes);
+    }
+    bytes
+}
