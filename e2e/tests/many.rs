@@ -1,0 +1,132 @@
+//! Ten thousand connections: all served, none lost, and idle ones cost almost nothing.
+//!
+//! These tests run one after the other: two of them at once would need more descriptors than a
+//! process usually may have.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flatpath_e2e::client::request_bytes;
+use flatpath_e2e::process::raise_descriptor_limit;
+use flatpath_e2e::site::noise;
+use flatpath_e2e::{Driver, Launch, Site, Swarm, each_driver, until};
+
+each_driver!(
+    ten_thousand_clients_are_served_at_once,
+    an_idle_connection_takes_at_most_one_kibibyte,
+    ten_thousand_clients_echo_at_once_with_one_accept,
+    ten_thousand_clients_echo_at_once_with_single_accepts,
+);
+
+/// Wished for; fewer where this process may open fewer descriptors.
+const CLIENTS: usize = 10_000;
+/// Descriptors this process needs for itself.
+const OWN_DESCRIPTORS: u64 = 200;
+const BODY: &str = "a small file\n";
+
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As many clients as the machine allows, at most [`CLIENTS`].
+fn clients() -> usize {
+    let room = raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS);
+    let clients = CLIENTS.min(usize::try_from(room).unwrap_or(usize::MAX));
+    if clients < CLIENTS {
+        eprintln!("only {clients} clients: the hard limit on descriptors is too low for more");
+    }
+    clients
+}
+
+fn is_whole(bytes: &[u8]) -> bool {
+    bytes.ends_with(BODY.as_bytes())
+}
+
+fn ten_thousand_clients_are_served_at_once(driver: Driver) {
+    let _turn = one_at_a_time();
+    let clients = clients();
+    let site = Site::new().with("small", BODY);
+    let server = Launch::serve(driver).directory(site.path()).start();
+    let request = request_bytes("GET", "/small", &[]);
+    let mut swarm = Swarm::start(server.address("http"), clients);
+    for round in 0..3 {
+        let replies = swarm.exchange(|_| request.clone(), |_, bytes| is_whole(bytes));
+        let good = replies
+            .iter()
+            .filter(|reply| reply.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert_eq!(
+            good.count(),
+            clients,
+            "round {round}: all are answered with the file"
+        );
+    }
+    drop(swarm);
+    until("all connections to be closed", || {
+        (server.process().descriptors() < 100).then_some(())
+    });
+    assert_eq!(server.client().get("/small").text(), BODY);
+}
+
+fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
+    const WARM: usize = 200;
+    const BYTES_PER_CONNECTION_MAX: u64 = 1024;
+    let _turn = one_at_a_time();
+    let clients = clients();
+    let site = Site::new().with("small", BODY);
+    let server = Launch::serve(driver).directory(site.path()).start();
+    let request = request_bytes("GET", "/small", &[]);
+    let serve = |swarm: &mut Swarm| {
+        let _ = swarm.exchange(|_| request.clone(), |_, bytes| is_whole(bytes));
+    };
+    // What the server takes once, for any number of clients, is there before we measure.
+    let mut warm = Swarm::start(server.address("http"), WARM);
+    serve(&mut warm);
+    let before = server.process().memory_bytes();
+    let mut swarm = Swarm::start(server.address("http"), clients);
+    serve(&mut swarm);
+    // Buffers that were needed at the height of it go back; the connections stay.
+    let mut each = 0;
+    let allowed = BYTES_PER_CONNECTION_MAX * u64::try_from(clients).expect("a small number");
+    until("idle connections to take at most 1 KiB each", || {
+        let growth = server.process().memory_bytes().saturating_sub(before);
+        each = growth / u64::try_from(clients).expect("a small number");
+        (growth <= allowed).then_some(())
+    });
+    eprintln!(
+        "{}: {each} bytes for each of {clients} idle connections",
+        driver.name()
+    );
+    serve(&mut swarm);
+}
+
+/// 128 bytes from each, all different, so that a mixed-up reply is seen.
+fn echo_at_once(driver: Driver, accept: &str) {
+    const ROUNDS: usize = 2;
+    const BYTES: usize = 128;
+    let _turn = one_at_a_time();
+    let clients = clients();
+    let site = Site::new();
+    let server = Launch::serve(driver)
+        .with(["--accept", accept])
+        .echo()
+        .directory(site.path())
+        .start();
+    let request = |index: usize| noise(index as u64, BYTES);
+    for _ in 0..ROUNDS {
+        let mut swarm = Swarm::start(server.address("echo"), clients);
+        let replies = swarm.exchange(request, |_, bytes| bytes.len() >= BYTES);
+        let wrong = replies
+            .iter()
+            .enumerate()
+            .filter(|(index, reply)| **reply != request(*index));
+        assert_eq!(wrong.count(), 0, "each gets back what it sent");
+    }
+}
+
+fn ten_thousand_clients_echo_at_once_with_one_accept(driver: Driver) {
+    echo_at_once(driver, "multishot");
+}
+
+fn ten_thousand_clients_echo_at_once_with_single_accepts(driver: Driver) {
+    echo_at_once(driver, "single");
+}

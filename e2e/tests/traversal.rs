@@ -1,0 +1,205 @@
+//! Nothing outside the served directory is reachable, whatever the bytes of the request say.
+
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flatpath_e2e::reply::Asked;
+use flatpath_e2e::{Driver, Launch, Site, each_driver};
+
+each_driver!(
+    no_spelling_of_dot_dot_leads_out,
+    symbolic_links_that_lead_out_are_not_followed,
+    a_directory_swapped_for_a_link_in_mid_walk_leads_nowhere,
+    special_files_are_not_opened,
+);
+
+const SECRET: &str = "this text is outside";
+
+/// Ways to say dot-dot, or a path from the root, that some server has fallen for.
+const SPELLINGS: &[&str] = &[
+    "/../secret.txt",
+    "/./../secret.txt",
+    "/deep/../../secret.txt",
+    "/deep/er/../../../secret.txt",
+    "/../public-but-longer/secret.txt",
+    "/..%2fsecret.txt",
+    "/%2e%2e/secret.txt",
+    "/%2e%2e%2fsecret.txt",
+    "/.%2e/secret.txt",
+    "/%2E%2E/secret.txt",
+    "/%252e%252e/secret.txt",
+    "/%252e%252e%252fsecret.txt",
+    "/..%5csecret.txt",
+    "/..\\secret.txt",
+    "/%c0%ae%c0%ae/secret.txt",
+    "/%c0%ae%c0%ae%c0%afsecret.txt",
+    "/%uff0e%uff0e/secret.txt",
+    "/..;/secret.txt",
+    "/..%00/secret.txt",
+    "/inside.txt%00/../../secret.txt",
+    "/....//secret.txt",
+    "/..././secret.txt",
+    "//../secret.txt",
+    "/deep//..//..//secret.txt",
+    "/%2f..%2fsecret.txt",
+    "/..?/../secret.txt",
+    "/..#/../secret.txt",
+    "../secret.txt",
+    "..",
+    "secret.txt",
+    "http://flatpath.test/../secret.txt",
+    "http://flatpath.test/%2e%2e/secret.txt",
+    "/../../../../../../../../etc/passwd",
+    "/etc/passwd",
+    "/proc/self/environ",
+];
+
+/// A directory `public` to serve, with a secret beside it.
+fn site() -> Site {
+    Site::new()
+        .with("secret.txt", SECRET)
+        .with("public/inside.txt", "inside")
+        .with("public/deep/er/file.txt", "deep")
+        .with("public-but-longer/secret.txt", SECRET)
+}
+
+fn no_spelling_of_dot_dot_leads_out(driver: Driver) {
+    let site = site();
+    let server = Launch::serve(driver).directory(&site.at("public")).start();
+    let absolute = site.at("secret.txt");
+    let absolute = absolute.to_str().expect("a path that is text");
+    let mut targets: Vec<Vec<u8>> = SPELLINGS
+        .iter()
+        .map(|target| target.as_bytes().to_vec())
+        .collect();
+    targets.push(format!("/{absolute}").into_bytes());
+    targets.push(absolute.as_bytes().to_vec());
+    targets.push(format!("/%2f{}", &absolute[1..]).into_bytes());
+    targets.push(b"/\xc0\xae\xc0\xae/secret.txt".to_vec());
+    targets.push(b"/..\x00/secret.txt".to_vec());
+    for target in targets {
+        let shown = String::from_utf8_lossy(&target).into_owned();
+        let mut client = server.client();
+        let line = [
+            b"GET ",
+            target.as_slice(),
+            b" HTTP/1.1\r\nHost: flatpath.test\r\n\r\n",
+        ]
+        .concat();
+        client.send(&line);
+        let reply = client
+            .try_reply(Asked::Any)
+            .unwrap_or_else(|why| panic!("{shown}: {why}"));
+        assert!(
+            matches!(reply.status, 400 | 403 | 404),
+            "{shown}: {reply:?}"
+        );
+        let body = String::from_utf8_lossy(&reply.body);
+        assert!(
+            !body.contains(SECRET) && !body.contains("root:"),
+            "{shown}: {body}"
+        );
+    }
+    assert_eq!(server.client().get("/inside.txt").text(), "inside");
+}
+
+fn symbolic_links_that_lead_out_are_not_followed(driver: Driver) {
+    let site = site();
+    let link = |target: &str, name: &str| symlink(target, site.at(name)).expect("a link");
+    link("../secret.txt", "public/relative");
+    link(
+        site.at("secret.txt").to_str().expect("text"),
+        "public/absolute",
+    );
+    link("..", "public/up");
+    link("/", "public/root");
+    link("relative", "public/twice");
+    link("/proc/self/root", "public/magic");
+    link("loop", "public/loop");
+    link("missing", "public/dangling");
+    let server = Launch::serve(driver).directory(&site.at("public")).start();
+    let mut client = server.client();
+    for target in [
+        "/relative",
+        "/absolute",
+        "/up/secret.txt",
+        "/root/etc/passwd",
+        "/twice",
+        "/up/",
+        "/up",
+        "/magic/etc/passwd",
+        "/loop",
+        "/dangling",
+        "/up/public/inside.txt",
+    ] {
+        let reply = client.get(target);
+        assert!(matches!(reply.status, 403 | 404), "{target}: {reply:?}");
+        assert!(
+            !String::from_utf8_lossy(&reply.body).contains(SECRET),
+            "{target}"
+        );
+    }
+    assert_eq!(client.get("/inside.txt").status, 200);
+}
+
+fn a_directory_swapped_for_a_link_in_mid_walk_leads_nowhere(driver: Driver) {
+    const REQUESTS: usize = 3000;
+    let site = site();
+    // Inside and outside have a file of the same name; a thread swaps a directory and a link.
+    site.write("outside/file.txt", SECRET);
+    site.write("public/swap/file.txt", "inside");
+    symlink(site.at("outside"), site.at("public/other")).expect("a link");
+    let server = Launch::serve(driver).directory(&site.at("public")).start();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (swap, other) = (site.at("public/swap"), site.at("public/other"));
+            let directory = rustix::fs::CWD;
+            while !stop.load(Ordering::Relaxed) {
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(directory, &swap, directory, &other, exchange)
+                    .expect("both names are there");
+            }
+        });
+        let mut seen = [0_usize; 2];
+        let mut client = server.client();
+        for _ in 0..REQUESTS {
+            let reply = client.get("/swap/file.txt");
+            let body = String::from_utf8_lossy(&reply.body).into_owned();
+            let wrong = body.contains(SECRET) || !matches!(reply.status, 200 | 403 | 404 | 503);
+            if wrong {
+                stop.store(true, Ordering::Relaxed);
+            }
+            assert!(!wrong, "{}: {body}", reply.status);
+            seen[usize::from(reply.status == 200)] += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(
+            seen[0] > 0 && seen[1] > 0,
+            "both were met, so the race was run: {seen:?}"
+        );
+    });
+}
+
+fn special_files_are_not_opened(driver: Driver) {
+    let site = site();
+    let pipe = site.at("public/pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("a pipe can be made");
+    let socket = std::os::unix::net::UnixListener::bind(site.at("public/socket"));
+    let _socket = socket.expect("a socket can be made");
+    let server = Launch::serve(driver).directory(&site.at("public")).start();
+    let mut client = server.client();
+    // Opening a pipe for reading would wait for a writer for ever.
+    for target in ["/pipe", "/socket"] {
+        let reply = client.get(target);
+        assert!(matches!(reply.status, 403 | 404), "{target}: {reply:?}");
+    }
+    assert_eq!(client.get("/inside.txt").status, 200);
+}
