@@ -1,6 +1,7 @@
 //! Directories to serve: made for one test, with contents that are known and not compressible.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
@@ -49,6 +50,27 @@ impl Site {
         std::fs::write(path, contents).expect("a file can be written");
     }
 
+    /// Makes every file look an hour old, and waits until that change is a while ago: a file that
+    /// has just changed may change again within one tick of the file system's clock, and until then
+    /// it has no version to name.
+    ///
+    /// # Panics
+    /// A file's time cannot be set.
+    pub fn settle(&self) {
+        const HOUR: Duration = Duration::from_secs(3600);
+        const WHILE: Duration = Duration::from_millis(100);
+        for path in paths_below(self.path()) {
+            let file = std::fs::File::options()
+                .append(true)
+                .open(path)
+                .expect("it is ours");
+            file.set_modified(SystemTime::now() - HOUR)
+                .expect("its time can be set");
+        }
+        // The time of this change itself cannot be set, so it has to pass.
+        std::thread::sleep(WHILE);
+    }
+
     /// The directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -84,23 +106,30 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 /// Something cannot be read.
 #[must_use]
 pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let named = |path: PathBuf| {
+        let name = path
+            .strip_prefix(directory)
+            .expect("it is below")
+            .to_path_buf();
+        (name, std::fs::read(&path).expect("a file can be read"))
+    };
+    let mut found: Vec<_> = paths_below(directory).into_iter().map(named).collect();
+    found.sort();
+    found
+}
+
+fn paths_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![directory.to_path_buf()];
     while let Some(home) = pending.pop() {
         for entry in std::fs::read_dir(&home).expect("a directory can be read") {
             let path = entry.expect("an entry can be read").path();
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                let name = path
-                    .strip_prefix(directory)
-                    .expect("it is below")
-                    .to_path_buf();
-                found.push((name, std::fs::read(&path).expect("a file can be read")));
+            match path.is_dir() {
+                true => pending.push(path),
+                false => found.push(path),
             }
         }
     }
-    found.sort();
     found
 }
 

@@ -44,7 +44,7 @@ fn expect_let_go(client: &mut Client) {
 }
 
 fn a_head_that_trickles_in_meets_an_absolute_deadline(driver: Driver) {
-    let (server, _site) = serve(driver, &["--head-timeout", "1s"]);
+    let (server, _site) = serve(driver, &["--head-timeout", "1"]);
     let mut client = server.client();
     client.send(b"GET /small HTTP/1.1\r\nHost: a\r\nX-Slow: ");
     let deadline = Deadline::default();
@@ -63,7 +63,7 @@ fn a_head_that_trickles_in_meets_an_absolute_deadline(driver: Driver) {
 }
 
 fn a_connection_that_says_nothing_is_let_go(driver: Driver) {
-    let (server, _site) = serve(driver, &["--head-timeout", "1s"]);
+    let (server, _site) = serve(driver, &["--head-timeout", "1"]);
     let mut clients: Vec<_> = (0..20).map(|_| server.client()).collect();
     for client in &mut clients {
         expect_let_go(client);
@@ -71,7 +71,7 @@ fn a_connection_that_says_nothing_is_let_go(driver: Driver) {
 }
 
 fn an_idle_connection_is_let_go_without_a_word(driver: Driver) {
-    let (server, _site) = serve(driver, &["--idle-timeout", "1s"]);
+    let (server, _site) = serve(driver, &["--idle-timeout", "1"]);
     let mut client = server.client();
     assert_eq!(client.get("/small").text(), "small");
     client.expect_closed();
@@ -83,11 +83,11 @@ fn a_busy_connection_outlives_every_deadline(driver: Driver) {
         driver,
         &[
             "--head-timeout",
-            "2s",
+            "2",
             "--idle-timeout",
-            "2s",
+            "2",
             "--write-timeout",
-            "2s",
+            "2",
         ],
     );
     let mut client = server.client();
@@ -100,7 +100,7 @@ fn a_busy_connection_outlives_every_deadline(driver: Driver) {
 
 fn handlers(driver: Driver) -> Server {
     Launch::handlers(driver)
-        .with(["--body-grace", "1s", "--body-rate-min", "1000"])
+        .with(["--body-grace", "1", "--body-rate-min", "1000"])
         .start()
 }
 
@@ -142,7 +142,7 @@ fn a_body_above_the_minimum_rate_is_received(driver: Driver) {
 }
 
 fn a_client_that_reads_nothing_is_let_go(driver: Driver) {
-    let (server, _site) = serve(driver, &["--write-timeout", "1s"]);
+    let (server, _site) = serve(driver, &["--write-timeout", "1"]);
     assert_eq!(server.client().get("/small").text(), "small");
     let before = server.settled_descriptors();
     let mut client = Client::connect_with_window(server.address("http"), 4096);
@@ -159,7 +159,7 @@ fn a_client_that_reads_nothing_is_let_go(driver: Driver) {
 
 fn a_client_that_reads_slowly_is_not(driver: Driver) {
     const STEP: usize = 128 * 1024;
-    let (server, _site) = serve(driver, &["--write-timeout", "2s"]);
+    let (server, _site) = serve(driver, &["--write-timeout", "2"]);
     let mut client = Client::connect_with_window(server.address("http"), 4096);
     client = client.patient(LONG_PATIENCE);
     client.request("GET", "/large", &[("Connection", "close")]);

@@ -156,7 +156,7 @@ fn no_request_is_lost_when_drained_under_load(driver: Driver) {
 
 fn a_second_signal_forces_the_end(driver: Driver) {
     let mut server = Launch::handlers(driver)
-        .with(["--drain-timeout", "1h"])
+        .with(["--drain-timeout", "3600"])
         .start();
     let mut clients = in_flight(&server, 2, "/never");
     server.terminate();
@@ -174,7 +174,7 @@ fn a_second_signal_forces_the_end(driver: Driver) {
 
 fn a_drain_that_takes_too_long_is_forced(driver: Driver) {
     let mut server = Launch::handlers(driver)
-        .with(["--drain-timeout", "1s"])
+        .with(["--drain-timeout", "1"])
         .start();
     let mut clients = in_flight(&server, 2, "/never");
     server.terminate();

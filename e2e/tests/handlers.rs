@@ -20,7 +20,6 @@ each_driver!(
     a_chunked_body_that_comes_byte_by_byte_is_received,
     a_client_that_expects_100_continue_gets_it,
     workers_grow_with_the_work_and_shrink_without_it,
-    no_request_allocates_after_warm_up,
 );
 
 fn serve(driver: Driver, flags: &[&str]) -> Server {
@@ -292,37 +291,4 @@ fn workers_grow_with_the_work_and_shrink_without_it(driver: Driver) {
         (server.process().threads() <= least).then_some(())
     });
     assert_eq!(server.client().get("/pooled").text(), "pooled");
-}
-
-/// Counted by the allocator of the test server, over all its threads.
-fn no_request_allocates_after_warm_up(driver: Driver) {
-    const REQUESTS: usize = 2000;
-    let server = serve(driver, &["--workers", "2..2"]);
-    let mut client = server.client().patient(LONG_PATIENCE);
-    let allocations = |client: &mut Client| -> i64 {
-        client.get("/allocations").text().parse().expect("a number")
-    };
-    for target in ["/hello", "/pooled-static"] {
-        let run = |client: &mut Client| {
-            for _ in 0..REQUESTS {
-                assert_eq!(client.get(target).status, 200);
-            }
-        };
-        run(&mut client);
-        let before = allocations(&mut client);
-        let after = allocations(&mut client);
-        // Asking costs what it costs; the requests between must cost nothing more.
-        let asking = after - before;
-        run(&mut client);
-        let more = allocations(&mut client) - after - asking;
-        // A request that allocated would show two thousand times; a few come from elsewhere.
-        assert!(
-            more < REQUESTS as i64 / 100,
-            "{target}: {more} allocations in {REQUESTS} requests"
-        );
-        eprintln!(
-            "{}: {target}: {more} allocations in {REQUESTS} requests",
-            driver.name()
-        );
-    }
 }
