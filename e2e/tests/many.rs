@@ -69,7 +69,7 @@ fn ten_thousand_clients_are_served_at_once(driver: Driver) {
 }
 
 fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
-    const WARM: usize = 200;
+    const WARM: usize = 1500;
     const BYTES_PER_CONNECTION_MAX: u64 = 1024;
     let _turn = one_at_a_time();
     let clients = clients();

@@ -1,7 +1,7 @@
 //! A server made with the library, whose handlers block, panic, never return or stream on request.
 //!
-//! `handlers [--NAME VALUE]...` understands the names of `flatpath serve` that its tests use, listens
-//! on free ports for HTTP and echo, and says so as `flatpath serve` does.
+//! `handlers [--NAME VALUE]...` understands the names of `flatpath serve` that its tests use,
+//! listens on free ports for HTTP and echo, and says so as `flatpath serve` does.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Cursor, Read};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::{Bytes, Choice, DriverConfig, Limits, Server};
+use flatpath::{Bytes, Choice, DriverConfig, Limits, Server, SignalWatch};
 use flatpath_e2e::site::noise;
 use flatpath_echo::Echo;
 use flatpath_http::{Body, Head, Http, Request, Response, Route};
@@ -33,14 +33,13 @@ fn run() -> Result<(), String> {
     let server = configured(std::env::args().skip(1))?;
     let server = server.listen("127.0.0.1:0", Http::routed(route, answer));
     let server = server.listen("127.0.0.1:0", Echo);
+    let signals = SignalWatch::begin().map_err(|error| error.to_string())?;
     let running = server.start().map_err(|error| error.to_string())?;
     for bound in running.addresses() {
         println!("listening {} {}", bound.name, bound.address);
     }
     println!("ready");
-    running
-        .run_until_signal()
-        .map_err(|error| error.to_string())
+    signals.run(running).map_err(|error| error.to_string())
 }
 
 /// A server with what the command line says.
