@@ -171,19 +171,16 @@ fn framing_of(reply: &Reply, asked: Asked) -> Result<Framing, String> {
     }
 }
 
-/// Takes a chunked body off `bytes`; `None` when it is not whole yet.
+/// Takes a chunked body off `bytes`; `None` when it is not whole yet. Nothing is copied before it
+/// is: a long body is looked at many times.
 fn unchunk(bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<usize>, String> {
+    let mut chunks = Vec::new();
     let mut at = 0;
     loop {
         let Some(line) = find(&bytes[at..], b"\r\n") else {
             return Ok(None);
         };
-        let digits = &bytes[at..at + line];
-        let text = std::str::from_utf8(digits).map_err(|_| "a chunk size that is not text")?;
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(format!("not a chunk size: {text:?}"));
-        }
-        let size = usize::from_str_radix(text, 16).map_err(|error| error.to_string())?;
+        let size = chunk_size(&bytes[at..at + line])?;
         at += line + 2;
         // The last chunk is followed by trailers, of which none are expected, and an empty line.
         let Some(chunk) = bytes.get(at..at + size + 2) else {
@@ -194,10 +191,19 @@ fn unchunk(bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<usize>, String> {
         }
         at += size + 2;
         if size == 0 {
+            body.extend(chunks.concat());
             return Ok(Some(at));
         }
-        body.extend_from_slice(&chunk[..size]);
+        chunks.push(&chunk[..size]);
     }
+}
+
+fn chunk_size(digits: &[u8]) -> Result<usize, String> {
+    let text = std::str::from_utf8(digits).map_err(|_| "a chunk size that is not text")?;
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("not a chunk size: {text:?}"));
+    }
+    usize::from_str_radix(text, 16).map_err(|error| error.to_string())
 }
 
 fn status_of(line: &str) -> Result<u16, String> {

@@ -19,7 +19,7 @@ each_driver!(
     a_client_that_reads_slowly_is_not,
 );
 
-const LARGE: usize = 32 << 20;
+const LARGE: usize = 16 << 20;
 
 fn serve(driver: Driver, flags: &[&str]) -> (Server, Site) {
     let site = Site::new().with("small", "small");

@@ -198,5 +198,6 @@ fn echo_connections_are_let_go(driver: Driver) {
         let (bytes, ending) = client.rest();
         assert!(bytes.is_empty() && ending == Ending::Closed);
     }
+    drop(clients);
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
