@@ -86,7 +86,8 @@ fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
     let mut swarm = Swarm::start(server.address("http"), clients);
     serve(&mut swarm);
     // Buffers that were needed at the height of it go back; the connections stay.
-    let each = settled_growth(&server, before) / u64::try_from(clients).expect("a small number");
+    let count = u64::try_from(clients).expect("a small number");
+    let each = settled_growth(&server, before, BYTES_PER_CONNECTION_MAX * count) / count;
     eprintln!(
         "{}: {each} bytes for each of {clients} idle connections",
         driver.name()
@@ -98,16 +99,18 @@ fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
     serve(&mut swarm);
 }
 
-/// How much more memory the server has than `before`, once it gives back no more.
-fn settled_growth(server: &Server, before: u64) -> u64 {
-    const SAME: u32 = 30;
+/// How much more memory the server has than `before`, once it gives back no more. Above `enough` it
+/// gets longer: pools give memory back when it has been idle for a while.
+fn settled_growth(server: &Server, before: u64, enough: u64) -> u64 {
+    const LOOKS: u32 = 20;
+    const LOOKS_ABOVE: u32 = 150;
     let (mut least, mut same) = (u64::MAX, 0);
     until("the server's memory to settle", || {
         std::thread::sleep(Duration::from_millis(100));
         let growth = server.process().memory_bytes().saturating_sub(before);
         same = if growth < least { 0 } else { same + 1 };
         least = least.min(growth);
-        (same >= SAME).then_some(least)
+        (same >= if least <= enough { LOOKS } else { LOOKS_ABOVE }).then_some(least)
     })
 }
 
