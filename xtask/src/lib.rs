@@ -13,6 +13,7 @@ pub mod ci;
 pub mod drill;
 pub mod loom;
 pub mod miri;
+pub mod refused;
 pub mod shuttle;
 pub mod style;
 pub mod tsan;
@@ -57,6 +58,11 @@ pub const COMMANDS: &[Command] = &[
         name: "style",
         summary: style::SUMMARY,
         run: style::run,
+    },
+    Command {
+        name: "refused",
+        summary: refused::SUMMARY,
+        run: refused::run,
     },
     Command {
         name: "loom",
