@@ -1,0 +1,175 @@
+//! The configuration nginx runs with.
+//!
+//! One worker process, no access log, connections that last: what the others do too. Everything
+//! nginx writes goes into a directory of its own.
+//!
+//! | files | says | why |
+//! |---|---|---|
+//! | Debian | `sendfile on; tcp_nopush on` | the package's own; the peer of the targets |
+//! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Path of the fixed reply, answered by `return 200`.
+pub(crate) const HELLO_PATH: &str = "/hello";
+/// Body of the fixed reply of every server.
+pub(crate) const HELLO_BODY: &str = "Hello, World!";
+/// nginx needs descriptors for its listener, log and files beside the connections.
+const SPARE_CONNECTIONS: u32 = 64;
+
+/// How files are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// As the package does.
+    Debian,
+    /// As cheaply as nginx can a small one.
+    Tuned,
+}
+
+/// What differs from one start to the next.
+pub(crate) struct Config<'a> {
+    /// For everything nginx writes.
+    pub(crate) directory: &'a Path,
+    /// The files to serve.
+    pub(crate) documents: &'a Path,
+    /// Where to listen.
+    pub(crate) address: SocketAddr,
+    /// How many connections must be possible.
+    pub(crate) connections: u32,
+    /// How files are sent.
+    pub(crate) files: Files,
+    /// Whether the harness is root: then the worker must be too, to read the documents.
+    pub(crate) as_root: bool,
+}
+
+impl Config<'_> {
+    /// The text of nginx.conf.
+    pub(crate) fn render(&self) -> String {
+        let directory = self.directory.display();
+        let documents = self.documents.display();
+        let address = self.address;
+        let user = if self.as_root { "user root;\n" } else { "" };
+        let connections = self.connections + SPARE_CONNECTIONS;
+        let descriptors = connections * 2;
+        let files = match self.files {
+            Files::Debian => "    sendfile on;\n    tcp_nopush on;\n",
+            Files::Tuned => {
+                "    sendfile off;\n    open_file_cache max=1000 inactive=10m;\n    \
+                 open_file_cache_valid 10m;\n"
+            }
+        };
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|name| format!("    {name}_temp_path \"{directory}/{name}\";\n"))
+            .collect();
+        format!(
+            "{user}daemon off;
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+pid \"{directory}/nginx.pid\";
+error_log \"{directory}/error.log\" warn;
+events {{
+    use epoll;
+    worker_connections {connections};
+}}
+http {{
+{temporary}    access_log off;
+    server_tokens off;
+{files}    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    types {{ text/plain txt; }}
+    default_type application/octet-stream;
+    server {{
+        listen {address} backlog=4096;
+        root \"{documents}\";
+        location = {HELLO_PATH} {{
+            default_type text/plain;
+            return 200 \"{HELLO_BODY}\";
+        }}
+    }}
+}}
+"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(files: Files) -> String {
+        Config {
+            directory: Path::new("/tmp/with space"),
+            documents: Path::new("/srv"),
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            connections: 200,
+            files,
+            as_root: true,
+        }
+        .render()
+    }
+
+    #[test]
+    fn the_configuration_says_what_the_table_claims() {
+        let text = config(Files::Debian);
+        for line in [
+            "worker_processes 1;",
+            "access_log off;",
+            "sendfile on;",
+            "keepalive_requests 1000000000;",
+            "worker_connections 264;",
+            "listen 127.0.0.1:8080 backlog=4096;",
+            "pid \"/tmp/with space/nginx.pid\";",
+            "return 200 \"Hello, World!\";",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(text.starts_with("user root;\n"));
+        assert!(!text.contains("open_file_cache"));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+
+    #[test]
+    fn the_tuned_configuration_keeps_files_open_and_sends_them_in_one_write() {
+        let text = config(Files::Tuned);
+        assert!(text.contains("open_file_cache max=1000"));
+        assert!(text.contains("    sendfile off;\n") && !text.contains("tcp_nopush"));
+    }
+
+    #[test]
+    fn nginx_itself_accepts_the_configuration() {
+        // Without nginx there is nothing to ask; the harness then names the package.
+        let Ok(program) = crate::tools::Tool::Nginx.find() else {
+            return;
+        };
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let text = Config {
+            directory: directory.path(),
+            documents: directory.path(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            connections: 200,
+            files: Files::Tuned,
+            as_root: rustix::process::geteuid().is_root(),
+        }
+        .render()
+        // Port 0 is refused by nginx; `-t` does not bind.
+        .replace("127.0.0.1:0", "127.0.0.1:8089");
+        let file = directory.path().join("nginx.conf");
+        std::fs::write(&file, text).expect("written");
+        let output = std::process::Command::new(program)
+            .args(["-t", "-p"])
+            .arg(directory.path())
+            .arg("-c")
+            .arg(&file)
+            .arg("-e")
+            .arg(directory.path().join("error.log"))
+            .output()
+            .expect("nginx runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! What the kernel says of processes: CPU time and memory, read from `/proc`.
+//!
+//! A server is a *process group*: the harness starts each one as the leader of its own group, so
+//! the group is the server, all its processes and threads, and nothing else.
+//!
+//! Cost: one walk over `/proc` per reading, before and after a run, never inside it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// One process, from `/proc/PID/stat`. Its threads, the ended ones too, are included by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// The process group it belongs to.
+    pub(crate) group: u32,
+    /// utime + stime, in clock ticks.
+    pub(crate) own_ticks: u64,
+    /// cutime + cstime: children that ended and were waited for, in clock ticks.
+    pub(crate) reaped_ticks: u64,
+}
+
+/// Memory of one process, from `/proc/PID/status`, in KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessMemory {
+    /// `VmHWM`: the most that was ever resident.
+    pub(crate) peak_kib: u64,
+    /// `RssAnon`: resident and not backed by a file.
+    pub(crate) anonymous_kib: u64,
+}
+
+/// CPU time of a group or of the machine at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticks(pub(crate) u64);
+
+impl Ticks {
+    /// The time since an earlier reading.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0) * nanos_per_tick())
+    }
+}
+
+fn nanos_per_tick() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// CPU time of every process of the group so far.
+///
+/// # Errors
+/// `NotFound` if no process of the group lives: a server that died must not look like an idle one.
+pub(crate) fn group_ticks(group: u32) -> io::Result<Ticks> {
+    let members = group_members(group)?;
+    Ok(Ticks(
+        members
+            .iter()
+            .map(|stat| stat.own_ticks + stat.reaped_ticks)
+            .sum(),
+    ))
+}
+
+/// Memory of every process of the group, added up. Pages shared between them count once for each.
+///
+/// # Errors
+/// `NotFound` if no process of the group lives.
+pub(crate) fn group_memory(group: u32) -> io::Result<ProcessMemory> {
+    let mut sum = ProcessMemory::default();
+    for member in group_members(group)? {
+        // A process may end between the walk and this reading: it then holds no memory.
+        let Ok(text) = fs::read_to_string(format!("/proc/{}/status", member.pid)) else {
+            continue;
+        };
+        let memory = parse_status(&text);
+        sum.peak_kib += memory.peak_kib;
+        sum.anonymous_kib += memory.anonymous_kib;
+    }
+    Ok(sum)
+}
+
+fn group_members(group: u32) -> io::Result<Vec<ProcessStat>> {
+    let mut members = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        if !entry
+            .file_name()
+            .to_string_lossy()
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+        {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        members.extend(parse_stat(&text).filter(|stat| stat.group == group));
+    }
+    if members.is_empty() {
+        let message = format!("no process of group {group} is alive");
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    Ok(members)
+}
+
+/// CPU time of the children this process has waited for: the load generators, once they ended.
+///
+/// # Errors
+/// If `/proc/self/stat` cannot be read.
+pub(crate) fn reaped_ticks() -> io::Result<Ticks> {
+    let stat = own_stat()?;
+    Ok(Ticks(stat.reaped_ticks))
+}
+
+/// CPU time of this process itself.
+///
+/// # Errors
+/// If `/proc/self/stat` cannot be read.
+pub(crate) fn harness_ticks() -> io::Result<Ticks> {
+    let stat = own_stat()?;
+    Ok(Ticks(stat.own_ticks))
+}
+
+fn own_stat() -> io::Result<ProcessStat> {
+    let text = fs::read_to_string("/proc/self/stat")?;
+    parse_stat(&text).ok_or_else(|| io::Error::other("/proc/self/stat has an unknown form"))
+}
+
+/// Time that all CPUs together were not idle, steal included.
+///
+/// # Errors
+/// If `/proc/stat` cannot be read.
+pub(crate) fn machine_ticks() -> io::Result<Ticks> {
+    let text = fs::read_to_string("/proc/stat")?;
+    parse_machine(&text).ok_or_else(|| io::Error::other("/proc/stat has an unknown form"))
+}
+
+/// Connections the kernel dropped because a listen queue was full (`TcpExt: ListenOverflows`).
+///
+/// # Errors
+/// If `/proc/net/netstat` cannot be read.
+pub(crate) fn listen_overflows() -> io::Result<u64> {
+    let text = fs::read_to_string(Path::new("/proc/net/netstat"))?;
+    Ok(parse_netstat(&text, "TcpExt:", "ListenOverflows").unwrap_or(0))
+}
+
+/// The second field is the name in brackets and may itself hold spaces and brackets.
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    let pid = text.split(' ').next()?.parse().ok()?;
+    let after_name = text.get(text.rfind(')')? + 1..)?;
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    // proc(5) numbers from one and `state` is field 3, which is index 0 here.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(ProcessStat {
+        pid,
+        group: u32::try_from(field(5)?).ok()?,
+        own_ticks: field(14)? + field(15)?,
+        reaped_ticks: field(16)? + field(17)?,
+    })
+}
+
+fn parse_status(text: &str) -> ProcessMemory {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_end_matches("kB").trim().parse::<u64>().ok()
+    };
+    ProcessMemory {
+        peak_kib: value("VmHWM:").unwrap_or(0),
+        anonymous_kib: value("RssAnon:").unwrap_or(0),
+    }
+}
+
+/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user.
+fn parse_machine(text: &str) -> Option<Ticks> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line
+        .split_ascii_whitespace()
+        .map_while(|n| n.parse().ok())
+        .collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
+        return None;
+    };
+    Some(Ticks(user + nice + system + irq + softirq + steal))
+}
+
+/// Two lines per protocol: the names, then the values.
+fn parse_netstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+    let position = lines
+        .next()?
+        .split_ascii_whitespace()
+        .position(|field| field == name)?;
+    lines
+        .next()?
+        .split_ascii_whitespace()
+        .nth(position)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_brackets_does_not_shift_the_fields() {
+        let line = "4711 (a) b (c) S 1 4700 4700 0 -1 4194560 9 8 7 6 100 23 5 2 20 0 3 0 77 1 2";
+        let stat = parse_stat(line).expect("a stat line");
+        let expected = ProcessStat {
+            pid: 4711,
+            group: 4700,
+            own_ticks: 123,
+            reaped_ticks: 7,
+        };
+        assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn a_truncated_stat_line_is_refused() {
+        assert_eq!(parse_stat("4711 (name) S 1 4700"), None);
+        assert_eq!(parse_stat(""), None);
+    }
+
+    #[test]
+    fn memory_is_read_from_its_named_lines() {
+        let text =
+            "Name:\tnginx\nVmHWM:\t    5120 kB\nVmRSS:\t    4096 kB\nRssAnon:\t    1024 kB\n";
+        assert_eq!(
+            parse_status(text),
+            ProcessMemory {
+                peak_kib: 5120,
+                anonymous_kib: 1024
+            }
+        );
+    }
+
+    #[test]
+    fn a_process_without_memory_lines_holds_none() {
+        assert_eq!(parse_status("Name:\tkthreadd\n"), ProcessMemory::default());
+    }
+
+    #[test]
+    fn idle_and_iowait_are_not_busy_time() {
+        let text = "cpu  10 1 20 5000 300 2 3 4 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(parse_machine(text), Some(Ticks(40)));
+        assert_eq!(parse_machine("cpu  10 1 20\n"), None);
+    }
+
+    #[test]
+    fn netstat_values_are_found_by_their_name() {
+        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 1 22 333\n\
+                    IpExt: ListenOverflows\nIpExt: 9\n";
+        assert_eq!(parse_netstat(text, "TcpExt:", "ListenOverflows"), Some(22));
+        assert_eq!(parse_netstat(text, "TcpExt:", "Absent"), None);
+    }
+
+    #[test]
+    fn this_process_can_read_about_itself() {
+        let own = own_stat().expect("own stat");
+        assert_eq!(own.pid, std::process::id());
+        let members = group_members(own.group).expect("own group");
+        assert!(members.iter().any(|member| member.pid == own.pid));
+        assert!(group_memory(own.group).expect("own memory").peak_kib > 0);
+    }
+
+    #[test]
+    fn a_group_without_processes_is_an_error_and_not_zero() {
+        let absent = i32::MAX.unsigned_abs();
+        let error = group_ticks(absent).expect_err("no such group");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn ticks_become_time() {
+        let one_second = rustix::param::clock_ticks_per_second();
+        assert_eq!(
+            Ticks(one_second + 5).since(Ticks(5)),
+            Duration::from_secs(1)
+        );
+        assert_eq!(Ticks(1).since(Ticks(5)), Duration::ZERO);
+    }
+}
