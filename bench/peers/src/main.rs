@@ -1,19 +1,106 @@
 //! Flatpath beside nginx, hyper and `tiny_http`: the same work, the same machine, the same run.
-#![forbid(unsafe_code)]
-#![expect(dead_code, reason = "the commands that use these modules follow")]
+//!
+//! Exit status: 0 measured (whether or not the targets were met), 1 failed, 2 wrong use,
+//! 130 interrupted. README.md says what is measured and how.
 
+#![forbid(unsafe_code)]
+
+mod options;
 mod machine;
 mod tools;
+mod command;
 mod children;
 mod launch;
 mod nginx;
+mod peers;
+mod server;
 mod proc;
 mod wrk;
 mod dial;
 mod reply;
-mod crowd;
 mod generator;
+mod crowd;
+mod calls;
+mod bench;
+mod scenarios;
 mod metric;
+mod target;
+mod report;
 mod table;
 
-fn main() {}
+use std::fs;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::bench::Bench;
+use crate::machine::Machine;
+use crate::options::{Arguments, Hidden, Options};
+use crate::report::{Report, Settings};
+use crate::tools::Tool;
+use crate::wrk::Wrk;
+
+/// Descriptors beyond the clients: pipes, logs, epoll.
+const SPARE_DESCRIPTORS: u64 = 100;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.command {
+        Some(Hidden::Serve(serve)) => peers::run(serve),
+        Some(Hidden::Launch(launch)) => Err(launch::run(launch)),
+        None => measure(arguments.options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flatpath-peers: {error}");
+            ExitCode::from(children::exit_status_of(&error))
+        }
+    }
+}
+
+fn measure(options: Options) -> io::Result<()> {
+    let tools = scenarios::tools(&options);
+    tools::require(&tools)?;
+    require_descriptors(&options)?;
+    children::end_all_on_signals()?;
+    let needs_flatpath = scenarios::servers(&options)
+        .iter()
+        .any(|kind| kind.is_flatpath_command());
+    let flatpath = needs_flatpath.then(|| command::locate(options.server_binary.as_deref()));
+    let wrk = tools.contains(&Tool::Wrk).then(Wrk::prepare);
+    let settings = Settings {
+        seconds: options.seconds(),
+        runs: options.runs_asked(),
+        quick: options.quick,
+        driver: options.driver.clone(),
+    };
+    let json = options.json.clone();
+    let bench = Bench::new(options, wrk.transpose()?, flatpath.transpose()?)?;
+    let machine = Machine::describe();
+    let report = Report {
+        machine,
+        settings,
+        cases: scenarios::run(&bench)?,
+    };
+    println!("{}", report.text().trim_end());
+    if let Some(file) = json {
+        let text = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
+        fs::write(&file, text + "\n").map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+        })?;
+    }
+    Ok(())
+}
+
+fn require_descriptors(options: &Options) -> io::Result<()> {
+    let limit = launch::raise_descriptor_limit()?;
+    let needed = u64::from(options.clients()) + SPARE_DESCRIPTORS;
+    let many = [options::Scenario::Idle, options::Scenario::Storm];
+    if limit < needed && many.iter().any(|scenario| options.wants(*scenario)) {
+        let message = format!("{needed} descriptors are needed and {limit} allowed (ulimit -Hn)");
+        return Err(io::Error::other(message));
+    }
+    Ok(())
+}

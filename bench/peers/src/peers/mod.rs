@@ -1,0 +1,60 @@
+//! The servers inside this binary: `flatpath-peers serve KIND`.
+//!
+//! All answer every path with the same fixed reply; where a server sleeps it is for the path
+//! [`SLEEP_PATH`] only. They run until they are ended from outside.
+
+mod hyper;
+mod tiny;
+mod tokio_echo;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::server::Kind;
+
+/// The path whose handler sleeps.
+pub(crate) const SLEEP_PATH: &str = "/sleep";
+/// For how long: what a slow disk or a small query takes.
+pub(crate) const SLEEP: Duration = Duration::from_millis(10);
+
+/// The arguments of the hidden `serve` command.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// Which server.
+    kind: Kind,
+    /// Threads that may block.
+    #[arg(long)]
+    workers: Option<u32>,
+    /// The driver of a server that is Flatpath.
+    #[arg(long, default_value = "auto")]
+    driver: String,
+    /// Connections that must be possible.
+    #[arg(long, default_value_t = 1024)]
+    max_connections: u32,
+}
+
+/// Runs the server until the process is ended.
+///
+/// # Errors
+/// If it cannot listen, or is not one of the servers in this binary.
+pub(crate) fn run(serve: &Serve) -> io::Result<()> {
+    match serve.kind {
+        Kind::Hyper => hyper::inline(),
+        Kind::HyperBlocking => hyper::blocking(serve.workers, hyper::Blocking::Everything),
+        Kind::HyperRouted => hyper::blocking(serve.workers, hyper::Blocking::Sleepers),
+        Kind::TinyHttp => tiny::run(serve.workers),
+        Kind::TokioEcho => tokio_echo::run(),
+        other => {
+            let message = format!("{} is not a server of this binary", other.label());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+/// Says where the server listens, in the words of `flatpath serve`.
+fn announce(name: &str, address: SocketAddr) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "listening {name} {address}\nready")?;
+    output.flush()
+}
