@@ -1,0 +1,316 @@
+//! The harness itself, with tiny inputs: it measures, and it leaves nobody behind.
+//!
+//! No figure is judged here. A test that needs wrk or strace passes without them, because the
+//! harness is then of no use on this machine either and says so itself.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const HARNESS: &str = env!("CARGO_BIN_EXE_flatpath-peers");
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A child that does not outlive its test.
+struct Guarded(Child);
+
+impl Guarded {
+    fn start(command: &mut Command) -> Self {
+        Self(
+            command
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("the harness starts"),
+        )
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process number"), signal).expect("signalled");
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.0.try_wait().expect("waited") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the harness did not end");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+}
+
+/// Measures and returns the JSON.
+fn measured(arguments: &[&str]) -> serde_json::Value {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let file = directory.path().join("report.json");
+    let mut command = Command::new(HARNESS);
+    command
+        .args(arguments)
+        .arg("--json")
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut harness = Guarded::start(&mut command);
+    let status = harness.end();
+    let mut text = String::new();
+    harness
+        .0
+        .stdout
+        .take()
+        .expect("piped")
+        .read_to_string(&mut text)
+        .expect("text");
+    harness
+        .0
+        .stderr
+        .take()
+        .expect("piped")
+        .read_to_string(&mut text)
+        .expect("text");
+    assert!(status.success(), "{status}: {text}");
+    assert!(text.contains("## targets"), "{text}");
+    let json = fs::read_to_string(&file).expect("the report was written");
+    serde_json::from_str(&json).expect("the report is JSON")
+}
+
+#[test]
+fn hyper_is_measured_by_wrk() {
+    if !installed("wrk") {
+        return;
+    }
+    let report = measured(&["--quick", "--only", "hello", "--servers", "hyper"]);
+    let cases = report["cases"].as_array().expect("cases");
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let figures = &case["rows"][0]["figures"];
+        assert_eq!(
+            case["rows"][0]["failure"],
+            serde_json::Value::Null,
+            "{case}"
+        );
+        assert_eq!(figures["errors"], 0.0, "{case}");
+        for name in [
+            "requests_per_second",
+            "server_micros_per_request",
+            "p99_micros",
+            "peak_mib",
+        ] {
+            assert!(
+                figures[name].as_f64().is_some_and(|value| value > 0.0),
+                "{name} in {case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn sleepers_are_told_apart_from_the_others() {
+    let report = measured(&[
+        "--quick",
+        "--only",
+        "sleepers",
+        "--servers",
+        "hyper-routed,hyper-blocking",
+    ]);
+    let rows = report["cases"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let figures = &row["figures"];
+        assert_eq!(figures["errors"], 0.0, "{row}");
+        let sleeper = figures["sleeper_p99_micros"]
+            .as_f64()
+            .expect("sleepers were counted");
+        assert!(
+            sleeper >= 10_000.0,
+            "a sleeper cannot be quicker than its sleep: {row}"
+        );
+    }
+}
+
+#[test]
+fn a_small_crowd_is_served_and_its_memory_measured() {
+    if !installed("strace") {
+        return;
+    }
+    let arguments = [
+        "--quick",
+        "--only",
+        "idle,storm",
+        "--servers",
+        "hyper,tokio-echo",
+    ];
+    let report = measured(&[&arguments[..], &["--clients", "50", "--runs", "2"]].concat());
+    let idle = &report["cases"][0]["rows"][0]["figures"];
+    assert_eq!(idle["served"], 100.0, "{report}");
+    let storm = &report["cases"][1]["rows"][0]["figures"];
+    assert_eq!(
+        (storm["served"].as_f64(), storm["lost"].as_f64()),
+        (Some(100.0), Some(0.0))
+    );
+    assert!(
+        storm["wall_millis"].as_f64().is_some_and(|wall| wall > 0.0),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_missing_tool_is_named_with_its_package() {
+    let output = Command::new(HARNESS)
+        .args(["--only", "hello", "--servers", "hyper"])
+        .env("PATH", "/nowhere")
+        .output()
+        .expect("the harness starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("not installed: wrk; on Debian: apt install wrk"),
+        "{text}"
+    );
+}
+
+#[test]
+fn wrong_use_has_its_own_exit_status() {
+    let output = Command::new(HARNESS)
+        .args(["--only", "nothing"])
+        .output()
+        .expect("starts");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn every_http_server_of_this_binary_answers_alike() {
+    for kind in ["hyper", "hyper-blocking", "hyper-routed", "tiny-http"] {
+        let (_server, address) = serve(kind);
+        for path in ["/hello", "/sleep"] {
+            let mut socket = TcpStream::connect(address).expect("connected");
+            socket.set_read_timeout(Some(LIMIT)).expect("set");
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            socket.write_all(request.as_bytes()).expect("sent");
+            let mut reply = String::new();
+            socket
+                .read_to_string(&mut reply)
+                .expect("answered and closed");
+            assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{kind}: {reply}");
+            assert!(reply.ends_with("\r\n\r\nHello, World!"), "{kind}: {reply}");
+        }
+    }
+}
+
+fn serve(kind: &str) -> (Guarded, SocketAddr) {
+    let mut command = Command::new(HARNESS);
+    command.args(["serve", kind]).stdout(Stdio::piped());
+    let mut server = Guarded::start(&mut command);
+    let mut lines = BufReader::new(server.0.stdout.take().expect("piped")).lines();
+    let line = lines.next().expect("a line").expect("text");
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    let address = line.rsplit(' ').next().expect("an address");
+    (server, address.parse().expect("an address"))
+}
+
+#[test]
+fn sigterm_ends_the_harness_and_everything_it_started() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let Some((mut harness, started)) = busy_harness(place.path()) else {
+        return;
+    };
+    harness.signal(Signal::TERM);
+    assert_eq!(harness.end().code(), Some(130));
+    assert_gone(&started);
+    let left = fs::read_dir(place.path()).expect("listed").count();
+    assert_eq!(left, 0, "temporary directories are left behind");
+}
+
+#[test]
+fn a_killed_harness_leaves_nobody_behind() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let Some((mut harness, started)) = busy_harness(place.path()) else {
+        return;
+    };
+    harness.signal(Signal::KILL);
+    assert!(!harness.end().success());
+    assert_gone(&started);
+}
+
+/// A harness with a server and a load generator, both long at work; and their process numbers.
+fn busy_harness(temporary: &Path) -> Option<(Guarded, BTreeSet<u32>)> {
+    if !installed("wrk") {
+        return None;
+    }
+    let mut command = Command::new(HARNESS);
+    command.args(["--only", "hello", "--servers", "hyper", "--seconds", "600"]);
+    command
+        .env("TMPDIR", temporary)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let harness = Guarded::start(&mut command);
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let started = children(harness.0.id());
+        let working = |name| started.iter().any(|pid| command_name(*pid) == name);
+        // Each has become its program: the launcher's work is done.
+        if working("wrk") && started.len() == 2 {
+            return Some((harness, started));
+        }
+        assert!(Instant::now() < deadline, "the load did not begin");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn children(pid: u32) -> BTreeSet<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return BTreeSet::new();
+    };
+    let lists = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("children")));
+    let numbers = |list: String| {
+        list.split_ascii_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect::<Vec<u32>>()
+    };
+    lists.flatten().flat_map(numbers).collect()
+}
+
+fn command_name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn assert_gone(started: &BTreeSet<u32>) {
+    let deadline = Instant::now() + LIMIT;
+    for pid in started {
+        // A zombie is gone too: whoever inherited it has yet to notice.
+        while Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok() {
+            assert!(
+                Instant::now() < deadline,
+                "{} {pid} is left behind",
+                command_name(*pid)
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
