@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: what to measure, with which servers, how long and how often.
 
 use std::path::PathBuf;
 
