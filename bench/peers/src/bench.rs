@@ -136,9 +136,11 @@ impl Bench {
             .wrk
             .as_ref()
             .ok_or_else(|| io::Error::other("wrk was not prepared"))?;
+        let accepted = proc::accepted()?;
         let before = Reading::take(server)?;
         let counted = wrk.run(load)?;
         let used = before.until_now(server)?;
+        let accepted = proc::accepted()?.saturating_sub(accepted);
         if counted.requests == 0 {
             return Err(io::Error::other("not one reply"));
         }
@@ -151,6 +153,8 @@ impl Bench {
         figures.insert(Metric::P50Micros, float(counted.p50_micros));
         figures.insert(Metric::P99Micros, float(counted.p99_micros));
         figures.insert(Metric::Errors, float(counted.errors()));
+        figures.insert(Metric::Accepted, float(accepted));
+        figures.insert(Metric::Answered, counted.answered());
         Ok(figures)
     }
 }

@@ -12,7 +12,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, read, write};
 
 use crate::children::refuse_if_interrupted;
-use crate::dial::{dial, fresh_source};
+use crate::dial::Source;
 
 /// What each client sends and wants back.
 const MESSAGE_BYTES: usize = 128;
@@ -48,11 +48,11 @@ struct Client {
 /// If sockets cannot be made; what happens to them afterwards is counted.
 pub(crate) fn storm(address: SocketAddr, clients: u32) -> io::Result<Storm> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let source = fresh_source();
+    let mut source = Source::fresh();
     let begin = Instant::now();
     let mut crowd = Vec::with_capacity(clients as usize);
     for index in 0..u64::from(clients) {
-        let socket = dial(source, address)?;
+        let socket = source.dial(address)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         epoll::add(&events, &socket, epoll::EventData::new_u64(index), flags)?;
         crowd.push(Some(Client {

@@ -2,55 +2,155 @@
 //!
 //! A connection that this side closes keeps its port for a minute (TIME-WAIT). Ten thousand at
 //! once, twenty times over, need more ports than an address has: every crowd therefore comes from
-//! a loopback address of its own, `127.1.0.1` and on.
+//! a loopback address of its own, out of `127.1.1.1` to `127.1.255.255`, beginning anywhere so that
+//! sessions side by side or soon after each other seldom meet. Ports are counted up and not left
+//! to the kernel, whose search for a free one takes longer than the connection itself.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
-static CROWDS: AtomicU32 = AtomicU32::new(0);
+/// The first port that needs no privilege.
+const FIRST_PORT: u16 = 1024;
+/// A port may be taken: by somebody who listens on every address, or by another session.
+const PORT_TRIES: u32 = 64;
+/// Pairs of last bytes, each from 1 to 255.
+const ADDRESSES: u32 = 255 * 255;
 
-/// A source address no crowd of this process had before (until 65,025 of them were used).
-pub(crate) fn fresh_source() -> Ipv4Addr {
-    // ORDER: only the number must be unique; nothing else is published by it.
-    source(CROWDS.fetch_add(1, Ordering::Relaxed))
+static SOURCES: LazyLock<AtomicU32> = LazyLock::new(|| {
+    let random = RandomState::new().hash_one(std::process::id()) % u64::from(ADDRESSES);
+    AtomicU32::new(u32::try_from(random).unwrap_or(0))
+});
+
+/// Where a crowd comes from.
+pub(crate) struct Source {
+    address: Ipv4Addr,
+    next_port: u16,
 }
 
-/// The last two bytes run from 1 to 255: neither a network's nor anybody's first address.
-fn source(number: u32) -> Ipv4Addr {
+impl Source {
+    /// An address no crowd of this process had before (until all of them were used).
+    pub(crate) fn fresh() -> Self {
+        // ORDER: only the number must be unique; nothing else is published by it.
+        let number = SOURCES.fetch_add(1, Ordering::Relaxed);
+        Self {
+            address: address(number),
+            next_port: FIRST_PORT,
+        }
+    }
+
+    /// A non-blocking socket with its connection under way, or already established.
+    ///
+    /// # Errors
+    /// What `socket`, `bind` or `connect` report, but not that connecting takes a moment.
+    pub(crate) fn dial(&mut self, to: SocketAddr) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        self.bind(&socket)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn bind(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        let mut outcome = Err(Errno::ADDRINUSE);
+        for tried in 0..PORT_TRIES {
+            let from = SocketAddr::V4(SocketAddrV4::new(self.address, self.next_port));
+            match self.next_port.checked_add(1) {
+                Some(port) => self.next_port = port,
+                None => *self = Self::fresh(),
+            }
+            outcome = bind(socket, &from);
+            if outcome != Err(Errno::ADDRINUSE) {
+                break;
+            }
+            // One taken port is somebody who listens; the second in a row is another session.
+            if tried % 2 == 1 {
+                *self = Self::fresh();
+            }
+        }
+        Ok(outcome?)
+    }
+}
+
+/// The last two bytes run from 1 to 255.
+fn address(number: u32) -> Ipv4Addr {
     let byte = |value: u32| u8::try_from(value % 255 + 1).unwrap_or(1);
     Ipv4Addr::new(127, 1, byte(number / 255), byte(number))
-}
-
-/// A non-blocking socket with its connection under way, or already established.
-///
-/// # Errors
-/// What `socket`, `bind` or `connect` report, but not that connecting takes a moment.
-pub(crate) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(from, 0)))?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    match connect(&socket, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::net::TcpListener;
 
     #[test]
     fn source_addresses_do_not_repeat() {
-        let sources: BTreeSet<_> = (0..65_025).map(source).collect();
-        assert_eq!(sources.len(), 65_025);
-        assert_eq!(source(0), Ipv4Addr::new(127, 1, 1, 1));
-        assert_eq!(source(65_024), Ipv4Addr::new(127, 1, 255, 255));
+        let addresses: BTreeSet<_> = (0..ADDRESSES).map(address).collect();
+        assert_eq!(addresses.len(), ADDRESSES as usize);
+        assert_eq!(address(0), Ipv4Addr::new(127, 1, 1, 1));
+        assert_eq!(address(ADDRESSES - 1), Ipv4Addr::new(127, 1, 255, 255));
+        assert_eq!(address(ADDRESSES), address(0));
+    }
+
+    #[test]
+    fn a_taken_port_is_passed_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let to = listener.local_addr().expect("bound");
+        let mut source = Source::fresh();
+        let taken = (source.address, source.next_port);
+        let _holder = TcpListener::bind(taken).expect("a fresh source has every port free");
+        let _socket = source.dial(to).expect("connected");
+        let (_accepted, from) = listener.accept().expect("a client");
+        assert_eq!(from, SocketAddr::from((taken.0, taken.1 + 1)));
+    }
+
+    #[test]
+    fn an_address_in_use_by_another_session_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let to = listener.local_addr().expect("bound");
+        let mut source = Source::fresh();
+        let (theirs, port) = (source.address, source.next_port);
+        let mut other = Source {
+            address: theirs,
+            next_port: port,
+        };
+        let _held = [
+            other.dial(to).expect("connected"),
+            other.dial(to).expect("connected"),
+        ];
+        let _socket = source.dial(to).expect("connected");
+        let (held, also, ours) = (listener.accept(), listener.accept(), listener.accept());
+        let _held = (held.expect("a client"), also.expect("a client"));
+        assert_ne!(ours.expect("a client").1.ip(), theirs);
+    }
+
+    #[test]
+    fn behind_the_last_port_comes_another_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let to = listener.local_addr().expect("bound");
+        let mut source = Source {
+            next_port: u16::MAX,
+            ..Source::fresh()
+        };
+        let first = source.address;
+        let _sockets = [
+            source.dial(to).expect("connected"),
+            source.dial(to).expect("connected"),
+        ];
+        let mut accepted = || listener.accept().expect("a client").1;
+        assert_eq!(accepted(), SocketAddr::from((first, u16::MAX)));
+        let second = accepted();
+        assert_eq!(second.port(), FIRST_PORT);
+        assert_ne!(second.ip(), first);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::dial::{dial, fresh_source};
+use crate::dial::Source;
 use crate::reply;
 
 /// Latencies from a microsecond to a minute, three digits.
@@ -122,7 +122,7 @@ struct Connection {
 
 struct Crowd<'a> {
     plan: &'a Plan,
-    source: Ipv4Addr,
+    source: Source,
     events: OwnedFd,
     clock: Option<OwnedFd>,
     connections: Vec<Connection>,
@@ -146,7 +146,7 @@ impl<'a> Crowd<'a> {
             .transpose()?;
         let mut crowd = Self {
             plan,
-            source: fresh_source(),
+            source: Source::fresh(),
             events,
             clock,
             connections: Vec::with_capacity(plan.connections),
@@ -168,9 +168,9 @@ impl<'a> Crowd<'a> {
         Ok(crowd)
     }
 
-    fn dial(&self, index: usize) -> io::Result<Connection> {
+    fn dial(&mut self, index: usize) -> io::Result<Connection> {
         // Loopback connects at once or is refused; the first write finds out.
-        let socket = dial(self.source, self.plan.address)?;
+        let socket = self.source.dial(self.plan.address)?;
         let data = epoll::EventData::new_u64(index as u64);
         epoll::add(&self.events, &socket, data, epoll::EventFlags::IN)?;
         Ok(Connection {

@@ -26,6 +26,10 @@ pub(crate) enum Metric {
     SleeperP99Micros,
     /// Failed connections, reads, writes, time-outs and replies that are not 2xx or 3xx.
     Errors,
+    /// Connections the whole machine accepted meanwhile.
+    Accepted,
+    /// How many of the connections were being answered at any time.
+    Answered,
     /// Head and body of one reply.
     ReplyBytes,
     /// Clients that got everything they waited for.
@@ -44,6 +48,8 @@ pub(crate) enum Metric {
     ListenOverflows,
     /// User-space memory an idle connection adds.
     IdleBytesPerConnection,
+    /// All memory of the process over the connections: what was set aside at start as well.
+    AllBytesPerConnection,
     /// What a connection added at the moment of highest use.
     PeakBytesPerConnection,
     /// Most memory the server ever had resident.
@@ -75,6 +81,8 @@ impl Metric {
             Self::QuickP99PacedMicros => "alone, paced",
             Self::SleeperP99Micros => "sleeper p99",
             Self::Errors => "errors",
+            Self::Accepted => "accepted",
+            Self::Answered => "answered",
             Self::ReplyBytes => "reply B",
             Self::Served => "served",
             Self::Lost => "lost",
@@ -84,6 +92,7 @@ impl Metric {
             Self::SystemCallsPerConnection => "syscalls/conn",
             Self::ListenOverflows => "overflows",
             Self::IdleBytesPerConnection => "idle B/conn",
+            Self::AllBytesPerConnection => "all B/conn",
             Self::PeakBytesPerConnection => "peak B/conn",
             Self::PeakMib => "peak MiB",
             Self::GeneratorPercent => "generator %",
@@ -100,6 +109,11 @@ impl Metric {
             Self::PeakMib | Self::WallMillis => 1,
             _ => 0,
         }
+    }
+
+    /// Whether it has a column; the others speak up in notes, and are in the JSON.
+    pub(crate) fn has_column(self) -> bool {
+        !matches!(self, Self::Accepted | Self::Answered)
     }
 
     fn fold(self) -> Fold {

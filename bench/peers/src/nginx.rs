@@ -15,8 +15,10 @@ use std::path::Path;
 pub(crate) const HELLO_PATH: &str = "/hello";
 /// Body of the fixed reply of every server.
 pub(crate) const HELLO_BODY: &str = "Hello, World!";
-/// nginx needs descriptors for its listener, log and files beside the connections.
-const SPARE_CONNECTIONS: u32 = 64;
+/// nginx closes idle connections once fewer than a sixteenth of its places are free, and needs
+/// some for listeners and logs.
+const PLACES_PER_CONNECTION: u32 = 2;
+const SPARE_PLACES: u32 = 64;
 
 /// How files are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +52,8 @@ impl Config<'_> {
         let documents = self.documents.display();
         let address = self.address;
         let user = if self.as_root { "user root;\n" } else { "" };
-        let connections = self.connections + SPARE_CONNECTIONS;
-        let descriptors = connections * 2;
+        let places = self.connections * PLACES_PER_CONNECTION + SPARE_PLACES;
+        let descriptors = places * 2;
         let files = match self.files {
             Files::Debian => "    sendfile on;\n    tcp_nopush on;\n",
             Files::Tuned => {
@@ -71,7 +73,7 @@ pid \"{directory}/nginx.pid\";
 error_log \"{directory}/error.log\" warn;
 events {{
     use epoll;
-    worker_connections {connections};
+    worker_connections {places};
 }}
 http {{
 {temporary}    access_log off;
@@ -118,7 +120,7 @@ mod tests {
             "access_log off;",
             "sendfile on;",
             "keepalive_requests 1000000000;",
-            "worker_connections 264;",
+            "worker_connections 464;",
             "listen 127.0.0.1:8080 backlog=4096;",
             "pid \"/tmp/with space/nginx.pid\";",
             "return 200 \"Hello, World!\";",

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 /// One process, from `/proc/PID/stat`. Its threads, the ended ones too, are included by the kernel.
@@ -140,8 +139,17 @@ pub(crate) fn machine_ticks() -> io::Result<Ticks> {
 /// # Errors
 /// If `/proc/net/netstat` cannot be read.
 pub(crate) fn listen_overflows() -> io::Result<u64> {
-    let text = fs::read_to_string(Path::new("/proc/net/netstat"))?;
+    let text = fs::read_to_string("/proc/net/netstat")?;
     Ok(parse_netstat(&text, "TcpExt:", "ListenOverflows").unwrap_or(0))
+}
+
+/// Connections the machine has accepted (`Tcp: PassiveOpens`).
+///
+/// # Errors
+/// If `/proc/net/snmp` cannot be read.
+pub(crate) fn accepted() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/net/snmp")?;
+    Ok(parse_netstat(&text, "Tcp:", "PassiveOpens").unwrap_or(0))
 }
 
 /// The second field is the name in brackets and may itself hold spaces and brackets.

@@ -127,11 +127,8 @@ impl Case {
     }
 
     fn text(&self) -> String {
-        let metrics: BTreeSet<Metric> = self
-            .rows
-            .iter()
-            .flat_map(|row| row.figures.keys().copied())
-            .collect();
+        let all = self.rows.iter().flat_map(|row| row.figures.keys().copied());
+        let metrics: BTreeSet<Metric> = all.filter(|metric| metric.has_column()).collect();
         let mut headings = vec!["server".to_owned()];
         headings.extend(metrics.iter().map(|metric| metric.heading().to_owned()));
         headings.extend(self.ratios.iter().map(Ratio::heading));

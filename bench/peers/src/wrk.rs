@@ -25,9 +25,10 @@ const SCRIPT: &str = r#"
 done = function(summary, latency, requests)
     local errors = summary.errors
     io.write(string.format(
-        'flatpath-peers {"requests":%d,"micros":%d,"bytes":%d,"p50_micros":%d,"p99_micros":%d,' ..
+        'flatpath-peers {"requests":%d,"micros":%d,"mean_micros":%d,' ..
+        '"p50_micros":%d,"p99_micros":%d,' ..
         '"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d}\n',
-        summary.requests, summary.duration, summary.bytes,
+        summary.requests, summary.duration, latency.mean,
         latency:percentile(50.0), latency:percentile(99.0),
         errors.connect, errors.read, errors.write, errors.status, errors.timeout))
 end
@@ -67,8 +68,8 @@ pub(crate) struct Counted {
     pub(crate) requests: u64,
     /// How long they took, together.
     pub(crate) micros: u64,
-    /// Bytes received.
-    pub(crate) bytes: u64,
+    /// Mean latency.
+    mean_micros: u64,
     /// Median latency.
     pub(crate) p50_micros: u64,
     /// 99th percentile of latency.
@@ -84,6 +85,13 @@ impl Counted {
     /// Everything that went wrong.
     pub(crate) fn errors(&self) -> u64 {
         self.connect + self.read + self.write + self.status + self.timeout
+    }
+
+    /// How many connections were waiting for a reply on average (Little's law). It is well below
+    /// the number of connections when wrk is the slower side, and next to nothing of it when the
+    /// server leaves connections without an answer: wrk never counts those.
+    pub(crate) fn answered(&self) -> f64 {
+        self.requests_per_second() * crate::bench::float(self.mean_micros) / 1e6
     }
 
     /// Replies per second.
@@ -175,7 +183,7 @@ mod tests {
     const OUTPUT: &str = "Running 1s test @ http://127.0.0.1:8089/hello
   1 threads and 50 connections
 Requests/sec: 220000.00
-flatpath-peers {\"requests\":441000,\"micros\":2000000,\"bytes\":99,\"p50_micros\":210,\
+flatpath-peers {\"requests\":441000,\"micros\":2000000,\"mean_micros\":220,\"p50_micros\":210,\
 \"p99_micros\":350,\"connect\":1,\"read\":2,\"write\":3,\"status\":4,\"timeout\":5}
 ";
 
@@ -188,6 +196,7 @@ flatpath-peers {\"requests\":441000,\"micros\":2000000,\"bytes\":99,\"p50_micros
         );
         assert_eq!(counted.errors(), 15);
         assert!((counted.requests_per_second() - 220_500.0).abs() < 1e-6);
+        assert!((counted.answered() - 48.51).abs() < 1e-6);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::bench::{Bench, Pinning, float, warm_up};
-use crate::dial::{dial, fresh_source};
+use crate::dial::Source;
 use crate::metric::{Figures, Metric};
 use crate::options::Scenario;
 use crate::proc;
@@ -87,6 +87,7 @@ fn measure(bench: &Bench, kind: Kind, clients: u32) -> io::Result<Figures> {
     let per_connection =
         |before: u64, after: u64| float(after.saturating_sub(before) * 1024) / f64::from(clients);
     let alive = float(alive as u64);
+    let all = float(after.anonymous_kib * 1024) / f64::from(clients);
     Ok(Figures::from([
         (
             Metric::IdleBytesPerConnection,
@@ -96,6 +97,7 @@ fn measure(bench: &Bench, kind: Kind, clients: u32) -> io::Result<Figures> {
             Metric::PeakBytesPerConnection,
             per_connection(before.peak_kib, after.peak_kib),
         ),
+        (Metric::AllBytesPerConnection, all),
         (Metric::PeakMib, float(after.peak_kib) / 1024.0),
         (Metric::Served, alive),
         (Metric::Lost, f64::from(clients) - alive),
@@ -103,10 +105,10 @@ fn measure(bench: &Bench, kind: Kind, clients: u32) -> io::Result<Figures> {
 }
 
 fn connect(server: &Server, clients: u32) -> io::Result<Vec<TcpStream>> {
-    let source = fresh_source();
+    let mut source = Source::fresh();
     (0..clients)
         .map(|_| {
-            let socket = TcpStream::from(dial(source, server.address())?);
+            let socket = TcpStream::from(source.dial(server.address())?);
             // From here on writes wait for the connection, and reads for the reply.
             socket.set_nonblocking(false)?;
             socket.set_read_timeout(Some(PATIENCE))?;

@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::nginx::{HELLO_BODY, HELLO_PATH};
 use crate::options::Scenario;
 use crate::reply;
-use crate::report::{Case, Ratio};
+use crate::report::{Case, Ratio, Row};
 use crate::server::{Kind, Server};
 use crate::target::{Bound, Figure, Target};
 use crate::wrk::{Lifetime, Load};
@@ -22,6 +22,11 @@ pub(super) const POOLED: [Kind; 4] = [
 ];
 
 const CONNECTIONS: [u32; 2] = [50, 200];
+/// Fewer connections than this share answered at a time means that others starve; wrk itself
+/// keeps about half of them busy when it is the slower side.
+const ANSWERED_SHARE: f64 = 0.2;
+/// More connections than this share of the requests are no accident.
+const DROPPED_SHARE: f64 = 0.01;
 const CPU: Metric = Metric::ServerMicrosPerRequest;
 const RATE: Metric = Metric::RequestsPerSecond;
 
@@ -94,13 +99,46 @@ impl Shape {
         };
         let kinds = super::kinds_of(self.scenario);
         let rows = bench.interleave(self.scenario, &name, kinds, start, measure)?;
-        Ok(Case::new(
-            name,
-            rows,
-            self.ratios(),
-            &self.targets(),
-            Vec::new(),
-        ))
+        let notes = self.notes(&rows, bench.options.seconds());
+        Ok(Case::new(name, rows, self.ratios(), &self.targets(), notes))
+    }
+
+    /// What wrk does not count as an error.
+    fn notes(&self, rows: &[Row], seconds: u32) -> Vec<String> {
+        let starved = rows.iter().filter_map(|row| self.starved(row));
+        starved
+            .chain(rows.iter().filter_map(|row| self.dropped(row, seconds)))
+            .collect()
+    }
+
+    /// A connection that never gets its reply.
+    fn starved(&self, row: &Row) -> Option<String> {
+        let connections = f64::from(self.connections);
+        let answered = *row.figures.get(&Metric::Answered)?;
+        let few = self.lifetime == Lifetime::KeepAlive && answered < ANSWERED_SHARE * connections;
+        few.then(|| {
+            let server = row.server.label();
+            format!(
+                "{server}: some {answered:.0} of {connections} connections were answered at a time"
+            )
+        })
+    }
+
+    /// A connection the server closes instead of replying: wrk silently makes another.
+    fn dropped(&self, row: &Row, seconds: u32) -> Option<String> {
+        let requests = row.figures.get(&Metric::RequestsPerSecond)? * f64::from(seconds);
+        let connections = f64::from(self.connections);
+        let needed = match self.lifetime {
+            Lifetime::KeepAlive => connections,
+            Lifetime::Close => connections + requests,
+        };
+        let more = row.figures.get(&Metric::Accepted)? - needed;
+        (more > connections.max(requests * DROPPED_SHARE)).then(|| {
+            let server = row.server.label();
+            format!(
+                "{server}: {more:.0} connections more than needed; it, or another program, closes"
+            )
+        })
     }
 
     fn name(&self) -> String {
@@ -186,6 +224,7 @@ fn target(subject: Kind, metric: Metric, reference: Kind, bound: Bound) -> Targe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::Figures;
     use std::collections::BTreeSet;
 
     #[test]
@@ -194,6 +233,41 @@ mod tests {
         let shapes: Vec<_> = scenarios.into_iter().flat_map(shapes).collect();
         let names: BTreeSet<_> = shapes.iter().map(Shape::name).collect();
         assert_eq!((names.len(), shapes.len()), (12, 12), "{names:?}");
+    }
+
+    fn seen(lifetime: Lifetime, answered: f64, accepted: f64) -> Vec<String> {
+        let shape = Shape {
+            scenario: Scenario::Hello,
+            connections: 50,
+            lifetime,
+            pinning: Pinning::Free,
+        };
+        let figures = Figures::from([
+            (RATE, 10_000.0),
+            (Metric::Answered, answered),
+            (Metric::Accepted, accepted),
+        ]);
+        shape.notes(&[Row::new(Kind::TinyHttp, vec![figures], None)], 2)
+    }
+
+    #[test]
+    fn starving_connections_are_noticed() {
+        assert_eq!(seen(Lifetime::KeepAlive, 25.0, 50.0), [""; 0]);
+        let notes = seen(Lifetime::KeepAlive, 4.0, 50.0);
+        assert_eq!(
+            notes,
+            ["tiny_http: some 4 of 50 connections were answered at a time"]
+        );
+    }
+
+    #[test]
+    fn connections_that_were_dropped_are_noticed() {
+        assert_eq!(seen(Lifetime::Close, 4.0, 20_051.0), [""; 0]);
+        for (lifetime, accepted) in [(Lifetime::KeepAlive, 1050.0), (Lifetime::Close, 21_050.0)] {
+            let notes = seen(lifetime, 25.0, accepted);
+            assert_eq!(notes.len(), 1, "{notes:?}");
+            assert!(notes[0].starts_with("tiny_http: 1000 connections more than needed"));
+        }
     }
 
     #[test]
