@@ -147,7 +147,7 @@ mod tests {
             source.dial(to).expect("connected"),
             source.dial(to).expect("connected"),
         ];
-        let mut accepted = || listener.accept().expect("a client").1;
+        let accepted = || listener.accept().expect("a client").1;
         assert_eq!(accepted(), SocketAddr::from((first, u16::MAX)));
         let second = accepted();
         assert_eq!(second.port(), FIRST_PORT);

@@ -201,7 +201,15 @@ fn wrong_use_has_its_own_exit_status() {
 
 #[test]
 fn every_http_server_of_this_binary_answers_alike() {
-    for kind in ["hyper", "hyper-blocking", "hyper-routed", "tiny-http"] {
+    for kind in [
+        "flatpath-inline",
+        "flatpath-pooled",
+        "flatpath-routed",
+        "hyper",
+        "hyper-blocking",
+        "hyper-routed",
+        "tiny-http",
+    ] {
         let (_server, address) = serve(kind);
         for path in ["/hello", "/sleep"] {
             let mut socket = TcpStream::connect(address).expect("connected");

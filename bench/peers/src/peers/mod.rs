@@ -4,6 +4,7 @@
 //! [`SLEEP_PATH`] only. They run until they are ended from outside.
 
 mod hyper;
+mod ours;
 mod tiny;
 mod tokio_echo;
 
@@ -43,6 +44,9 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::Hyper => hyper::inline(),
         Kind::HyperBlocking => hyper::blocking(serve.workers, hyper::Blocking::Everything),
         Kind::HyperRouted => hyper::blocking(serve.workers, hyper::Blocking::Sleepers),
+        Kind::FlatpathInline => ours::run(serve, ours::Place::Inline),
+        Kind::FlatpathPooled => ours::run(serve, ours::Place::Pooled),
+        Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => tokio_echo::run(),
         other => {
