@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+/// Above this share of a core, other processes may have disturbed a figure.
+const OTHERS_PERCENT_MAX: f64 = 5.0;
+
 /// One measured quantity. The order here is the order of the table's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,6 +160,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
         (1, Some(value)) => *value,
         (_, Some(value)) => f64::midpoint(values[middle - 1], *value),
     }
+}
+
+/// Whether other processes used so much CPU that the figures may be wrong.
+pub(crate) fn is_disturbed(figures: &Figures) -> bool {
+    figures
+        .get(&Metric::OthersPercent)
+        .is_some_and(|percent| *percent > OTHERS_PERCENT_MAX)
 }
 
 /// How far the runs lie apart, in percent of their median: the noise of a figure.

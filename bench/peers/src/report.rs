@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::metric::{Figures, Metric, fold, spread_percent};
+use crate::metric::{Figures, Metric, fold, is_disturbed, spread_percent};
 use crate::server::Kind;
 use crate::table;
 use crate::target::{Outcome, Target, Verdict};
 
-/// Above this share of a core, other processes may have disturbed a figure.
-const OTHERS_PERCENT_MAX: f64 = 5.0;
 /// Above this share of a core, the load generator decides the rate and not the server.
 const GENERATOR_PERCENT_MAX: f64 = 95.0;
 /// Replies that differ by more than this are not the same work.
@@ -115,7 +113,7 @@ impl Case {
         notes.extend(rows.iter().filter_map(failure_note));
         notes.extend(rows.iter().filter_map(errors_note));
         notes.extend(saturation_note(&rows));
-        notes.extend(rows.iter().filter_map(noise_note));
+        notes.extend(noise_note(&rows));
         notes.extend(unequal_note(&rows));
         Self {
             name,
@@ -224,6 +222,7 @@ fn verdict_cells(case: &str, verdict: &Verdict) -> Vec<String> {
         Outcome::Missed => "MISSED",
         Outcome::NotMeasured => "not measured",
     };
+    let noise = if verdict.disturbed { ", but noisy" } else { "" };
     let measured = verdict
         .measured
         .map_or_else(|| "-".to_owned(), |value| table::figure(value, 2));
@@ -231,7 +230,7 @@ fn verdict_cells(case: &str, verdict: &Verdict) -> Vec<String> {
         format!("{case}: {}", verdict.what),
         verdict.bound.clone(),
         measured,
-        result.to_owned(),
+        format!("{result}{noise}"),
     ]
 }
 
@@ -271,12 +270,16 @@ fn saturation_note(rows: &[Row]) -> Option<String> {
     })
 }
 
-fn noise_note(row: &Row) -> Option<String> {
-    let others = row.figures.get(&Metric::OthersPercent)?;
-    (*others > OTHERS_PERCENT_MAX).then(|| {
+fn noise_note(rows: &[Row]) -> Option<String> {
+    let disturbed: Vec<_> = rows
+        .iter()
+        .filter(|row| is_disturbed(&row.figures))
+        .map(|row| row.server.label())
+        .collect();
+    (!disturbed.is_empty()).then(|| {
         format!(
-            "{}: other processes used {others:.0} % of a core; measure again on a quiet machine",
-            row.server.label()
+            "other processes were at work beside {}: measure again",
+            disturbed.join(", ")
         )
     })
 }
@@ -397,7 +400,10 @@ flatpath        3.00       0      290         1                0.60     0 %
         nginx.figures.insert(Metric::OthersPercent, 40.0);
         let case = case(vec![nginx, row(Kind::Flatpath, &[3.0], 900.0)]);
         assert_eq!(case.notes.len(), 2, "{:?}", case.notes);
-        assert!(case.notes[0].contains("other processes used 40 %"));
+        assert_eq!(
+            case.notes[0],
+            "other processes were at work beside nginx: measure again"
+        );
         assert!(case.notes[1].contains("differ by 600 bytes"));
     }
 

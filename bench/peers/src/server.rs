@@ -151,7 +151,7 @@ impl Server {
                 address,
                 _directory: directory,
             }),
-            Err(error) => Err(with_log(kind, &error, &log)),
+            Err(error) => Err(with_log(&error, &log)),
         }
     }
 
@@ -293,7 +293,7 @@ fn try_nginx(kind: Kind, setup: &Setup, program: &Path) -> io::Result<Server> {
             address,
             _directory: directory,
         }),
-        Err(error) => Err(with_log(kind, &error, &log)),
+        Err(error) => Err(with_log(&error, &log)),
     }
 }
 
@@ -311,16 +311,13 @@ fn await_accept(group: &mut Group, address: SocketAddr) -> io::Result<()> {
     Err(io::Error::other("was not ready in time"))
 }
 
-fn with_log(kind: Kind, error: &io::Error, log: &Path) -> io::Error {
+fn with_log(error: &io::Error, log: &Path) -> io::Error {
     let mut text = String::new();
     let _ = File::open(log).and_then(|mut file| file.read_to_string(&mut text));
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("; ");
     let separator = if last.is_empty() { "" } else { ": " };
-    io::Error::new(
-        error.kind(),
-        format!("{} {error}{separator}{last}", kind.label()),
-    )
+    io::Error::new(error.kind(), format!("{error}{separator}{last}"))
 }
 
 #[cfg(test)]
@@ -369,12 +366,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("temporary directory");
         let log = directory.path().join("log");
         fs::write(&log, "one\ntwo\n").expect("written");
-        let error = with_log(
-            Kind::Nginx,
-            &io::Error::other("was not ready in time"),
-            &log,
-        );
-        assert_eq!(error.to_string(), "nginx was not ready in time: one; two");
+        let error = with_log(&io::Error::other("was not ready in time"), &log);
+        assert_eq!(error.to_string(), "was not ready in time: one; two");
     }
 
     #[test]

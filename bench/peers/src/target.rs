@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::metric::{Figures, Metric};
+use crate::metric::{Figures, Metric, is_disturbed};
 use crate::server::Kind;
 
 /// Whose figure.
@@ -59,6 +59,8 @@ pub(crate) struct Verdict {
     pub(crate) measured: Option<f64>,
     /// The result.
     pub(crate) outcome: Outcome,
+    /// Other processes were at work meanwhile: the result is a hint and no more.
+    pub(crate) disturbed: bool,
 }
 
 impl Target {
@@ -76,6 +78,7 @@ impl Target {
             bound: self.bound.words(),
             measured,
             outcome,
+            disturbed: measured.is_some() && self.was_disturbed(rows),
         }
     }
 
@@ -91,6 +94,14 @@ impl Target {
     /// A server that answers with errors must not win by it.
     fn subject_failed(&self, rows: &BTreeMap<Kind, Figures>) -> bool {
         failures(rows, self.subject.0) > 0.0
+    }
+
+    fn was_disturbed(&self, rows: &BTreeMap<Kind, Figures>) -> bool {
+        let kinds = [Some(self.subject.0), self.reference.map(|figure| figure.0)];
+        kinds
+            .into_iter()
+            .flatten()
+            .any(|kind| rows.get(&kind).is_some_and(is_disturbed))
     }
 
     fn words(&self) -> String {
@@ -199,6 +210,17 @@ mod tests {
             .insert(Metric::Errors, 1.0);
         let verdict = against_nginx(Bound::AtMost(0.65)).judge(&rows);
         assert_eq!(verdict.outcome, Outcome::Missed);
+    }
+
+    #[test]
+    fn a_result_beside_other_work_is_a_hint() {
+        let mut rows = rows(1.0, 4.0);
+        assert!(!against_nginx(Bound::AtMost(0.65)).judge(&rows).disturbed);
+        rows.get_mut(&Kind::Nginx)
+            .expect("a row")
+            .insert(Metric::OthersPercent, 40.0);
+        let verdict = against_nginx(Bound::AtMost(0.65)).judge(&rows);
+        assert_eq!((verdict.outcome, verdict.disturbed), (Outcome::Met, true));
     }
 
     #[test]

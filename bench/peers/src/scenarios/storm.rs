@@ -61,9 +61,8 @@ fn measure(server: &Server, clients: u32) -> io::Result<Figures> {
     let overflows = crate::proc::listen_overflows()?.saturating_sub(overflows);
     let Storm { served, lost, wall } = storm;
     let mut figures = used.figures();
-    // Most of a storm is shorter than what these two need to mean something.
+    // The crowd is always at its limit while it connects.
     figures.remove(&Metric::GeneratorPercent);
-    figures.remove(&Metric::OthersPercent);
     figures.extend([
         (Metric::Served, f64::from(served)),
         (Metric::Lost, f64::from(lost)),
