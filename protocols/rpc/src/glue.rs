@@ -1,0 +1,549 @@
+//! ONC RPC as a protocol of the engine: records in, calls to workers, replies in any order.
+//!
+//! A call whose record lies whole in a receive buffer is opened there; an inline procedure is
+//! answered there and then. Any other goes to a worker with a copy of its record and with a buffer
+//! for its reply, taken before, so that a worker can always answer. Several calls of one connection
+//! are with workers at once, and a reply goes out when its call is done.
+//!
+//! | on the network thread                    | on a worker                       |
+//! |------------------------------------------|-----------------------------------|
+//! | `Programs::route`, `Programs::inline`    | `Programs::pooled`, replays       |
+//!
+//! Invariants
+//! - G1: a record is completed only when its call can be dispatched; until then its last bytes stay
+//!   unconsumed, so a stalled connection is offered them again.
+//! - G2: at most `CALLS_MAX` calls of a connection are with workers.
+//! - G3: a connection that has begun to end takes no more calls and closes with its last reply.
+
+use std::net::SocketAddr;
+
+use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
+use flatpath::{Buffer, Pool, WorkerScope};
+
+use crate::auth::AuthStatus;
+use crate::limits::{
+    CALLS_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, REPLAYS_MAX, REPLY_BYTES_MIN,
+    REPLY_COPY_BYTES_MAX,
+};
+use crate::message::{self, Accepted, Call, Denied, Opened};
+use crate::record::{self, Arguments, Assembly, Completion, Progress, Record};
+use crate::replay::{Begin, Replays, Ticket};
+use crate::reply::Reply;
+use crate::xdr::Writer;
+
+/// Where a call is to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// On the network thread: no blocking, a few microseconds, results within
+    /// [`INLINE_REPLY_BYTES_MAX`].
+    Inline,
+    /// On a worker; executing it twice does no harm.
+    Pooled,
+    /// On a worker; a repeated call gets the reply of the first one.
+    Once,
+    /// Nowhere: the status says why.
+    Unavailable(Accepted),
+    /// Nowhere: the caller is not accepted.
+    Refused(AuthStatus),
+}
+
+/// How a program served a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Results were written.
+    Results,
+    /// The arguments cannot be read.
+    GarbageArguments,
+    /// There is no word of the program for what went wrong.
+    SystemError,
+}
+
+impl Served {
+    fn failure(self) -> Option<Accepted> {
+        match self {
+            Served::Results => None,
+            Served::GarbageArguments => Some(Accepted::GarbageArguments),
+            Served::SystemError => Some(Accepted::SystemError),
+        }
+    }
+}
+
+/// The programs behind a listener.
+pub trait Programs: Send + Sync + 'static {
+    /// The word in `listening NAME ADDR` and in logs.
+    fn name(&self) -> &'static str;
+
+    /// Where `call` is to be answered. On the network thread; must not block.
+    fn route(&self, call: &Call) -> Route;
+
+    /// Answers a call routed [`Route::Inline`]. On the network thread; must not block.
+    fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served;
+
+    /// Answers any other call. On a worker; may block.
+    fn pooled(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: &Pool,
+    ) -> Served;
+}
+
+/// Programs as a protocol of the engine.
+pub struct Rpc<S: Programs> {
+    programs: S,
+    replays: Replays,
+}
+
+impl<S: Programs> Rpc<S> {
+    /// Serves `programs`; keeps the replies of [`REPLAYS_MAX`] calls.
+    pub fn new(programs: S) -> Rpc<S> {
+        Rpc {
+            programs,
+            replays: Replays::new(REPLAYS_MAX),
+        }
+    }
+
+    /// The programs served.
+    pub fn programs(&self) -> &S {
+        &self.programs
+    }
+}
+
+/// What one connection keeps: a record on its way in.
+#[derive(Debug, Default)]
+pub struct RpcSession {
+    assembly: Assembly,
+    idle_periods: u8,
+    ending: bool,
+}
+
+/// One call on its way to a worker and back.
+#[derive(Debug, Default)]
+pub struct RpcJob {
+    call: Call,
+    record: Record,
+    arguments_at: usize,
+    once: bool,
+    reply: Option<Reply>,
+    pieces: Vec<Buffer>,
+    silent: bool,
+}
+
+/// What became of a whole record.
+enum Taken {
+    /// It was answered or dispatched.
+    Yes,
+    /// Not now.
+    Stalled(Stall),
+    /// It was no call.
+    NoCall,
+}
+
+/// What a record turned out to be, without borrowing it.
+enum Kind {
+    Inline(Call, usize),
+    Pooled {
+        call: Call,
+        arguments_at: usize,
+        once: bool,
+    },
+    Accepted(u32, Accepted),
+    Denied(u32, Denied),
+    NoCall,
+}
+
+impl<S: Programs> Rpc<S> {
+    fn classify(&self, bytes: &[u8], peer: Option<SocketAddr>) -> Kind {
+        let (call, arguments) = match message::open(bytes, peer) {
+            Ok(Opened::Call(call, arguments)) => (call, arguments),
+            Ok(Opened::Denied { xid, why }) => return Kind::Denied(xid, why),
+            Ok(Opened::Garbage { xid }) => return Kind::Accepted(xid, Accepted::GarbageArguments),
+            Err(_) => return Kind::NoCall,
+        };
+        let arguments_at = bytes.len() - arguments.len();
+        match self.programs.route(&call) {
+            Route::Inline => Kind::Inline(call, arguments_at),
+            Route::Pooled => Kind::Pooled {
+                call,
+                arguments_at,
+                once: false,
+            },
+            Route::Once => Kind::Pooled {
+                call,
+                arguments_at,
+                once: true,
+            },
+            Route::Unavailable(status) => Kind::Accepted(call.xid, status),
+            Route::Refused(status) => Kind::Denied(call.xid, Denied::Auth(status)),
+        }
+    }
+
+    /// A record that lies whole in the input.
+    fn take_here(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Taken {
+        match self.classify(bytes, peer_of(context)) {
+            Kind::Pooled {
+                call,
+                arguments_at,
+                once,
+            } => {
+                let Some(mut job) = context.job() else {
+                    return Taken::Stalled(Stall::Jobs);
+                };
+                if job.record.copy(bytes, context.pool()).is_none() {
+                    context.recycle(job);
+                    return Taken::Stalled(Stall::Memory);
+                }
+                self.dispatch(context, job, call, arguments_at, once)
+            }
+            kind => self.answer_here(context, kind, Arguments::new(bytes)),
+        }
+    }
+
+    /// A record that was gathered. Room was found before it was completed (G1).
+    fn take_gathered(
+        &self,
+        context: &mut Context<'_, Self>,
+        session: &mut RpcSession,
+        mut job: Job<Self>,
+    ) -> Taken {
+        session.assembly.take(&mut job.record);
+        match self.classify(job.record.front(), peer_of(context)) {
+            Kind::Pooled {
+                call,
+                arguments_at,
+                once,
+            } => self.dispatch(context, job, call, arguments_at, once),
+            kind => {
+                let taken = self.answer_here(context, kind, job.record.arguments(0));
+                job.reset();
+                context.recycle(job);
+                taken
+            }
+        }
+    }
+
+    fn dispatch(
+        &self,
+        context: &mut Context<'_, Self>,
+        mut job: Job<Self>,
+        call: Call,
+        arguments_at: usize,
+        once: bool,
+    ) -> Taken {
+        if job.reply.is_none() {
+            let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
+                job.reset();
+                context.recycle(job);
+                return Taken::Stalled(Stall::Memory);
+            };
+            let pieces = std::mem::take(&mut job.pieces);
+            job.reply = Some(Reply::new(call.xid, buffer, pieces));
+        }
+        if let Some(reply) = &mut job.reply {
+            reply.begin(call.xid);
+        }
+        job.call = call;
+        job.arguments_at = arguments_at;
+        job.once = once;
+        job.silent = false;
+        context.dispatch(job);
+        Taken::Yes
+    }
+
+    /// Answers on the network thread, behind other replies of this turn.
+    fn answer_here(
+        &self,
+        context: &mut Context<'_, Self>,
+        kind: Kind,
+        mut record: Arguments<'_>,
+    ) -> Taken {
+        let Some(buffer) = context.reserve(INLINE_REPLY_BYTES_MAX) else {
+            return Taken::Stalled(Stall::Memory);
+        };
+        let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
+        let mut writer = Writer::new(&mut *room);
+        match kind {
+            Kind::Inline(call, arguments_at) => {
+                message::write_accepted(&mut writer, call.xid, Accepted::Success);
+                record.skip(arguments_at);
+                let served = self.programs.inline(&call, record, &mut writer);
+                let overflow = writer.overflowed().then_some(Accepted::SystemError);
+                if let Some(status) = served.failure().or(overflow) {
+                    writer = Writer::new(&mut *room);
+                    message::write_accepted(&mut writer, call.xid, status);
+                }
+            }
+            Kind::Accepted(xid, status) => message::write_accepted(&mut writer, xid, status),
+            Kind::Denied(xid, why) => message::write_denied(&mut writer, xid, why),
+            Kind::NoCall | Kind::Pooled { .. } => return Taken::NoCall,
+        }
+        let written = writer.written();
+        room[..4].copy_from_slice(&message::marker(written));
+        buffer.advance(written);
+        Taken::Yes
+    }
+
+    /// Gathers what does not lie whole in the input. The bytes used, and what came of it.
+    fn gather(
+        &self,
+        session: &mut RpcSession,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> (usize, Option<Taken>) {
+        // Everything a call needs is had before its last byte is taken (G1).
+        let mut ready = None;
+        let mut want = Stall::Jobs;
+        if let Some(mut job) = context.job() {
+            if let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) {
+                let pieces = std::mem::take(&mut job.pieces);
+                job.reply = Some(Reply::new(0, buffer, pieces));
+                ready = Some(job);
+            } else {
+                context.recycle(job);
+                want = Stall::Memory;
+            }
+        }
+        let completion = match ready {
+            Some(_) => Completion::Allowed,
+            None => Completion::Withheld,
+        };
+        let fed = session.assembly.feed(input, context.pool(), completion);
+        let (used, progress) = match fed {
+            Ok(fed) => fed,
+            Err(broken) => {
+                log_broken(broken);
+                (input.len(), Progress::NeedMore)
+            }
+        };
+        if let (Progress::Complete, Some(job)) = (progress, ready.take_if(|_| fed.is_ok())) {
+            return (used, Some(self.take_gathered(context, session, job)));
+        }
+        if let Some(mut job) = ready {
+            job.reset();
+            context.recycle(job);
+        }
+        let taken = match progress {
+            _ if fed.is_err() => Some(Taken::NoCall),
+            Progress::Withheld => Some(Taken::Stalled(want)),
+            Progress::NoRoom => Some(Taken::Stalled(Stall::Memory)),
+            Progress::NeedMore | Progress::Complete => None,
+        };
+        (used, taken)
+    }
+
+    /// Says what the connection waits for, which sets its deadline.
+    fn set_phase(session: &RpcSession, context: &mut Context<'_, Self>, left: usize) {
+        let phase = if !session.assembly.is_idle() || left > 0 {
+            if session.assembly.received() > 0 {
+                Phase::Body
+            } else {
+                Phase::Head
+            }
+        } else if context.jobs_out() > 0 {
+            Phase::Work
+        } else {
+            Phase::Idle
+        };
+        context.phase(phase);
+    }
+
+    fn end(session: &mut RpcSession, context: &mut Context<'_, Self>) {
+        session.ending = true;
+        context.end_input();
+        if context.jobs_out() == 0 {
+            context.close_after_output();
+        }
+    }
+}
+
+/// Where a connection comes from. The engine does not say yet, so access rules that need an
+/// address refuse everybody and repeated calls are known by their other marks.
+fn peer_of<S: Programs>(_context: &Context<'_, Rpc<S>>) -> Option<SocketAddr> {
+    None
+}
+
+fn log_broken(broken: record::Broken) {
+    log::debug!("a record was refused: {broken:?}");
+}
+
+impl RpcJob {
+    /// Drops everything held and keeps the vectors.
+    fn reset(&mut self) {
+        self.record.clear();
+        if let Some(reply) = self.reply.take() {
+            self.pieces = reply.into_pieces();
+            self.pieces.clear();
+        }
+    }
+}
+
+impl<S: Programs> Protocol for Rpc<S> {
+    type Lane = ();
+    type Session = RpcSession;
+    type Job = RpcJob;
+
+    fn name(&self) -> &'static str {
+        self.programs.name()
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        session: &mut RpcSession,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        session.idle_periods = 0;
+        let mut used = 0;
+        while used < input.len() {
+            if session.ending {
+                return input.len();
+            }
+            if context.output_is_full() {
+                context.stall(Stall::Output);
+                break;
+            }
+            if context.jobs_out() >= CALLS_MAX {
+                context.stall(Stall::Pipeline);
+                break;
+            }
+            let offered = &input[used..];
+            let here = session
+                .assembly
+                .is_idle()
+                .then(|| record::whole(offered))
+                .flatten();
+            let (taken, bytes) = match here {
+                Some(bytes) => (Some(self.take_here(context, bytes)), bytes.len() + 4),
+                None => {
+                    let (bytes, taken) = self.gather(session, context, offered);
+                    (taken, bytes)
+                }
+            };
+            match taken {
+                Some(Taken::Stalled(stall)) => {
+                    // What was gathered is used; a record that lies here stays where it is.
+                    used += if here.is_none() { bytes } else { 0 };
+                    context.stall(stall);
+                    break;
+                }
+                Some(Taken::NoCall) => {
+                    Self::end(session, context);
+                    return input.len();
+                }
+                Some(Taken::Yes) => used += bytes,
+                None => {
+                    used += bytes;
+                    break;
+                }
+            }
+        }
+        Self::set_phase(session, context, input.len() - used);
+        used
+    }
+
+    fn input_ended(
+        &self,
+        (): &mut (),
+        session: &mut RpcSession,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        Self::end(session, context);
+    }
+
+    fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
+        let RpcJob {
+            call,
+            record,
+            arguments_at,
+            once,
+            reply,
+            silent,
+            ..
+        } = job;
+        let Some(reply) = reply else { return };
+        let arguments = record.arguments(*arguments_at);
+        let mut ticket: Option<Ticket> = None;
+        if *once {
+            match self.replays.begin(self.replays.key(call, &arguments)) {
+                Begin::New(new) => ticket = new,
+                Begin::InProgress => {
+                    *silent = true;
+                    return;
+                }
+                Begin::Done(bytes) => return reply.replay(&bytes),
+            }
+        }
+        let served = self.programs.pooled(call, arguments, reply, scope.pool());
+        if let Some(status) = served.failure() {
+            reply.restart(status);
+        } else if let (Some(ticket), Some(bytes)) = (ticket.take(), reply.one_piece()) {
+            ticket.finish(bytes);
+        }
+        record.clear();
+    }
+
+    fn panicked(&self, job: &mut RpcJob) {
+        if let Some(reply) = &mut job.reply {
+            reply.restart(Accepted::SystemError);
+        }
+    }
+
+    fn finished(
+        &self,
+        (): &mut (),
+        session: &mut RpcSession,
+        context: &mut Context<'_, Self>,
+        mut job: Job<Self>,
+    ) {
+        if !job.silent
+            && let Some(reply) = &mut job.reply
+        {
+            let mut pieces = reply.seal();
+            while let Some(piece) = pieces.next() {
+                let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
+                if !short || context.write(piece.filled()).is_err() {
+                    context.write_buffer(piece);
+                }
+            }
+        }
+        job.reset();
+        context.recycle(job);
+        if session.ending && context.jobs_out() == 0 {
+            context.close_after_output();
+        } else if context.jobs_out() == 0 && session.assembly.is_idle() {
+            context.phase(Phase::Idle);
+        }
+    }
+
+    fn retire(&self, (): &mut (), job: &mut RpcJob) {
+        job.reset();
+    }
+
+    fn expired(
+        &self,
+        (): &mut (),
+        session: &mut RpcSession,
+        context: &mut Context<'_, Self>,
+        phase: Phase,
+    ) {
+        session.idle_periods += 1;
+        if phase == Phase::Idle && session.idle_periods < IDLE_PERIODS_MAX {
+            context.restart_phase(Phase::Idle);
+        } else {
+            Self::end(session, context);
+        }
+    }
+
+    fn draining(&self, (): &mut (), session: &mut RpcSession, context: &mut Context<'_, Self>) {
+        Self::end(session, context);
+    }
+
+    fn closed(&self, (): &mut (), session: &mut RpcSession) {
+        *session = RpcSession::default();
+    }
+}

@@ -1,0 +1,27 @@
+//! ONC RPC version 2 (RFC 5531) over streams, with XDR (RFC 4506).
+//!
+//! A reader's way through: `record` finds records in bytes, `message` opens calls, `auth` says who
+//! calls, `xdr` reads arguments and writes results, `reply` builds an answer in pooled buffers,
+//! `replay` answers repeated calls, and `glue` makes all of it a protocol of the engine. Everything
+//! but `glue` is without input and output: no descriptor, no clock, no thread.
+//!
+//! Not here: datagrams (an amplifier), calls to clients, RPCSEC_GSS, TLS.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod xdr;
+pub mod record;
+pub mod replay;
+
+mod auth;
+mod glue;
+mod message;
+mod reply;
+#[cfg(test)]
+mod testing;
+
+pub use auth::{AuthStatus, Credential, Groups};
+pub use glue::{Programs, Route, Rpc, RpcJob, RpcSession, Served};
+pub use message::{Accepted, Call, Denied, Opened, open};
+pub use record::{Arguments, Data};
+pub use reply::{NoRoom, Reply};

@@ -1,0 +1,65 @@
+//! Every bound of ONC RPC over a stream in one place, as sums with a comment per term.
+
+/// Data one call or reply may carry, in bytes: the largest READ and WRITE.
+pub const DATA_BYTES_MAX: usize = 1024 * 1024;
+
+/// What surrounds the data of a call: xid to procedure 24, credential and verifier 2 * (8 + 400),
+/// arguments without data (two handles 2 * 68, two names 2 * 260, a path 4 + 4096, attributes 64),
+/// rounded up.
+pub const HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// A whole record, all fragments together, in bytes. Checked against the marker before a byte of
+/// the fragment is believed.
+pub const RECORD_BYTES_MAX: usize = DATA_BYTES_MAX + HEAD_BYTES_MAX;
+
+/// A record up to this length is made contiguous whatever way it arrived, in bytes. Longer ones are
+/// data with a head, and the head lies in the first piece.
+pub const CONTIGUOUS_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
+
+/// Fragments of one record. Known clients send one, or one per write buffer of theirs.
+pub const FRAGMENTS_MAX: u32 = 1024;
+
+/// Fragments without a byte in one record. They bring nothing, so a few are an oddity and many an
+/// attack.
+pub const FRAGMENTS_EMPTY_MAX: u32 = 16;
+
+/// Body of a credential or verifier, in bytes (RFC 5531 section 8.2).
+pub const AUTH_BYTES_MAX: usize = 400;
+
+/// Name of the machine in AUTH_SYS, in bytes (RFC 5531 appendix A).
+pub const MACHINE_NAME_BYTES_MAX: usize = 255;
+
+/// Supplementary groups in AUTH_SYS (RFC 5531 appendix A).
+pub const GROUPS_MAX: usize = 16;
+
+/// Calls of one connection with workers at once; more wait in the socket.
+pub const CALLS_MAX: u32 = 128;
+
+/// Reply head: marker 4, xid 4, REPLY 4, accepted 4, verifier 8, status 4.
+pub const REPLY_HEAD_BYTES: usize = 28;
+
+/// Room for the longest inline or error reply, in bytes: the head, and results that no service
+/// answers on the network thread beyond.
+pub const INLINE_REPLY_BYTES_MAX: usize = REPLY_HEAD_BYTES + 484;
+
+/// Buffer taken for a reply before its call goes to a worker, in bytes: attributes before and after
+/// two directories, a handle and the head come to less than 1 KiB. Data takes buffers of its own.
+pub const REPLY_BYTES_MIN: usize = 2 * 1024;
+
+/// A reply up to this length is copied behind other replies instead of being sent as a segment of
+/// its own, in bytes.
+pub const REPLY_COPY_BYTES_MAX: usize = 1024;
+
+/// Replies kept for repeated calls: enough for every call in flight of a hundred busy clients.
+pub const REPLAYS_MAX: usize = 16 * 1024;
+
+/// The longest reply that is kept for repeated calls, in bytes: 28 of head, two directories with
+/// attributes before and after 2 * 116, a handle 72, attributes 88, status 4, rounded up.
+pub const REPLAY_BYTES_MAX: usize = 512;
+
+/// Bytes of arguments that tell one call from another with the same xid.
+pub const REPLAY_CHECKSUM_BYTES: usize = 1024;
+
+/// Idle periods of the engine a quiet connection lives through: five of 75 s are the six minutes
+/// after which the kernel's server lets go too.
+pub const IDLE_PERIODS_MAX: u8 = 5;

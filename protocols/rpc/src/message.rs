@@ -1,0 +1,267 @@
+//! Calls and replies (RFC 5531 section 9): the words around arguments and results.
+//!
+//! Not here: batching and broadcast; a call without a reply is no call to us.
+
+use std::net::SocketAddr;
+
+use crate::auth::{self, AuthStatus, Credential};
+use crate::limits::REPLY_HEAD_BYTES;
+use crate::xdr::{Malformed, Reader, Writer};
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+const RPC_VERSION: u32 = 2;
+const ACCEPTED: u32 = 0;
+const DENIED: u32 = 1;
+const RPC_MISMATCH: u32 = 0;
+const AUTH_ERROR: u32 = 1;
+
+/// The marker bit of the last fragment (RFC 5531 section 11).
+pub(crate) const LAST_FRAGMENT: u32 = 1 << 31;
+
+/// Who asks for what. Arguments are beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The peer's number for this call; the reply carries it back.
+    pub xid: u32,
+    /// Program asked for.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// Its procedure.
+    pub procedure: u32,
+    /// Who the caller claims to be.
+    pub credential: Credential,
+    /// Where the call came from, if the engine knows.
+    pub peer: Option<SocketAddr>,
+}
+
+/// How an accepted call ended (`accept_stat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Results follow.
+    Success,
+    /// No such program here.
+    ProgramUnavailable,
+    /// The program is here in these versions.
+    ProgramMismatch {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// No such procedure.
+    ProcedureUnavailable,
+    /// The arguments cannot be read.
+    GarbageArguments,
+    /// The server failed, without any word of the program for it.
+    SystemError,
+}
+
+/// Why a call is refused before its program is looked at (`reject_stat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Not RPC version 2.
+    RpcMismatch,
+    /// The caller is not accepted.
+    Auth(AuthStatus),
+}
+
+/// What the front of a record was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened<'a> {
+    /// A call and its arguments.
+    Call(Call, &'a [u8]),
+    /// A call that is answered with a refusal.
+    Denied {
+        /// The call's number.
+        xid: u32,
+        /// Why.
+        why: Denied,
+    },
+    /// A call whose head cannot be read beyond its number: garbage arguments.
+    Garbage {
+        /// The call's number.
+        xid: u32,
+    },
+}
+
+/// Reads the head of a call from the front of a record.
+///
+/// # Errors
+/// [`Malformed`] when it is no call at all, so that nobody waits for a reply: close the connection.
+pub fn open(record: &[u8], peer: Option<SocketAddr>) -> Result<Opened<'_>, Malformed> {
+    let mut reader = Reader::new(record);
+    let xid = reader.u32()?;
+    if reader.u32()? != CALL {
+        return Err(Malformed);
+    }
+    Ok(open_call(xid, reader, peer).unwrap_or(Opened::Garbage { xid }))
+}
+
+fn open_call(
+    xid: u32,
+    mut reader: Reader<'_>,
+    peer: Option<SocketAddr>,
+) -> Result<Opened<'_>, Malformed> {
+    if reader.u32()? != RPC_VERSION {
+        return Ok(Opened::Denied {
+            xid,
+            why: Denied::RpcMismatch,
+        });
+    }
+    let program = reader.u32()?;
+    let version = reader.u32()?;
+    let procedure = reader.u32()?;
+    match auth::read(&mut reader)? {
+        Ok(credential) => {
+            let call = Call {
+                xid,
+                program,
+                version,
+                procedure,
+                credential,
+                peer,
+            };
+            Ok(Opened::Call(call, reader.rest()))
+        }
+        Err(status) => Ok(Opened::Denied {
+            xid,
+            why: Denied::Auth(status),
+        }),
+    }
+}
+
+/// Writes the head of an accepted reply behind the place of its marker.
+pub(crate) fn write_accepted(writer: &mut Writer<'_>, xid: u32, status: Accepted) {
+    writer.u32(0);
+    writer.u32(xid);
+    writer.u32(REPLY);
+    writer.u32(ACCEPTED);
+    writer.u32(0);
+    writer.u32(0);
+    match status {
+        Accepted::Success => writer.u32(0),
+        Accepted::ProgramUnavailable => writer.u32(1),
+        Accepted::ProgramMismatch { low, high } => {
+            writer.u32(2);
+            writer.u32(low);
+            writer.u32(high);
+        }
+        Accepted::ProcedureUnavailable => writer.u32(3),
+        Accepted::GarbageArguments => writer.u32(4),
+        Accepted::SystemError => writer.u32(5),
+    }
+    debug_assert!(
+        writer.written() >= REPLY_HEAD_BYTES,
+        "the head has its stated length"
+    );
+}
+
+/// Writes a whole refusal behind the place of its marker.
+pub(crate) fn write_denied(writer: &mut Writer<'_>, xid: u32, why: Denied) {
+    writer.u32(0);
+    writer.u32(xid);
+    writer.u32(REPLY);
+    writer.u32(DENIED);
+    match why {
+        Denied::RpcMismatch => {
+            writer.u32(RPC_MISMATCH);
+            writer.u32(RPC_VERSION);
+            writer.u32(RPC_VERSION);
+        }
+        Denied::Auth(status) => {
+            writer.u32(AUTH_ERROR);
+            writer.u32(status as u32);
+        }
+    }
+}
+
+/// The marker of a reply of `bytes` bytes, marker included: one last fragment.
+///
+/// # Panics
+/// A reply is bounded far below 2 GiB.
+pub(crate) fn marker(bytes: usize) -> [u8; 4] {
+    let length = u32::try_from(bytes - 4).expect("a reply is bounded");
+    assert!(length < LAST_FRAGMENT, "a reply is bounded");
+    (length | LAST_FRAGMENT).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn a_call_is_opened_with_its_arguments() {
+        let record = head(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, 0xabcd]);
+        let Ok(Opened::Call(call, arguments)) = open(&record, None) else {
+            panic!()
+        };
+        assert_eq!(
+            (call.xid, call.program, call.version, call.procedure),
+            (7, 100_003, 3, 1)
+        );
+        assert_eq!(arguments, &0xabcd_u32.to_be_bytes());
+    }
+
+    #[test]
+    fn a_reply_or_a_stump_is_no_call() {
+        assert_eq!(open(&head(&[7, 1, 0]), None), Err(Malformed));
+        assert_eq!(open(&head(&[7]), None), Err(Malformed));
+        assert_eq!(open(&[], None), Err(Malformed));
+    }
+
+    #[test]
+    fn another_rpc_version_is_denied_with_our_range() {
+        let record = head(&[7, 0, 3]);
+        let why = Denied::RpcMismatch;
+        assert_eq!(open(&record, None), Ok(Opened::Denied { xid: 7, why }));
+        let mut room = [0; 64];
+        let mut writer = Writer::new(&mut room);
+        write_denied(&mut writer, 7, why);
+        let written = writer.written();
+        assert_eq!(room[4..written], head(&[7, 1, 1, 0, 2, 2]));
+    }
+
+    #[test]
+    fn a_cut_head_is_garbage_with_its_number() {
+        let record = head(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0]);
+        for end in (8..record.len()).step_by(4) {
+            assert_eq!(
+                open(&record[..end], None),
+                Ok(Opened::Garbage { xid: 7 }),
+                "cut at {end}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_accept_status_has_its_number() {
+        let cases = [
+            (Accepted::Success, vec![0]),
+            (Accepted::ProgramUnavailable, vec![1]),
+            (Accepted::ProgramMismatch { low: 2, high: 3 }, vec![2, 2, 3]),
+            (Accepted::ProcedureUnavailable, vec![3]),
+            (Accepted::GarbageArguments, vec![4]),
+            (Accepted::SystemError, vec![5]),
+        ];
+        for (status, tail) in cases {
+            let mut room = [0; 64];
+            let mut writer = Writer::new(&mut room);
+            write_accepted(&mut writer, 9, status);
+            let written = writer.written();
+            let mut expected = head(&[9, 1, 0, 0, 0]);
+            expected.extend(head(&tail));
+            assert_eq!(room[4..written], expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_marker_names_one_last_fragment() {
+        assert_eq!(marker(28), [0x80, 0, 0, 24]);
+    }
+}

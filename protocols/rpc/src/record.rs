@@ -1,0 +1,332 @@
+//! Record marking (RFC 5531 section 11): fragments in, whole records out.
+//!
+//! A record that arrived in one piece is used where it lies; any other is gathered here in pooled
+//! buffers as its bytes arrive. Nothing is sized by a marker: a piece is at most as large as what
+//! has arrived before it, or one small buffer.
+//!
+//! Invariants
+//! - R1: `received + left <= RECORD_BYTES_MAX`, checked before the fragment is begun.
+//! - R2: a record with a head and no data (`CONTIGUOUS_BYTES_MAX`) is one piece once it is whole,
+//!   unless the pool had no buffer for it.
+//!
+//! Cost: one copy of each byte; at most one more of a short record that arrived in pieces.
+
+use flatpath::{Buffer, Pool};
+
+use crate::limits::{CONTIGUOUS_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, RECORD_BYTES_MAX};
+use crate::message::LAST_FRAGMENT;
+use crate::xdr::{Malformed, Reader, padding};
+
+/// Bytes of a marker.
+const MARKER_BYTES: usize = 4;
+
+/// The first piece of a record that is not whole, in bytes: the smallest class of the pool.
+const PIECE_BYTES_MIN: usize = 4096;
+
+/// The peer's framing cannot be followed any further: close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The fragments announced come to more than a record may have.
+    TooLong,
+    /// More fragments than a record may have.
+    TooManyFragments,
+    /// More fragments without a byte than a record may have.
+    TooManyEmpty,
+}
+
+/// Whether the last byte of a record may be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// There is room for the call.
+    Allowed,
+    /// Leave what completes the record where it is.
+    Withheld,
+}
+
+/// How far [`Assembly::feed`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All of the input was used, or what is left is part of a marker.
+    NeedMore,
+    /// The record is whole: [`Assembly::take`].
+    Complete,
+    /// It would be whole, but that is withheld.
+    Withheld,
+    /// The memory budget for buffers is used up.
+    NoRoom,
+}
+
+/// A record on its way in.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    /// Bytes of the current fragment that have not arrived.
+    left: usize,
+    /// Bytes gathered.
+    received: usize,
+    fragments: u32,
+    fragments_empty: u32,
+    /// The current fragment is the last one.
+    last: bool,
+    pieces: Vec<Buffer>,
+}
+
+/// The record at the front of `input` if it is whole and of one fragment, without its marker.
+pub fn whole(input: &[u8]) -> Option<&[u8]> {
+    let (marker, rest) = input.split_first_chunk::<MARKER_BYTES>()?;
+    let marker = u32::from_be_bytes(*marker);
+    let length = (marker & !LAST_FRAGMENT) as usize;
+    if marker & LAST_FRAGMENT == 0 || length > RECORD_BYTES_MAX {
+        return None;
+    }
+    rest.get(..length)
+}
+
+impl Assembly {
+    /// True between records.
+    pub fn is_idle(&self) -> bool {
+        self.fragments == 0
+    }
+
+    /// Bytes gathered of the record that is not whole.
+    pub fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Takes bytes from the front of `input` until the record is whole; says how many and why it
+    /// stopped.
+    ///
+    /// # Errors
+    /// [`Broken`] when the peer's framing is beyond what a record may be.
+    pub fn feed(
+        &mut self,
+        input: &[u8],
+        pool: &Pool,
+        completion: Completion,
+    ) -> Result<(usize, Progress), Broken> {
+        let mut used = 0;
+        loop {
+            if self.left == 0 {
+                let Some(marker) = input[used..].first_chunk::<MARKER_BYTES>() else {
+                    return Ok((used, Progress::NeedMore));
+                };
+                let marker = u32::from_be_bytes(*marker);
+                if marker == LAST_FRAGMENT && completion == Completion::Withheld {
+                    return Ok((used, Progress::Withheld));
+                }
+                self.begin_fragment(marker)?;
+                used += MARKER_BYTES;
+            }
+            let offered = &input[used..input.len().min(used + self.left)];
+            if self.last && offered.len() == self.left && completion == Completion::Withheld {
+                return Ok((used, Progress::Withheld));
+            }
+            let taken = self.append(offered, pool);
+            used += taken;
+            if self.left == 0 && self.last {
+                self.join(pool);
+                return Ok((used, Progress::Complete));
+            }
+            if taken < offered.len() {
+                return Ok((used, Progress::NoRoom));
+            }
+            if self.left > 0 {
+                return Ok((used, Progress::NeedMore));
+            }
+        }
+    }
+
+    fn begin_fragment(&mut self, marker: u32) -> Result<(), Broken> {
+        let length = (marker & !LAST_FRAGMENT) as usize;
+        if length > RECORD_BYTES_MAX - self.received {
+            return Err(Broken::TooLong);
+        }
+        self.fragments += 1;
+        self.fragments_empty += u32::from(length == 0);
+        if self.fragments > FRAGMENTS_MAX {
+            return Err(Broken::TooManyFragments);
+        }
+        if self.fragments_empty > FRAGMENTS_EMPTY_MAX {
+            return Err(Broken::TooManyEmpty);
+        }
+        self.left = length;
+        self.last = marker & LAST_FRAGMENT != 0;
+        Ok(())
+    }
+
+    /// Copies as much of `bytes` as there are buffers for.
+    fn append(&mut self, bytes: &[u8], pool: &Pool) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let copied = self.pieces.last_mut().map_or(0, |piece| piece.append(rest));
+            if copied == 0 {
+                let arrived = rest.len().max(self.received).max(PIECE_BYTES_MIN);
+                match pool.take(arrived.min(self.left).max(1)) {
+                    Some(buffer) => self.pieces.push(buffer),
+                    None => break,
+                }
+            }
+            rest = &rest[copied..];
+            self.received += copied;
+            self.left -= copied;
+        }
+        bytes.len() - rest.len()
+    }
+
+    /// Makes a short record one piece (R2).
+    fn join(&mut self, pool: &Pool) {
+        if self.pieces.len() < 2 || self.received > CONTIGUOUS_BYTES_MAX {
+            return;
+        }
+        if let Some(mut whole) = pool.take(self.received)
+            && whole.room() >= self.received
+        {
+            for piece in &self.pieces {
+                whole.append(piece.filled());
+            }
+            self.pieces.clear();
+            self.pieces.push(whole);
+        }
+    }
+
+    /// Hands out a whole record and is ready for the next. The vector of `into` is used again.
+    pub fn take(&mut self, into: &mut Record) {
+        debug_assert!(self.last && self.left == 0, "the record is whole");
+        into.pieces.clear();
+        std::mem::swap(&mut into.pieces, &mut self.pieces);
+        *self = Assembly {
+            pieces: std::mem::take(&mut self.pieces),
+            ..Assembly::default()
+        };
+    }
+}
+
+/// A whole record in pooled buffers.
+#[derive(Debug, Default)]
+pub struct Record {
+    pieces: Vec<Buffer>,
+}
+
+impl Record {
+    /// A copy of a record that arrived whole; `None` when the memory budget is used up.
+    pub fn copy(&mut self, bytes: &[u8], pool: &Pool) -> Option<()> {
+        self.pieces.clear();
+        let mut rest = bytes;
+        while !rest.is_empty() || self.pieces.is_empty() {
+            let Some(mut buffer) = pool.take(rest.len().max(1)) else {
+                self.pieces.clear();
+                return None;
+            };
+            rest = &rest[buffer.append(rest)..];
+            self.pieces.push(buffer);
+        }
+        Some(())
+    }
+
+    /// The front of the record, as far as it lies in one piece.
+    pub fn front(&self) -> &[u8] {
+        self.pieces.first().map_or(&[], Buffer::filled)
+    }
+
+    /// The record from its byte `at` on, which lies in the first piece.
+    pub fn arguments(&self, at: usize) -> Arguments<'_> {
+        let front = self.front().get(at..).unwrap_or(&[]);
+        Arguments {
+            reader: Reader::new(front),
+            more: self.pieces.get(1..).unwrap_or(&[]),
+        }
+    }
+
+    /// Gives the buffers back.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+    }
+}
+
+/// The arguments of a call: a reader over the front, and data that may reach beyond it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// Everything but trailing data is read from here.
+    pub reader: Reader<'a>,
+    more: &'a [Buffer],
+}
+
+impl<'a> Arguments<'a> {
+    /// Arguments in one slice.
+    pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
+        Arguments {
+            reader: Reader::new(bytes),
+            more: &[],
+        }
+    }
+
+    /// Leaves out the first `bytes`, which lie in the front.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.reader = Reader::new(self.reader.rest().get(bytes..).unwrap_or(&[]));
+    }
+
+    /// Opaque data at the end of the arguments, wherever its bytes lie.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is longer than `bytes_max`, longer than the record, or not its end.
+    pub fn data(mut self, bytes_max: usize) -> Result<Data<'a>, Malformed> {
+        let bytes = self.reader.length(bytes_max)?;
+        let front = self.reader.rest();
+        let behind: usize = self.more.iter().map(|piece| piece.filled().len()).sum();
+        if front.len() + behind != bytes + padding(bytes) {
+            return Err(Malformed);
+        }
+        Ok(Data {
+            front,
+            more: self.more,
+            bytes,
+        })
+    }
+
+    /// Nothing may follow.
+    ///
+    /// # Errors
+    /// [`Malformed`] when something does.
+    pub fn end(&self) -> Result<(), Malformed> {
+        if self.more.is_empty() {
+            self.reader.end()
+        } else {
+            Err(Malformed)
+        }
+    }
+
+    /// The arguments in slices, as they lie.
+    pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        std::iter::once(self.reader.rest()).chain(self.more.iter().map(Buffer::filled))
+    }
+}
+
+/// Opaque data in the slices it arrived in.
+#[derive(Clone, Copy, Debug)]
+pub struct Data<'a> {
+    front: &'a [u8],
+    more: &'a [Buffer],
+    bytes: usize,
+}
+
+impl<'a> Data<'a> {
+    /// Bytes in all slices together.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The slices in order, without padding. None is empty.
+    pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut left = self.bytes;
+        std::iter::once(self.front)
+            .chain(self.more.iter().map(Buffer::filled))
+            .map(move |slice| {
+                let slice = &slice[..slice.len().min(left)];
+                left -= slice.len();
+                slice
+            })
+            .filter(|slice| !slice.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! A reply as a worker builds it: a head in a buffer that was taken before the call was queued, and
+//! more buffers when there is data.
+//!
+//! Data is read straight into its place in the buffers: [`Reply::data`] hands out the room behind a
+//! head of known length, [`Reply::commit`] writes the head when it is known how much came.
+//!
+//! Invariants
+//! - Y1: the marker is written last, when the length is known; a reply is one fragment.
+//! - Y2: whatever happens to a call there is room to say so: the first buffer is never given up.
+
+use std::io::IoSliceMut;
+
+use flatpath::{Buffer, Pool};
+
+use crate::limits::REPLY_HEAD_BYTES;
+use crate::message::{self, Accepted};
+use crate::xdr::{Writer, padding};
+
+/// Pieces of one reply: what a send takes in one go.
+const PIECES_MAX: usize = 8;
+
+/// No buffer could be had, or what was to be written is longer than the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reply {
+    pieces: Vec<Buffer>,
+    xid: u32,
+}
+
+impl Reply {
+    /// A successful reply without results, in `buffer`.
+    pub(crate) fn new(xid: u32, buffer: Buffer, mut pieces: Vec<Buffer>) -> Reply {
+        pieces.clear();
+        pieces.push(buffer);
+        let mut reply = Reply { pieces, xid };
+        reply.restart(Accepted::Success);
+        reply
+    }
+
+    /// Begins anew as a successful reply to `xid`.
+    pub(crate) fn begin(&mut self, xid: u32) {
+        self.xid = xid;
+        self.restart(Accepted::Success);
+    }
+
+    /// Forgets all results and begins anew with `status`.
+    pub fn restart(&mut self, status: Accepted) {
+        self.pieces.truncate(1);
+        let front = &mut self.pieces[0];
+        front.clear();
+        let mut writer = Writer::new(front.spare_mut());
+        message::write_accepted(&mut writer, self.xid, status);
+        let written = writer.written();
+        front.advance(written);
+    }
+
+    /// Writes results of at most `bytes_max` bytes; takes a larger buffer when needed.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is none, or when `encode` wrote more than it said: nothing was written.
+    pub fn write(
+        &mut self,
+        bytes_max: usize,
+        pool: &Pool,
+        encode: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<(), NoRoom> {
+        let front = self.front(bytes_max, pool)?;
+        let mut writer = Writer::new(front.spare_mut());
+        encode(&mut writer);
+        if writer.overflowed() {
+            return Err(NoRoom);
+        }
+        let written = writer.written();
+        front.advance(written);
+        Ok(())
+    }
+
+    /// The first buffer with room for `bytes` more.
+    fn front(&mut self, bytes: usize, pool: &Pool) -> Result<&mut Buffer, NoRoom> {
+        debug_assert_eq!(self.pieces.len(), 1, "results are written before data");
+        if self.pieces[0].room() < bytes {
+            let needed = self.pieces[0].filled().len() + bytes;
+            let mut larger = pool.take(needed).ok_or(NoRoom)?;
+            if larger.capacity() < needed {
+                return Err(NoRoom);
+            }
+            larger.append(self.pieces[0].filled());
+            self.pieces[0] = larger;
+        }
+        Ok(&mut self.pieces[0])
+    }
+
+    /// Room for up to `bytes` of data behind results of exactly `head_bytes`, in at most eight
+    /// slices; less when the memory budget is nearly used up, but something.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for data at all.
+    pub fn data(
+        &mut self,
+        head_bytes: usize,
+        bytes: usize,
+        pool: &Pool,
+    ) -> Result<Vec<IoSliceMut<'_>>, NoRoom> {
+        let padded = bytes + padding(bytes);
+        let before = self.pieces[0].filled().len() + head_bytes;
+        if self.pieces[0].room() < head_bytes + padded
+            && let Some(mut larger) = pool.take(before + padded)
+            && larger.capacity() > self.pieces[0].capacity()
+        {
+            larger.append(self.pieces[0].filled());
+            self.pieces[0] = larger;
+        }
+        let mut room = self.pieces[0]
+            .room()
+            .checked_sub(head_bytes)
+            .ok_or(NoRoom)?;
+        while room < padded && self.pieces.len() < PIECES_MAX {
+            let Some(next) = pool.take(padded - room) else {
+                break;
+            };
+            room += next.room();
+            self.pieces.push(next);
+        }
+        // Four bytes are kept for padding when the data has to be shorter than asked for.
+        let mut left = if room >= padded {
+            bytes
+        } else {
+            room.saturating_sub(4)
+        };
+        if left == 0 && bytes > 0 {
+            return Err(NoRoom);
+        }
+        let mut skip = head_bytes;
+        let mut slices = Vec::with_capacity(self.pieces.len());
+        for piece in &mut self.pieces {
+            let spare = &mut piece.spare_mut()[std::mem::take(&mut skip)..];
+            let length = spare.len().min(left);
+            left -= length;
+            if length > 0 {
+                slices.push(IoSliceMut::new(&mut spare[..length]));
+            }
+        }
+        Ok(slices)
+    }
+
+    /// Writes the results before the data, and accepts the first `bytes` of the room handed out by
+    /// [`Reply::data`] with the same `head_bytes`. Adds the padding.
+    ///
+    /// # Panics
+    /// When `encode` does not write `head_bytes` exactly.
+    pub fn commit(
+        &mut self,
+        head_bytes: usize,
+        bytes: usize,
+        encode: impl FnOnce(&mut Writer<'_>),
+    ) {
+        let front = &mut self.pieces[0];
+        let mut writer = Writer::new(&mut front.spare_mut()[..head_bytes]);
+        encode(&mut writer);
+        assert!(
+            !writer.overflowed() && writer.left() == 0,
+            "the head has the length it was given"
+        );
+        front.advance(head_bytes);
+        let mut left = bytes;
+        for piece in &mut self.pieces {
+            let length = piece.room().min(left);
+            piece.advance(length);
+            left -= length;
+        }
+        assert_eq!(left, 0, "no more is accepted than room was given for");
+        let mut zeros = &[0; 3][..padding(bytes)];
+        for piece in &mut self.pieces {
+            zeros = &zeros[piece.append(zeros)..];
+        }
+        assert!(zeros.is_empty(), "room for padding was kept");
+        self.pieces.retain(|piece| !piece.filled().is_empty());
+    }
+
+    /// Puts a reply that was sent before in the place of this one; `bytes` is without marker.
+    pub(crate) fn replay(&mut self, bytes: &[u8]) {
+        self.pieces.truncate(1);
+        self.pieces[0].clear();
+        self.pieces[0].append(&[0; 4]);
+        let copied = self.pieces[0].append(bytes);
+        debug_assert_eq!(
+            copied,
+            bytes.len(),
+            "what is remembered fits the smallest reply buffer"
+        );
+    }
+
+    /// The reply without its marker, if it is in one piece.
+    pub(crate) fn one_piece(&self) -> Option<&[u8]> {
+        match &self.pieces[..] {
+            [piece] => piece.filled().get(4..),
+            _ => None,
+        }
+    }
+
+    /// True when the program wrote no results.
+    pub fn is_bare(&self) -> bool {
+        self.pieces.len() == 1 && self.pieces[0].filled().len() <= REPLY_HEAD_BYTES
+    }
+
+    /// Writes the marker and hands out the pieces.
+    pub(crate) fn seal(&mut self) -> std::vec::Drain<'_, Buffer> {
+        let bytes = self.pieces.iter().map(|piece| piece.filled().len()).sum();
+        if let Some(front) = self.pieces.first_mut() {
+            front.filled_mut()[..4].copy_from_slice(&message::marker(bytes));
+        }
+        self.pieces.drain(..)
+    }
+
+    /// The empty vector, for the next reply.
+    pub(crate) fn into_pieces(self) -> Vec<Buffer> {
+        self.pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REPLY_BYTES_MIN;
+    use crate::testing::pool;
+
+    fn reply(pool: &Pool) -> Reply {
+        let buffer = pool.take(REPLY_BYTES_MIN).expect("there is room");
+        Reply::new(7, buffer, Vec::new())
+    }
+
+    fn bytes(mut reply: Reply) -> Vec<u8> {
+        let pieces: Vec<Buffer> = reply.seal().collect();
+        pieces
+            .iter()
+            .flat_map(|piece| piece.filled().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn a_reply_is_one_last_fragment_of_its_length() {
+        let pool = pool(1 << 20);
+        let mut reply = reply(&pool);
+        assert!(reply.is_bare());
+        reply
+            .write(8, &pool, |writer| writer.u64(5))
+            .expect("there is room");
+        let bytes = bytes(reply);
+        assert_eq!(bytes[..4], [0x80, 0, 0, 32]);
+        assert_eq!(bytes.len(), 36);
+        assert_eq!(bytes[28..], 5_u64.to_be_bytes());
+    }
+
+    #[test]
+    fn results_move_to_a_larger_buffer_and_keep_what_was_written() {
+        let pool = pool(1 << 20);
+        let mut reply = reply(&pool);
+        reply
+            .write(4, &pool, |writer| writer.u32(1))
+            .expect("there is room");
+        reply
+            .write(9000, &pool, |writer| writer.raw(&[3; 9000]))
+            .expect("there is room");
+        let bytes = bytes(reply);
+        assert_eq!(bytes.len(), 28 + 4 + 9000);
+        assert_eq!(bytes[28..33], [0, 0, 0, 1, 3]);
+    }
+
+    #[test]
+    fn more_than_promised_leaves_nothing_written() {
+        let pool = pool(1 << 20);
+        let mut reply = reply(&pool);
+        let room = vec![1; 300_000];
+        assert_eq!(
+            reply.write(300_000, &pool, |writer| writer.raw(&room)),
+            Err(NoRoom)
+        );
+        assert_eq!(
+            reply.write(8, &pool, |writer| writer.raw(&room)),
+            Err(NoRoom)
+        );
+        assert!(reply.is_bare());
+    }
+
+    #[test]
+    fn data_of_every_length_lies_behind_its_head_with_padding() {
+        let pool = pool(16 << 20);
+        for asked in [0, 1, 3, 4, 4096, 65_535, 262_144, 1_048_576] {
+            for came in [0, asked / 2, asked] {
+                let mut reply = reply(&pool);
+                let slices = reply.data(8, asked, &pool).expect("there is room");
+                assert_eq!(slices.iter().map(|slice| slice.len()).sum::<usize>(), asked);
+                let mut next = 0_u8;
+                for mut slice in slices {
+                    for byte in slice.iter_mut() {
+                        *byte = next;
+                        next = next.wrapping_add(1);
+                    }
+                }
+                reply.commit(8, came, |writer| writer.u64(came as u64));
+                let bytes = bytes(reply);
+                assert_eq!(bytes.len(), 28 + 8 + came + padding(came), "{asked} {came}");
+                let data = &bytes[36..36 + came];
+                let right = data
+                    .iter()
+                    .enumerate()
+                    .all(|(at, byte)| *byte == at.to_le_bytes()[0]);
+                assert!(right, "{asked} {came}");
+                assert!(
+                    bytes[36 + came..].iter().all(|byte| *byte == 0),
+                    "padding is zero"
+                );
+            }
+        }
+        assert_eq!(pool.statistics().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn data_is_shorter_when_the_budget_is_nearly_used_up() {
+        let pool = pool(20 * 1024);
+        let mut reply = reply(&pool);
+        let slices = reply.data(8, 1 << 20, &pool).expect("some room");
+        let given: usize = slices.iter().map(|slice| slice.len()).sum();
+        assert!(given > 0 && given <= 20 * 1024);
+        reply.commit(8, given, |writer| writer.u64(0));
+        assert_eq!(bytes(reply).len(), 36 + given + padding(given));
+    }
+
+    #[test]
+    fn a_restart_forgets_results_and_data() {
+        let pool = pool(1 << 20);
+        let mut reply = reply(&pool);
+        reply.data(8, 100_000, &pool).expect("there is room");
+        reply.restart(Accepted::SystemError);
+        let bytes = bytes(reply);
+        assert_eq!(bytes[24..], [0, 0, 0, 5]);
+    }
+}
