@@ -65,7 +65,8 @@ impl Groups {
 /// Reads the credential and the verifier of a call.
 ///
 /// # Errors
-/// The outer one when the call itself cannot be read, the inner one when the caller is not accepted.
+/// The outer one when the call itself cannot be read, the inner one when the caller is not
+/// accepted.
 pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Result<Credential, AuthStatus>, Malformed> {
     let flavor = reader.u32()?;
     let body = reader.opaque(AUTH_BYTES_MAX)?;

@@ -116,6 +116,8 @@ pub struct RpcSession {
     assembly: Assembly,
     idle_periods: u8,
     ending: bool,
+    /// Where the connection comes from, asked once.
+    peer: Option<SocketAddr>,
 }
 
 /// One call on its way to a worker and back.
@@ -180,8 +182,13 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// A record that lies whole in the input.
-    fn take_here(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Taken {
-        match self.classify(bytes, peer_of(context)) {
+    fn take_here(
+        &self,
+        context: &mut Context<'_, Self>,
+        session: &RpcSession,
+        bytes: &[u8],
+    ) -> Taken {
+        match self.classify(bytes, session.peer) {
             Kind::Pooled {
                 call,
                 arguments_at,
@@ -208,7 +215,7 @@ impl<S: Programs> Rpc<S> {
         mut job: Job<Self>,
     ) -> Taken {
         session.assembly.take(&mut job.record);
-        match self.classify(job.record.front(), peer_of(context)) {
+        match self.classify(job.record.front(), session.peer) {
             Kind::Pooled {
                 call,
                 arguments_at,
@@ -357,12 +364,6 @@ impl<S: Programs> Rpc<S> {
     }
 }
 
-/// Where a connection comes from. The engine does not say yet, so access rules that need an
-/// address refuse everybody and repeated calls are known by their other marks.
-fn peer_of<S: Programs>(_context: &Context<'_, Rpc<S>>) -> Option<SocketAddr> {
-    None
-}
-
 fn log_broken(broken: record::Broken) {
     log::debug!("a record was refused: {broken:?}");
 }
@@ -397,6 +398,9 @@ impl<S: Programs> Protocol for Rpc<S> {
         input: &[u8],
     ) -> usize {
         session.idle_periods = 0;
+        if session.peer.is_none() {
+            session.peer = context.peer();
+        }
         let mut used = 0;
         while used < input.len() {
             if session.ending {
@@ -417,7 +421,10 @@ impl<S: Programs> Protocol for Rpc<S> {
                 .then(|| record::whole(offered))
                 .flatten();
             let (taken, bytes) = match here {
-                Some(bytes) => (Some(self.take_here(context, bytes)), bytes.len() + 4),
+                Some(bytes) => (
+                    Some(self.take_here(context, session, bytes)),
+                    bytes.len() + 4,
+                ),
                 None => {
                     let (bytes, taken) = self.gather(session, context, offered);
                     (taken, bytes)

@@ -14,6 +14,7 @@ pub mod record;
 pub mod replay;
 
 mod auth;
+mod digest;
 mod glue;
 mod message;
 mod reply;

@@ -57,9 +57,6 @@ pub const REPLAYS_MAX: usize = 16 * 1024;
 /// attributes before and after 2 * 116, a handle 72, attributes 88, status 4, rounded up.
 pub const REPLAY_BYTES_MAX: usize = 512;
 
-/// Bytes of arguments that tell one call from another with the same xid.
-pub const REPLAY_CHECKSUM_BYTES: usize = 1024;
-
 /// Idle periods of the engine a quiet connection lives through: five of 75 s are the six minutes
 /// after which the kernel's server lets go too.
 pub const IDLE_PERIODS_MAX: u8 = 5;

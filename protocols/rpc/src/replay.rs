@@ -2,8 +2,9 @@
 //!
 //! A client that lost its connection sends its calls again. A repeated REMOVE must be answered with
 //! the first one's success and not with "no such file". A call is known by where it comes from, its
-//! number, what it asks for, who asks, and a keyed checksum of its arguments: another principal never
-//! gets a reply that was not made for it, and a number used again for something else is a new call.
+//! number, what it asks for, who asks, and a keyed checksum of all its arguments: another principal
+//! never gets a reply that was not made for it, and a number used again for something else is a new
+//! call, also when it is a WRITE of other data to the same place.
 //!
 //! | may run beside | begin | finish or drop of a ticket |
 //! |----------------|-------|----------------------------|
@@ -15,7 +16,7 @@
 //!   `entries_max` of them, whatever peers send.
 //! - D2: a call that is being executed is never forgotten; only finished ones make room.
 //!
-//! Cost: one checksum over at most `REPLAY_CHECKSUM_BYTES` and one lock of one of sixteen shards.
+//! Cost: one checksum (see `digest`) and one lock of one of sixteen shards.
 
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, VecDeque};
@@ -23,10 +24,11 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
 use crate::auth::Credential;
-use crate::limits::{REPLAY_BYTES_MAX, REPLAY_CHECKSUM_BYTES};
+use crate::digest::{Digest, WORDS};
+use crate::limits::REPLAY_BYTES_MAX;
 use crate::message::Call;
 use crate::record::Arguments;
 
@@ -66,6 +68,8 @@ struct Inner {
     shards: Box<[Mutex<Shard>]>,
     entries_max: usize,
     secret: (u64, u64),
+    /// More secret, for long arguments.
+    words: Box<[u64; WORDS]>,
 }
 
 /// See the module.
@@ -88,6 +92,7 @@ impl Replays {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             entries_max: entries_max.div_ceil(SHARDS),
             secret: (random.hash_one(1_u8), random.hash_one(2_u8)),
+            words: Box::new(std::array::from_fn(|at| random.hash_one(at))),
         }))
     }
 
@@ -115,15 +120,11 @@ impl Replays {
                 feed(&word.to_be_bytes());
             }
         }
-        let mut left = REPLAY_CHECKSUM_BYTES;
-        let mut bytes = 0_u64;
+        let mut digest = Digest::new(hasher, &self.0.words);
         for slice in arguments.slices() {
-            feed(&slice[..slice.len().min(left)]);
-            left -= slice.len().min(left);
-            bytes += slice.len() as u64;
+            digest.feed(slice);
         }
-        feed(&bytes.to_be_bytes());
-        ReplayKey(hasher.finish128().as_u128())
+        ReplayKey(digest.finish())
     }
 
     /// Looks a call up and, when it is new, remembers that it is being executed.
@@ -281,11 +282,18 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_told_apart_by_length_beyond_the_checksum() {
+    fn a_write_that_differs_in_any_one_bit_is_another_call() {
         let replays = Replays::new(64);
-        let long = [7; REPLAY_CHECKSUM_BYTES + 100];
-        let key = replays.key(&call(1, 1), &Arguments::new(&long));
-        assert_ne!(key, replays.key(&call(1, 1), &Arguments::new(&long[1..])));
+        let mut data = vec![7; 70_000];
+        let key = replays.key(&call(1, 1), &Arguments::new(&data));
+        for at in (0..data.len()).step_by(331).chain([data.len() - 1]) {
+            data[at] ^= 1 << (at % 8);
+            let other = replays.key(&call(1, 1), &Arguments::new(&data));
+            assert_ne!(key, other, "byte {at}");
+            data[at] ^= 1 << (at % 8);
+        }
+        assert_eq!(key, replays.key(&call(1, 1), &Arguments::new(&data)));
+        assert_ne!(key, replays.key(&call(1, 1), &Arguments::new(&data[1..])));
     }
 
     #[test]

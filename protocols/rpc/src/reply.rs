@@ -60,7 +60,8 @@ impl Reply {
     /// Writes results of at most `bytes_max` bytes; takes a larger buffer when needed.
     ///
     /// # Errors
-    /// [`NoRoom`] when there is none, or when `encode` wrote more than it said: nothing was written.
+    /// [`NoRoom`] when there is none, or when `encode` wrote more than it said: nothing was
+    /// written.
     pub fn write(
         &mut self,
         bytes_max: usize,
@@ -178,6 +179,23 @@ impl Reply {
         }
         assert!(zeros.is_empty(), "room for padding was kept");
         self.pieces.retain(|piece| !piece.filled().is_empty());
+    }
+
+    /// A reply to nobody, for tests of programs without an engine.
+    ///
+    /// # Panics
+    /// When the pool has no buffer.
+    pub fn for_tests(pool: &Pool) -> Reply {
+        let buffer = pool
+            .take(crate::limits::REPLY_BYTES_MIN)
+            .expect("the pool has a buffer");
+        Reply::new(0, buffer, Vec::new())
+    }
+
+    /// A copy of the results written so far, without the head of the reply; for tests.
+    pub fn results(&self) -> Vec<u8> {
+        let bytes = self.pieces.iter().flat_map(Buffer::filled);
+        bytes.skip(REPLY_HEAD_BYTES).copied().collect()
     }
 
     /// Puts a reply that was sent before in the place of this one; `bytes` is without marker.

@@ -1,11 +1,11 @@
 //! XDR (RFC 4506), the part that ONC RPC needs: integers, opaque data, strings, optional values.
 //!
-//! [`Reader`] borrows: opaque data is a slice of the record. [`Writer`] writes into room it is given
-//! and remembers when that was not enough, so that encoders need no error path.
+//! [`Reader`] borrows: opaque data is a slice of the record. [`Writer`] writes into room it is
+//! given and remembers when that was not enough, so that encoders need no error path.
 //!
 //! Invariants
-//! - X1: a length is compared with its type's limit and with what is left of the record before it is
-//!   used; nothing is allocated here at all.
+//! - X1: a length is compared with its type's limit and with what is left of the record before it
+//!   is used; nothing is allocated here at all.
 //!
 //! Not here: floating point, unions and arrays as such (they are a loop over items at the caller).
 //!

@@ -1,0 +1,152 @@
+//! A keyed checksum of arguments of any length, cheap enough for a mebibyte per call.
+//!
+//! Whole blocks go through NH, the universal hash of UMAC and VMAC (RFC 4418, with words of 64
+//! bits): two blocks that differ give the same 128 bits for one key in 2^64 at most. Those, what is
+//! behind the last whole block, and the length go through SipHash-1-3. So whoever does not know the
+//! secrets cannot make two arguments of one checksum, and every bit of every argument counts.
+//!
+//! Invariants
+//! - C1: the checksum depends on the bytes alone, not on how they are cut into slices: a repeated
+//!   call may come in other pieces.
+//!
+//! Cost: on a shared virtual machine of 2026, 1 MiB takes 0.14 ms and 4 KiB takes 0.4 us, where
+//! SipHash-1-3 over all of it takes 0.6 ms and 2.5 us. Below a block it is SipHash alone.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// Words of secret.
+pub(crate) const WORDS: usize = 128;
+/// What one step takes, in bytes.
+const BLOCK_BYTES: usize = WORDS * 8;
+
+/// See the module.
+pub(crate) struct Digest<'a> {
+    hasher: SipHasher13,
+    words: &'a [u64; WORDS],
+    /// The beginning of a block that lies in several slices.
+    begun: [u8; BLOCK_BYTES],
+    filled: usize,
+    bytes: u64,
+}
+
+/// NH of one block.
+fn step(words: &[u64; WORDS], block: &[u8; BLOCK_BYTES]) -> u128 {
+    let (pairs, _) = block.as_chunks::<16>();
+    let (secrets, _) = words.as_chunks::<2>();
+    let mut sum = 0_u128;
+    for (pair, [first, second]) in pairs.iter().zip(secrets) {
+        let pair = u128::from_le_bytes(*pair);
+        let (low, high) = (pair as u64, (pair >> 64) as u64);
+        let product = u128::from(low.wrapping_add(*first)) * u128::from(high.wrapping_add(*second));
+        sum = sum.wrapping_add(product);
+    }
+    sum
+}
+
+impl<'a> Digest<'a> {
+    /// Goes on where `hasher` is.
+    pub(crate) fn new(hasher: SipHasher13, words: &'a [u64; WORDS]) -> Digest<'a> {
+        Digest {
+            hasher,
+            words,
+            begun: [0; BLOCK_BYTES],
+            filled: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn feed(&mut self, mut slice: &[u8]) {
+        self.bytes += slice.len() as u64;
+        if self.filled > 0 {
+            let missing = slice.len().min(BLOCK_BYTES - self.filled);
+            let (front, rest) = slice.split_at(missing);
+            self.begun[self.filled..][..missing].copy_from_slice(front);
+            self.filled += missing;
+            slice = rest;
+            if self.filled < BLOCK_BYTES {
+                return;
+            }
+            self.hasher
+                .write(&step(self.words, &self.begun).to_le_bytes());
+            self.filled = 0;
+        }
+        let (blocks, rest) = slice.as_chunks::<BLOCK_BYTES>();
+        for block in blocks {
+            self.hasher.write(&step(self.words, block).to_le_bytes());
+        }
+        self.begun[..rest.len()].copy_from_slice(rest);
+        self.filled = rest.len();
+    }
+
+    /// The checksum of everything.
+    pub(crate) fn finish(mut self) -> u128 {
+        self.hasher.write(&self.begun[..self.filled]);
+        // The length says how many blocks there were, so that no block can pass for a rest.
+        self.hasher.write(&self.bytes.to_le_bytes());
+        self.hasher.finish128().as_u128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Box<[u64; WORDS]> {
+        Box::new(std::array::from_fn(|at| {
+            (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        }))
+    }
+
+    fn digest(words: &[u64; WORDS], slices: &[&[u8]]) -> u128 {
+        let mut digest = Digest::new(SipHasher13::new_with_keys(1, 2), words);
+        for slice in slices {
+            digest.feed(slice);
+        }
+        digest.finish()
+    }
+
+    #[test]
+    fn how_the_bytes_are_cut_does_not_matter() {
+        let words = words();
+        let bytes: Vec<u8> = (0..5 * BLOCK_BYTES + 77)
+            .map(|at| (at % 251) as u8)
+            .collect();
+        let whole = digest(&words, &[&bytes]);
+        for piece in [1, 7, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3000] {
+            let pieces: Vec<&[u8]> = bytes.chunks(piece).collect();
+            assert_eq!(digest(&words, &pieces), whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_block_and_of_the_rest_counts() {
+        let words = words();
+        let mut bytes = vec![0x5a; BLOCK_BYTES + 9];
+        let mut seen = std::collections::HashSet::from([digest(&words, &[&bytes])]);
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(seen.insert(digest(&words, &[&bytes])), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn lengths_secrets_and_the_order_of_blocks_count() {
+        let (words, mut others) = (words(), words());
+        others[WORDS - 1] ^= 1;
+        let zeros = vec![0; 3 * BLOCK_BYTES];
+        let mut seen = std::collections::HashSet::new();
+        for length in 0..=zeros.len() {
+            assert!(seen.insert(digest(&words, &[&zeros[..length]])), "{length}");
+        }
+        assert!(seen.insert(digest(&others, &[&zeros])), "another secret");
+        let mut one = zeros.clone();
+        one[5] = 1;
+        let mut other = zeros;
+        other[BLOCK_BYTES + 5] = 1;
+        assert_ne!(digest(&words, &[&one]), digest(&words, &[&other]));
+    }
+}
