@@ -1,0 +1,319 @@
+//! What a file is: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
+
+use flatpath_rpc::xdr::{Malformed, Reader, Writer};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
+
+use crate::handle::FileKey;
+use crate::status::Status;
+
+/// Bytes of `post_op_attr` with attributes.
+pub(crate) const POST_OP_BYTES: usize = 4 + 84;
+
+/// A point in time as NFSv3 has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// Seconds since the epoch.
+    pub seconds: u32,
+    /// Nanoseconds within the second.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    fn new(time: StatxTimestamp) -> Time {
+        Time {
+            seconds: nearest(time.tv_sec),
+            nanoseconds: time.tv_nsec,
+        }
+    }
+
+    fn write(self, writer: &mut Writer<'_>) {
+        writer.u32(self.seconds);
+        writer.u32(self.nanoseconds);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Time, Malformed> {
+        let time = Time {
+            seconds: reader.u32()?,
+            nanoseconds: reader.u32()?,
+        };
+        if time.nanoseconds < 1_000_000_000 {
+            Ok(time)
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+/// Before 1970 and after 2106 the protocol has no word; the nearest end is said instead.
+fn nearest(seconds: i64) -> u32 {
+    u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+}
+
+/// `fattr3`, read in one system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// What kind of file.
+    pub kind: FileType,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names.
+    pub links: u32,
+    /// Owner.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes on disk.
+    pub used: u64,
+    /// Major and minor number of a device.
+    pub device: (u32, u32),
+    /// Major and minor number of the file system.
+    pub system: (u32, u32),
+    /// Which file.
+    pub key: FileKey,
+    /// Last read.
+    pub accessed: Time,
+    /// Last written.
+    pub modified: Time,
+    /// Last changed in any way.
+    pub changed: Time,
+}
+
+impl Attributes {
+    /// The attributes of an open file, `O_PATH` or not.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of(file: impl AsFd) -> Result<Attributes, Status> {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let born = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let birth_ns = if born {
+            let seconds = found.stx_btime.tv_sec.cast_unsigned();
+            seconds
+                .wrapping_mul(1_000_000_000)
+                .wrapping_add(u64::from(found.stx_btime.tv_nsec))
+        } else {
+            0
+        };
+        Ok(Attributes {
+            kind: FileType::from_raw_mode(found.stx_mode.into()),
+            mode: u32::from(found.stx_mode) & 0o7777,
+            links: found.stx_nlink,
+            user: found.stx_uid,
+            group: found.stx_gid,
+            size: found.stx_size,
+            used: found.stx_blocks.saturating_mul(512),
+            device: (found.stx_rdev_major, found.stx_rdev_minor),
+            system: (found.stx_dev_major, found.stx_dev_minor),
+            key: FileKey {
+                inode: found.stx_ino,
+                birth_ns,
+            },
+            accessed: Time::new(found.stx_atime),
+            modified: Time::new(found.stx_mtime),
+            changed: Time::new(found.stx_ctime),
+        })
+    }
+
+    /// `ftype3`.
+    fn kind_number(&self) -> u32 {
+        match self.kind {
+            FileType::Directory => 2,
+            FileType::BlockDevice => 3,
+            FileType::CharacterDevice => 4,
+            FileType::Symlink => 5,
+            FileType::Socket => 6,
+            FileType::Fifo => 7,
+            FileType::RegularFile | FileType::Unknown => 1,
+        }
+    }
+
+    /// Writes `fattr3`; `system` is the number of the export.
+    pub fn write(&self, writer: &mut Writer<'_>, system: u64) {
+        writer.u32(self.kind_number());
+        writer.u32(self.mode);
+        writer.u32(self.links);
+        writer.u32(self.user);
+        writer.u32(self.group);
+        writer.u64(self.size);
+        writer.u64(self.used);
+        writer.u32(self.device.0);
+        writer.u32(self.device.1);
+        writer.u64(system);
+        writer.u64(self.key.inode);
+        self.accessed.write(writer);
+        self.modified.write(writer);
+        self.changed.write(writer);
+    }
+
+    /// True for a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+}
+
+/// Writes `post_op_attr`.
+pub(crate) fn write_after(writer: &mut Writer<'_>, after: Option<&Attributes>, system: u64) {
+    writer.boolean(after.is_some());
+    if let Some(after) = after {
+        after.write(writer, system);
+    }
+}
+
+/// `wcc_data`: what a file was before a change and what it is after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Before; left out where nothing keeps other changes from coming between.
+    pub before: Option<Attributes>,
+    /// After.
+    pub after: Option<Attributes>,
+}
+
+impl Change {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>, system: u64) {
+        writer.boolean(self.before.is_some());
+        if let Some(before) = &self.before {
+            writer.u64(before.size);
+            before.modified.write(writer);
+            before.changed.write(writer);
+        }
+        write_after(writer, self.after.as_ref(), system);
+    }
+}
+
+/// One time of `sattr3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetTime {
+    /// As it is.
+    #[default]
+    Keep,
+    /// The server's clock.
+    Now,
+    /// The client's word.
+    To(Time),
+}
+
+impl SetTime {
+    fn read(reader: &mut Reader<'_>) -> Result<SetTime, Malformed> {
+        match reader.u32()? {
+            0 => Ok(SetTime::Keep),
+            1 => Ok(SetTime::Now),
+            2 => Ok(SetTime::To(Time::read(reader)?)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// `sattr3`: what is to change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub user: Option<u32>,
+    /// Group.
+    pub group: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last read.
+    pub accessed: SetTime,
+    /// Last written.
+    pub modified: SetTime,
+}
+
+impl SetAttributes {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<SetAttributes, Malformed> {
+        let word = |reader: &mut Reader<'_>| -> Result<Option<u32>, Malformed> {
+            if reader.boolean()? {
+                Ok(Some(reader.u32()?))
+            } else {
+                Ok(None)
+            }
+        };
+        let mode = word(reader)?.map(|mode| mode & 0o7777);
+        let user = word(reader)?;
+        let group = word(reader)?;
+        let size = if reader.boolean()? {
+            Some(reader.u64()?)
+        } else {
+            None
+        };
+        let accessed = SetTime::read(reader)?;
+        let modified = SetTime::read(reader)?;
+        Ok(SetAttributes {
+            mode,
+            user,
+            group,
+            size,
+            accessed,
+            modified,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_have_the_length_the_protocol_gives_them() {
+        let attributes = Attributes::of(std::fs::File::open("/").expect("open")).expect("stat");
+        assert!(attributes.is_directory());
+        let mut room = [0; 256];
+        let mut writer = Writer::new(&mut room);
+        write_after(&mut writer, Some(&attributes), 1);
+        assert_eq!(writer.written(), POST_OP_BYTES);
+        let change = Change {
+            before: Some(attributes),
+            after: Some(attributes),
+        };
+        let mut writer = Writer::new(&mut room);
+        change.write(&mut writer, 1);
+        assert_eq!(writer.written(), 4 + 24 + POST_OP_BYTES);
+    }
+
+    #[test]
+    fn a_change_is_read_as_it_was_written_and_bad_values_are_refused() {
+        let words = |words: &[u32]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_be_bytes()).collect()
+        };
+        let bytes = words(&[1, 0o100_644, 0, 1, 7, 1, 0, 9, 1, 2, 5, 6]);
+        let read = SetAttributes::read(&mut Reader::new(&bytes)).expect("well-formed");
+        assert_eq!(read.mode, Some(0o644));
+        assert_eq!((read.user, read.group, read.size), (None, Some(7), Some(9)));
+        assert_eq!(read.accessed, SetTime::Now);
+        assert_eq!(
+            read.modified,
+            SetTime::To(Time {
+                seconds: 5,
+                nanoseconds: 6
+            })
+        );
+        let bad = words(&[0, 0, 0, 0, 3, 0]);
+        assert!(
+            SetAttributes::read(&mut Reader::new(&bad)).is_err(),
+            "no such way"
+        );
+        let bad = words(&[0, 0, 0, 0, 2, 5, 1_000_000_000, 0]);
+        assert!(
+            SetAttributes::read(&mut Reader::new(&bad)).is_err(),
+            "no such time"
+        );
+    }
+
+    #[test]
+    fn times_outside_the_protocol_are_its_nearest_end() {
+        assert_eq!(
+            (nearest(-5), nearest(5), nearest(1 << 40)),
+            (0, 5, u32::MAX)
+        );
+    }
+}

@@ -1,0 +1,411 @@
+//! The directory that is served, and how a handle becomes an open file inside it.
+//!
+//! A handle is tried where its file was open last; then the kernel is asked for the inode by its own
+//! handle; then the place where it was last seen is opened; then the tree is searched. Whatever way a
+//! file was found, it must be the same file (inode and birth) and lie inside the export now.
+//!
+//! Where a file lies is what the kernel says of an open descriptor (`/proc/self/fd`): one answer
+//! that no rename can tear. A file that was moved out, or whose directory was, is stale at the next
+//! call, although a descriptor of it is still open here.
+//!
+//! Names are opened one at a time from an open directory, without following links and without
+//! crossing to another file system, so there is no path to race with.
+//!
+//! Invariants
+//! - E1: no node is handed out that did not lie inside the export when it was looked at for this call.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use flatpath_driver::files::{handle_of, open_handle};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+use crate::attributes::Attributes;
+use crate::handle::{self, FileKey, HandleKey, WireHandle};
+use crate::limits::{CHANGE_LOCKS, DEPTH_MAX, NAME_BYTES_MAX, NODES_MAX};
+use crate::node::{Node, Nodes};
+use crate::places::Places;
+use crate::search::Search;
+use crate::status::Status;
+
+/// How a name is opened: what it is, not what it points to, and here, not elsewhere.
+pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_XDEV)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The kernel tells paths of at most a page.
+const KERNEL_PATH_BYTES_MAX: usize = 4096;
+
+/// Where an open file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Inside,
+    Outside,
+    /// This name of it is gone; it may have others.
+    Unlinked,
+    /// The kernel has the inode but no name for it yet.
+    Unknown,
+}
+
+/// See the module.
+pub struct Export {
+    root: OwnedFd,
+    pub(crate) root_key: FileKey,
+    root_path: RwLock<Vec<u8>>,
+    pub(crate) number: u32,
+    secret: HandleKey,
+    descriptors: OwnedFd,
+    /// The kernel finds files by handle here.
+    by_handle: bool,
+    nodes: Nodes,
+    places: Places,
+    search: Search,
+    change_locks: Box<[Mutex<()>]>,
+}
+
+/// Opens one name in a directory; the kernel checks whether the calling thread may.
+pub(crate) fn open_name(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Status> {
+    let opened = rustix::fs::openat2(directory, name, PATH_ONLY, Mode::empty(), RESOLVE);
+    Ok(opened?)
+}
+
+/// A name that may stand for an entry of a directory: not empty, no slash, no NUL, not too long.
+pub(crate) fn check_name(name: &[u8]) -> Result<&[u8], Status> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Status::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Status::Invalid);
+    }
+    Ok(name)
+}
+
+impl Export {
+    /// Serves `directory` with handles made with `secret`.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened, or `/proc` is not mounted.
+    pub fn open(directory: &Path, secret: HandleKey) -> std::io::Result<Export> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        let descriptors = rustix::fs::openat(
+            CWD,
+            "/proc/self/fd",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let attributes =
+            Attributes::of(&root).map_err(|status| std::io::Error::other(format!("{status:?}")))?;
+        let root_key = attributes.key;
+        let mut identity = root_key.inode.to_be_bytes().to_vec();
+        identity.extend_from_slice(&root_key.birth_ns.to_be_bytes());
+        let number = (secret.mac(&identity) & u128::from(u32::MAX)) as u32;
+        let by_handle = handle_of(&root)
+            .and_then(|handle| open_handle(&root, &handle, OFlags::PATH))
+            .is_ok();
+        let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        // Three descriptors a node, and at most half of all for nodes.
+        let affordable = descriptors_max.map_or(NODES_MAX, |all| (all / 6) as usize);
+        let export = Export {
+            root,
+            root_key,
+            root_path: RwLock::default(),
+            number,
+            secret,
+            descriptors,
+            by_handle,
+            nodes: Nodes::new(NODES_MAX.min(affordable)),
+            places: Places::default(),
+            search: Search::default(),
+            change_locks: (0..CHANGE_LOCKS).map(|_| Mutex::default()).collect(),
+        };
+        export.refresh_root()?;
+        Ok(export)
+    }
+
+    /// The root as a node.
+    pub(crate) fn root(&self) -> Result<Arc<Node>, Status> {
+        if let Some(node) = self.nodes.find(self.root_key) {
+            return Ok(node);
+        }
+        let path = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
+        let (attributes, handle) = self.describe(&path)?;
+        Ok(self.nodes.keep(Node::new(path, &attributes, handle)))
+    }
+
+    /// True when the kernel finds files by handle; else places and search do.
+    pub fn finds_by_handle(&self) -> bool {
+        self.by_handle
+    }
+
+    #[cfg(test)]
+    pub(crate) fn without_handles(mut self) -> Export {
+        self.by_handle = false;
+        self
+    }
+
+    /// The number of a descriptor as a name in `/proc/self/fd`, without an allocation.
+    pub(crate) fn magic<'a>(&self, file: BorrowedFd<'_>, room: &'a mut [u8; 12]) -> &'a [u8] {
+        let mut left = file.as_raw_fd();
+        let mut at = room.len();
+        loop {
+            at -= 1;
+            room[at] = b'0' + u8::try_from(left % 10).unwrap_or(0);
+            left /= 10;
+            if left == 0 {
+                return &room[at..];
+            }
+        }
+    }
+
+    /// The directory in which every descriptor of this process is a name.
+    pub(crate) fn descriptors(&self) -> BorrowedFd<'_> {
+        self.descriptors.as_fd()
+    }
+
+    fn kernel_path<'a>(
+        &self,
+        file: BorrowedFd<'_>,
+        room: &'a mut [u8; KERNEL_PATH_BYTES_MAX],
+    ) -> rustix::io::Result<&'a [u8]> {
+        let mut number = [0; 12];
+        let name = self.magic(file, &mut number);
+        let length = rustix::fs::readlinkat_raw(&self.descriptors, name, &mut room[..])?;
+        Ok(&room[..length])
+    }
+
+    /// Asks again what the root is called: it may have been renamed.
+    fn refresh_root(&self) -> rustix::io::Result<()> {
+        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let path = self.kernel_path(self.root.as_fd(), &mut room)?;
+        let mut kept = self
+            .root_path
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        kept.clear();
+        // The root of all is the empty prefix.
+        kept.extend_from_slice(path.strip_suffix(b"/").unwrap_or(path));
+        Ok(())
+    }
+
+    fn is_below_root(&self, path: &[u8]) -> bool {
+        let root = self
+            .root_path
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        path.strip_prefix(&root[..])
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
+    /// Where an open file lies now.
+    fn place_of(&self, file: BorrowedFd<'_>, kind: rustix::fs::FileType, key: FileKey) -> Where {
+        if key == self.root_key {
+            return Where::Inside;
+        }
+        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let path = match self.kernel_path(file, &mut room) {
+            Ok(path) if path.len() < KERNEL_PATH_BYTES_MAX => path,
+            // Deeper than the kernel can say: directories are followed upwards.
+            _ if kind == rustix::fs::FileType::Directory => return self.climb(file),
+            _ => return Where::Unknown,
+        };
+        if path == b"/" {
+            return Where::Unknown;
+        }
+        if !self.is_below_root(path) && (self.refresh_root().is_err() || !self.is_below_root(path))
+        {
+            return Where::Outside;
+        }
+        if path.ends_with(b" (deleted)") && !self.is_named_deleted(path, key) {
+            return Where::Unlinked;
+        }
+        Where::Inside
+    }
+
+    /// The kernel marks a name that is gone, but a file may also be called that way.
+    fn is_named_deleted(&self, path: &[u8], key: FileKey) -> bool {
+        let root = self
+            .root_path
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len();
+        let Some(relative) = path.get(root + 1..) else {
+            return false;
+        };
+        open_name(&self.root, relative)
+            .and_then(Attributes::of)
+            .is_ok_and(|found| found.key == key)
+    }
+
+    /// Follows `..` from a directory until the root of the export or of everything.
+    fn climb(&self, directory: BorrowedFd<'_>) -> Where {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = None::<OwnedFd>;
+        let mut before = None;
+        for _ in 0..DEPTH_MAX {
+            let here = at.as_ref().map_or(directory, AsFd::as_fd);
+            let Ok(found) = Attributes::of(here) else {
+                return Where::Outside;
+            };
+            let mark = (found.system, found.key);
+            if found.key == self.root_key {
+                return Where::Inside;
+            }
+            if before == Some(mark) {
+                return Where::Outside;
+            }
+            before = Some(mark);
+            match rustix::fs::openat(here, c"..", flags, Mode::empty()) {
+                Ok(up) => at = Some(up),
+                Err(_) => return Where::Outside,
+            }
+        }
+        Where::Outside
+    }
+
+    /// Attributes and handle of an open file.
+    pub(crate) fn describe(&self, file: impl AsFd) -> Result<(Attributes, WireHandle), Status> {
+        let attributes = Attributes::of(&file)?;
+        Ok((attributes, self.handle(file, attributes.key)))
+    }
+
+    fn handle(&self, file: impl AsFd, key: FileKey) -> WireHandle {
+        let kernel = if self.by_handle {
+            handle_of(file).ok()
+        } else {
+            None
+        };
+        handle::seal(&self.secret, self.number, key, kernel.as_ref())
+    }
+
+    /// A file was seen as `name` in `parent`; needed only where the kernel does not find it itself.
+    pub(crate) fn saw(&self, file: FileKey, parent: FileKey, name: &[u8]) {
+        if !self.by_handle {
+            self.places.remember(file, parent, name);
+        }
+    }
+
+    /// The file behind a handle of a client.
+    ///
+    /// # Errors
+    /// [`Status::BadHandle`] for one we did not make, [`Status::Stale`] when its file is gone or no
+    /// longer inside, [`Status::Later`] while another search goes on.
+    pub(crate) fn resolve(&self, bytes: &[u8]) -> Result<Arc<Node>, Status> {
+        let opened = handle::open(&self.secret, bytes)?;
+        if opened.export != self.number {
+            return Err(Status::Stale);
+        }
+        let key = opened.key;
+        if key == self.root_key {
+            return self.root();
+        }
+        if let Some(node) = self.nodes.find(key) {
+            if self.place_of(node.path.as_fd(), node.kind, key) == Where::Inside {
+                return Ok(node);
+            }
+            self.nodes.forget(key);
+        }
+        if let Some(kernel) = opened.kernel.filter(|_| self.by_handle) {
+            let file = open_handle(&self.root, &kernel, OFlags::PATH | OFlags::NOFOLLOW)?;
+            let attributes = Attributes::of(&file)?;
+            if attributes.key != key {
+                return Err(Status::Stale);
+            }
+            match self.place_of(file.as_fd(), attributes.kind, key) {
+                Where::Inside => return Ok(self.keep(file, &attributes)),
+                // It may have another name inside.
+                _ if attributes.links > 1 && !attributes.is_directory() => {}
+                Where::Unknown => {}
+                Where::Outside | Where::Unlinked => return Err(Status::Stale),
+            }
+        }
+        self.find_by_name(key)
+    }
+
+    fn keep(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
+        let handle = self.handle(&file, attributes.key);
+        self.nodes.keep(Node::new(file, attributes, handle))
+    }
+
+    /// Where it was seen last, or wherever it is.
+    fn find_by_name(&self, key: FileKey) -> Result<Arc<Node>, Status> {
+        if let Some(names) = self.places.path(self.root_key, key) {
+            if let Ok((file, attributes)) = self.open_path(&names)
+                && attributes.key == key
+            {
+                return Ok(self.keep(file, &attributes));
+            }
+            self.places.forget(key);
+        }
+        let (file, attributes) = self.search.find(self.root.as_fd(), key, &self.places)?;
+        Ok(self.keep(file, &attributes))
+    }
+
+    fn open_path(&self, names: &[Box<[u8]>]) -> Result<(OwnedFd, Attributes), Status> {
+        let mut at = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
+        for name in names {
+            at = open_name(&at, name)?;
+        }
+        let attributes = Attributes::of(&at)?;
+        Ok((at, attributes))
+    }
+
+    /// The parent of a directory inside the export; the root is its own parent.
+    pub(crate) fn parent(&self, directory: &Node) -> Result<OwnedFd, Status> {
+        if directory.key == self.root_key {
+            return Ok(rustix::fs::openat(
+                &self.root,
+                c".",
+                PATH_ONLY,
+                Mode::empty(),
+            )?);
+        }
+        let up = rustix::fs::openat(&directory.path, c"..", PATH_ONLY, Mode::empty())?;
+        let attributes = Attributes::of(&up)?;
+        match self.place_of(up.as_fd(), attributes.kind, attributes.key) {
+            Where::Inside => Ok(up),
+            Where::Outside | Where::Unlinked | Where::Unknown => Err(Status::Stale),
+        }
+    }
+
+    /// Keeps other changes made through this server away from a directory or file, so that what it
+    /// was before and after a change says that nothing else came between.
+    pub(crate) fn lock_change(&self, key: FileKey) -> MutexGuard<'_, ()> {
+        self.lock_place(self.change_place(key))
+    }
+
+    /// The same for two; always in the same order, once if they share a lock.
+    pub(crate) fn lock_changes(
+        &self,
+        first: FileKey,
+        second: FileKey,
+    ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let (first, second) = (self.change_place(first), self.change_place(second));
+        let (low, high) = (first.min(second), first.max(second));
+        let lower = self.lock_place(low);
+        (lower, (low != high).then(|| self.lock_place(high)))
+    }
+
+    fn change_place(&self, key: FileKey) -> usize {
+        usize::from(key.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]) % CHANGE_LOCKS
+    }
+
+    fn lock_place(&self, place: usize) -> MutexGuard<'_, ()> {
+        self.change_locks[place]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells a client that its cookies belong to this directory. Cookies are the file system's
+    /// own and stay right while the directory changes, so this stays the same for its whole life.
+    pub(crate) fn cookie_verifier(&self, directory: FileKey) -> u64 {
+        let mut bytes = *b"cookie..................";
+        bytes[8..16].copy_from_slice(&directory.inode.to_be_bytes());
+        bytes[16..].copy_from_slice(&directory.birth_ns.to_be_bytes());
+        (self.secret.mac(&bytes) >> 64) as u64
+    }
+}

@@ -1,0 +1,204 @@
+//! File handles as clients see them: what a file is, under a keyed checksum.
+//!
+//! | bytes   | what                                                                  |
+//! |---------|-----------------------------------------------------------------------|
+//! | 1       | version, 1                                                            |
+//! | 1       | length of the kernel's handle, 0 when there is none                   |
+//! | 2       | its kind                                                              |
+//! | 4       | export                                                                |
+//! | 8       | inode                                                                 |
+//! | 8       | time of birth in nanoseconds: with the inode, one file for ever       |
+//! | 0..=24  | the kernel's handle, with the inode's generation                      |
+//! | 16      | SipHash-2-4-128 of all that, under the server's key                   |
+//!
+//! A file has one handle for as long as it lives, whatever its name. Nothing in a handle is secret;
+//! nobody without the key can make one, so a client can only ask for files it was shown.
+//!
+//! Invariants
+//! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is used.
+
+use flatpath_driver::files::KernelHandle;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use std::hash::Hasher;
+
+use crate::limits::HANDLE_BYTES_MAX;
+use crate::status::Status;
+
+const VERSION: u8 = 1;
+const FIXED_BYTES: usize = 24;
+const MAC_BYTES: usize = 16;
+
+/// The longest handle of the kernel that fits, in bytes.
+pub(crate) const KERNEL_BYTES_MAX: usize = HANDLE_BYTES_MAX - FIXED_BYTES - MAC_BYTES;
+
+/// The secret that handles are made with.
+#[derive(Clone, Copy)]
+pub struct HandleKey(pub(crate) [u8; 16]);
+
+impl HandleKey {
+    /// A keyed checksum of `bytes`.
+    pub(crate) fn mac(&self, bytes: &[u8]) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(bytes);
+        hasher.finish128().as_u128()
+    }
+}
+
+/// One file for ever: inode numbers are used again, but not with the same time of birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// Inode number.
+    pub inode: u64,
+    /// Time of birth in nanoseconds since the epoch; 0 where the file system does not know.
+    pub birth_ns: u64,
+}
+
+/// A handle as it goes over the wire.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct WireHandle {
+    bytes: [u8; HANDLE_BYTES_MAX],
+    length: u8,
+}
+
+impl WireHandle {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// What a handle says, once its checksum was found right.
+#[derive(Clone, Copy)]
+pub(crate) struct Opened {
+    pub(crate) export: u32,
+    pub(crate) key: FileKey,
+    pub(crate) kernel: Option<KernelHandle>,
+}
+
+/// Makes the handle of a file. A handle of the kernel's that does not fit is left out.
+pub(crate) fn seal(
+    secret: &HandleKey,
+    export: u32,
+    key: FileKey,
+    kernel: Option<&KernelHandle>,
+) -> WireHandle {
+    let kernel = kernel.filter(|kernel| kernel.bytes().len() <= KERNEL_BYTES_MAX);
+    let kind = kernel.and_then(|kernel| u16::try_from(kernel.kind()).ok());
+    let name = kernel
+        .filter(|_| kind.is_some())
+        .map_or(&[][..], KernelHandle::bytes);
+    let mut bytes = [0; HANDLE_BYTES_MAX];
+    bytes[0] = VERSION;
+    bytes[1] = u8::try_from(name.len()).unwrap_or(0);
+    bytes[2..4].copy_from_slice(&kind.unwrap_or(0).to_be_bytes());
+    bytes[4..8].copy_from_slice(&export.to_be_bytes());
+    bytes[8..16].copy_from_slice(&key.inode.to_be_bytes());
+    bytes[16..24].copy_from_slice(&key.birth_ns.to_be_bytes());
+    let end = FIXED_BYTES + name.len();
+    bytes[FIXED_BYTES..end].copy_from_slice(name);
+    let mac = secret.mac(&bytes[..end]);
+    bytes[end..end + MAC_BYTES].copy_from_slice(&mac.to_be_bytes());
+    WireHandle {
+        bytes,
+        length: u8::try_from(end + MAC_BYTES).unwrap_or(0),
+    }
+}
+
+/// Reads a handle after its checksum was found right (H1).
+pub(crate) fn open(secret: &HandleKey, bytes: &[u8]) -> Result<Opened, Status> {
+    let end = bytes
+        .len()
+        .checked_sub(MAC_BYTES)
+        .ok_or(Status::BadHandle)?;
+    if !(FIXED_BYTES..=FIXED_BYTES + KERNEL_BYTES_MAX).contains(&end) {
+        return Err(Status::BadHandle);
+    }
+    let (body, mac) = bytes.split_at(end);
+    let found = mac
+        .iter()
+        .fold(0, |sum: u128, byte| (sum << 8) | u128::from(*byte));
+    // One comparison of two whole numbers: its time tells nothing about where they differ.
+    if secret.mac(body) ^ found != 0 {
+        return Err(Status::BadHandle);
+    }
+    let word = |at: usize| {
+        body[at..at + 8]
+            .iter()
+            .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+    };
+    let name = &body[FIXED_BYTES..];
+    if body[0] != VERSION || usize::from(body[1]) != name.len() {
+        return Err(Status::BadHandle);
+    }
+    let kind = i32::from(u16::from_be_bytes([body[2], body[3]]));
+    let kernel = if name.is_empty() {
+        None
+    } else {
+        KernelHandle::new(kind, name)
+    };
+    Ok(Opened {
+        export: u32::from_be_bytes([body[4], body[5], body[6], body[7]]),
+        key: FileKey {
+            inode: word(8),
+            birth_ns: word(16),
+        },
+        kernel,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: HandleKey = HandleKey([7; 16]);
+    const KEY: FileKey = FileKey {
+        inode: 0x0102_0304_0506_0708,
+        birth_ns: 99,
+    };
+
+    fn handle(kernel: usize) -> WireHandle {
+        let kernel = KernelHandle::new(1, &vec![5; kernel]).expect("short enough");
+        seal(&SECRET, 42, KEY, Some(&kernel))
+    }
+
+    #[test]
+    fn a_handle_says_what_was_put_in() {
+        for bytes in [0, 8, KERNEL_BYTES_MAX, KERNEL_BYTES_MAX + 1] {
+            let handle = handle(bytes);
+            assert!(handle.as_slice().len() <= HANDLE_BYTES_MAX);
+            let opened = open(&SECRET, handle.as_slice()).expect("our own");
+            assert_eq!((opened.export, opened.key), (42, KEY));
+            let kept = opened.kernel.map_or(0, |kernel| kernel.bytes().len());
+            assert_eq!(kept, if bytes > KERNEL_BYTES_MAX { 0 } else { bytes });
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_a_bad_handle() {
+        let good = handle(12).as_slice().to_vec();
+        for bit in 0..good.len() * 8 {
+            let mut forged = good.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                open(&SECRET, &forged).err(),
+                Some(Status::BadHandle),
+                "bit {bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_other_length_and_every_other_key_is_a_bad_handle() {
+        let good = handle(12).as_slice().to_vec();
+        for end in 0..good.len() {
+            assert_eq!(open(&SECRET, &good[..end]).err(), Some(Status::BadHandle));
+        }
+        let mut longer = good.clone();
+        longer.push(0);
+        assert_eq!(open(&SECRET, &longer).err(), Some(Status::BadHandle));
+        assert_eq!(
+            open(&HandleKey([8; 16]), &good).err(),
+            Some(Status::BadHandle)
+        );
+    }
+}

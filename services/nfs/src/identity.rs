@@ -1,0 +1,222 @@
+//! Who a caller is to the file system: squashing, and letting a worker act as that user.
+//!
+//! A server that runs as root lets the kernel decide: the worker takes on the caller's user and
+//! groups for the operation, so mode bits, access control lists and ownership of new files are the
+//! kernel's own. A server that does not run as root has one identity; every caller is that user.
+//!
+//! Invariants
+//! - I1: a worker leaves every operation as who it was; where that fails the process ends, because
+//!   nobody could say what the next request on that thread would be allowed.
+
+use flatpath_driver::files::{FileIdentity, set_file_identity};
+use flatpath_rpc::{Credential, Groups};
+use rustix::process::{Gid, getegid, geteuid, getgroups};
+
+/// Nobody's number, for users and groups.
+pub const NOBODY: u32 = 65_534;
+
+/// Which callers become nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// User 0 and group 0, in whatever place.
+    #[default]
+    Root,
+    /// Only callers who do not say who they are.
+    Anonymous,
+}
+
+/// A caller after squashing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// User.
+    pub user: u32,
+    /// First group.
+    pub group: u32,
+    /// Further groups.
+    pub groups: Groups,
+}
+
+impl Who {
+    /// The caller of a call.
+    pub fn new(credential: &Credential, squash: Squash) -> Who {
+        let Credential::System {
+            user,
+            group,
+            groups,
+        } = *credential
+        else {
+            return Who {
+                user: NOBODY,
+                group: NOBODY,
+                groups: Groups::default(),
+            };
+        };
+        if squash == Squash::Anonymous {
+            return Who {
+                user,
+                group,
+                groups,
+            };
+        }
+        let map = |number: u32| if number == 0 { NOBODY } else { number };
+        let groups = Groups::new(groups.as_slice().iter().map(|group| map(*group)));
+        Who {
+            user: map(user),
+            group: map(group),
+            groups,
+        }
+    }
+}
+
+/// What the server itself is, and so what it can be for others.
+#[derive(Clone, Debug)]
+pub struct Server {
+    user: u32,
+    group: u32,
+    groups: Vec<Gid>,
+    switches: bool,
+}
+
+impl Server {
+    /// As this process runs now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell its groups.
+    pub fn current() -> std::io::Result<Server> {
+        let user = geteuid().as_raw();
+        let groups = getgroups()?;
+        Ok(Server {
+            user,
+            group: getegid().as_raw(),
+            groups,
+            switches: user == 0,
+        })
+    }
+
+    /// True when each caller acts as itself; false when every caller is the server's user.
+    pub fn switches(&self) -> bool {
+        self.switches
+    }
+
+    /// Who `who` is to the file system of this server.
+    pub fn acting(&self, who: Who) -> Who {
+        if self.switches {
+            return who;
+        }
+        Who {
+            user: self.user,
+            group: self.group,
+            groups: Groups::default(),
+        }
+    }
+
+    /// Runs `operation` as `who`.
+    ///
+    /// # Errors
+    /// What the operation returned, or the kernel's refusal to let this thread act as `who`.
+    pub fn act<T, E: From<std::io::Error>>(
+        &self,
+        who: &Who,
+        operation: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        if !self.switches {
+            return operation();
+        }
+        let mut groups = [Gid::ROOT; flatpath_rpc::limits::GROUPS_MAX];
+        let listed = who.groups.as_slice();
+        for (place, group) in groups.iter_mut().zip(listed) {
+            *place = Gid::from_raw(*group);
+        }
+        let groups = &groups[..listed.len()];
+        if who.user == self.user && who.group == self.group && groups.is_empty() {
+            return operation();
+        }
+        let back = Back(self);
+        set_file_identity(FileIdentity {
+            user: who.user,
+            group: who.group,
+            groups,
+        })?;
+        let result = operation();
+        drop(back);
+        result
+    }
+}
+
+/// Returns to the server's own identity, panic or not (I1).
+struct Back<'a>(&'a Server);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        let Server {
+            user,
+            group,
+            ref groups,
+            ..
+        } = *self.0;
+        if set_file_identity(FileIdentity {
+            user,
+            group,
+            groups,
+        })
+        .is_err()
+        {
+            log::error!("a worker could not return to its own identity");
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(user: u32, group: u32, groups: &[u32]) -> Credential {
+        Credential::System {
+            user,
+            group,
+            groups: Groups::new(groups.iter().copied()),
+        }
+    }
+
+    #[test]
+    fn root_is_nobody_in_every_place() {
+        let who = Who::new(&system(0, 0, &[0, 5, 0]), Squash::Root);
+        assert_eq!((who.user, who.group), (NOBODY, NOBODY));
+        assert_eq!(who.groups.as_slice(), [NOBODY, 5, NOBODY]);
+        let who = Who::new(&system(1000, 100, &[27]), Squash::Root);
+        assert_eq!(
+            (who.user, who.group, who.groups.as_slice()),
+            (1000, 100, &[27][..])
+        );
+    }
+
+    #[test]
+    fn callers_without_a_name_are_nobody_whatever_the_squash() {
+        for squash in [Squash::Root, Squash::Anonymous] {
+            assert_eq!(Who::new(&Credential::None, squash).user, NOBODY);
+        }
+        assert_eq!(Who::new(&system(0, 0, &[0]), Squash::Anonymous).user, 0);
+    }
+
+    #[test]
+    fn a_thread_is_itself_again_after_acting_even_after_a_panic() {
+        let server = Server::current().expect("groups");
+        if !server.switches() {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let closed: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(directory.path(), closed).expect("chmod");
+        let secret = directory.path().join("secret");
+        std::fs::write(&secret, b"").expect("a file");
+        let who = Who::new(&system(1234, 1234, &[]), Squash::Root);
+        let refused = server.act(&who, || std::fs::read(&secret));
+        assert!(refused.is_err(), "the directory is for its owner");
+        let panicked = std::panic::catch_unwind(|| {
+            let _ = server.act(&who, || -> std::io::Result<()> { panic!("on purpose") });
+        });
+        assert!(panicked.is_err());
+        assert!(std::fs::read(&secret).is_ok(), "root again");
+    }
+}

@@ -1,0 +1,38 @@
+//! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
+//!
+//! A reader's way through: `handle` is what clients hold, `export` turns it into an open file inside
+//! the directory (`node`, `places`, `search` help), `identity` lets a worker act as the caller,
+//! `procedures` has one file per group of procedures, and `service` puts them behind ONC RPC.
+//!
+//! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod allow;
+pub mod key;
+pub mod identity;
+
+mod status;
+mod attributes;
+mod handle;
+mod node;
+mod places;
+mod search;
+mod export;
+mod portmap;
+mod mount;
+mod procedures;
+mod service;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use allow::Network;
+pub use attributes::{Attributes, Change, SetAttributes, SetTime, Time};
+pub use export::Export;
+pub use handle::{FileKey, HandleKey, WireHandle};
+pub use identity::Squash;
+pub use node::Node;
+pub use service::{Access, Nfs, Options, Port};
+pub use status::Status;

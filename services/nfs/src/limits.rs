@@ -1,0 +1,54 @@
+//! Every bound of the NFS service in one place, as sums with a comment per term.
+
+/// The longest handle (RFC 1813 section 2.4), in bytes.
+pub const HANDLE_BYTES_MAX: usize = 64;
+
+/// The longest name in a directory, in bytes: what Linux file systems take.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Names are read from the wire up to this length, so that a longer one is told it is too long and
+/// not that it is garbage, in bytes.
+pub const NAME_BYTES_READ_MAX: usize = 1024;
+
+/// The longest target of a symbolic link and the longest path to mount, in bytes.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// The longest path of MOUNT (RFC 1813 section 5.1.1), in bytes.
+pub const MOUNT_PATH_BYTES_MAX: usize = 1024;
+
+/// The most data of one READ or WRITE, in bytes.
+pub const DATA_BYTES_MAX: usize = flatpath_rpc::limits::DATA_BYTES_MAX;
+
+/// The largest READDIR and READDIRPLUS reply, in bytes: one buffer of the third class with the head
+/// of the reply before it.
+pub const DIRECTORY_BYTES_MAX: usize = 32 * 1024;
+
+/// Directory entries are asked from the kernel in pieces of this size, in bytes.
+pub const ENTRIES_BYTES: usize = 32 * 1024;
+
+/// Open files kept for handles that are in use, per server; three descriptors each at most.
+pub const NODES_MAX: usize = 4096;
+
+/// Parts the table of open files is divided in.
+pub const NODE_SHARDS: usize = 16;
+
+/// Locks that make "before, change, after" of one directory a unit.
+pub const CHANGE_LOCKS: usize = 256;
+
+/// Places (parent and name) kept for files that the kernel cannot find by handle.
+pub const PLACES_MAX: usize = 128 * 1024;
+
+/// Steps up from a file to the root of the export.
+pub const DEPTH_MAX: usize = 1024;
+
+/// Entries looked at when the tree is searched for a file whose place is not known.
+pub const SEARCH_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
+
+/// How long a fruitless search is remembered, in seconds.
+pub const ABSENT_SECONDS: u64 = 5;
+
+/// Fruitless searches remembered.
+pub const ABSENT_MAX: usize = 1024;
+
+/// Verdicts of the kernel remembered per open file.
+pub const GRANTS_MAX: usize = 8;

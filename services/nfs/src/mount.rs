@@ -1,0 +1,114 @@
+//! MOUNT version 3 (RFC 1813 appendix I): from a path to the first handle.
+//!
+//! The export is `/`; the directory's own path on the server works too, and so do directories below
+//! either. Who has mounted is not kept: the protocol cannot know, and nothing depends on it.
+
+use flatpath_rpc::xdr::Malformed;
+use flatpath_rpc::{Arguments, Served};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+
+use crate::attributes::Attributes;
+use crate::export::RESOLVE;
+use crate::limits::MOUNT_PATH_BYTES_MAX;
+use crate::procedures::Request;
+use crate::status::Status;
+
+pub(crate) const PROGRAM: u32 = 100_005;
+pub(crate) const VERSION: u32 = 3;
+/// NULL, MNT, DUMP, UMNT, UMNTALL, EXPORT.
+pub(crate) const PROCEDURES: u32 = 6;
+
+const AUTH_SYS: u32 = 1;
+
+pub(crate) fn serve(
+    procedure: u32,
+    request: &mut Request<'_>,
+    mut arguments: Arguments<'_>,
+) -> Result<Served, Malformed> {
+    match procedure {
+        1 => {
+            let path = arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
+            let result = open(request, path).and_then(|directory| {
+                let (attributes, handle) = request.nfs.export.describe(&directory)?;
+                let way_up = attributes.is_directory().then_some(handle);
+                way_up.ok_or(Status::NotDirectory)
+            });
+            Ok(request.answer(|writer| match result {
+                Ok(handle) => {
+                    writer.u32(0);
+                    writer.opaque(handle.as_slice());
+                    writer.u32(1);
+                    writer.u32(AUTH_SYS);
+                }
+                Err(status) => writer.u32(mount_status(status)),
+            }))
+        }
+        // UMNT, UMNTALL
+        3 => {
+            arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
+            Ok(Served::Results)
+        }
+        4 => Ok(Served::Results),
+        // EXPORT: one, for everybody the server admits.
+        5 => Ok(request.answer(|writer| {
+            writer.boolean(true);
+            writer.opaque(b"/");
+            writer.boolean(false);
+            writer.boolean(false);
+        })),
+        // DUMP: none
+        _ => Ok(request.answer(|writer| writer.boolean(false))),
+    }
+}
+
+/// `mountstat3` has fewer words.
+fn mount_status(status: Status) -> u32 {
+    match status {
+        Status::NotOwner
+        | Status::NoEntry
+        | Status::Io
+        | Status::Access
+        | Status::NotDirectory
+        | Status::Invalid
+        | Status::NameTooLong
+        | Status::NotSupported => status as u32,
+        _ => Status::ServerFault as u32,
+    }
+}
+
+/// Opens a directory of the export as the caller, who must be allowed to pass the ones above it.
+fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
+    use std::os::unix::ffi::OsStrExt;
+    let export = &request.nfs.export;
+    let own = request.nfs.directory.as_os_str().as_bytes();
+    let inside = match path.strip_prefix(own) {
+        Some(rest) if rest.is_empty() || rest[0] == b'/' || own == b"/" => rest,
+        _ => path,
+    };
+    let mut at = export.parent(&*export.root()?)?;
+    for name in inside.split(|byte| *byte == b'/') {
+        if name.is_empty() || name == b"." {
+            continue;
+        }
+        if name == b".." || name.contains(&0) {
+            return Err(Status::Access);
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let above = Attributes::of(&at)?.key;
+        at = request
+            .nfs
+            .server
+            .act(&request.who, || -> Result<OwnedFd, Status> {
+                Ok(rustix::fs::openat2(
+                    &at,
+                    name,
+                    flags,
+                    Mode::empty(),
+                    RESOLVE,
+                )?)
+            })?;
+        export.saw(Attributes::of(&at)?.key, above, name);
+    }
+    Ok(at)
+}

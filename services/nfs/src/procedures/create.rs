@@ -1,0 +1,328 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
+//!
+//! The kernel makes the file as the caller, so it belongs to the caller and the directory's rules
+//! hold. An exclusive create keeps the client's verifier in the times of the new file until the
+//! client sets them, so that a repeated one is known even after a restart.
+
+use flatpath_rpc::Served;
+use flatpath_rpc::xdr::{Malformed, Reader};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, makedev};
+
+use super::{Made, Request, read_handle, read_name};
+use crate::attributes::{Attributes, Change, SetAttributes, Time, write_after};
+use crate::export::{RESOLVE, check_name, open_name};
+use crate::limits::PATH_BYTES_MAX;
+use crate::node::Node;
+use crate::status::Status;
+
+/// Permission bits of what a client makes without naming any.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+
+enum How {
+    Unchecked(SetAttributes),
+    Guarded(SetAttributes),
+    Exclusive([u8; 8]),
+}
+
+/// A new entry: names that stand for directories are taken already.
+fn new_name(name: &[u8]) -> Result<&[u8], Status> {
+    match check_name(name)? {
+        b"." | b".." => Err(Status::Exists),
+        name => Ok(name),
+    }
+}
+
+fn mode_of(wanted: &SetAttributes, otherwise: u32) -> Mode {
+    Mode::from_raw_mode(wanted.mode.unwrap_or(otherwise))
+}
+
+pub(super) fn create(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let how = match reader.u32()? {
+        0 => How::Unchecked(SetAttributes::read(reader)?),
+        1 => How::Guarded(SetAttributes::read(reader)?),
+        2 => How::Exclusive(reader.fixed::<8>()?),
+        _ => return Err(Malformed),
+    };
+    let (result, change) = request.change(directory, |directory| {
+        let name = new_name(name)?;
+        match &how {
+            How::Exclusive(verifier) => create_exclusive(request, directory, name, *verifier),
+            How::Unchecked(wanted) => create_with(request, directory, name, wanted, false),
+            How::Guarded(wanted) => create_with(request, directory, name, wanted, true),
+        }
+    });
+    Ok(request.made(result, change))
+}
+
+/// Makes a file that is not there; the kernel says whether it was.
+fn create_new(
+    request: &Request<'_>,
+    directory: &Node,
+    name: &[u8],
+    mode: Mode,
+) -> Result<OwnedFd, Status> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    request.act(|| {
+        Ok(rustix::fs::openat2(
+            &directory.path,
+            name,
+            flags,
+            mode,
+            RESOLVE,
+        )?)
+    })
+}
+
+fn create_with(
+    request: &Request<'_>,
+    directory: &Node,
+    name: &[u8],
+    wanted: &SetAttributes,
+    guarded: bool,
+) -> Result<Made, Status> {
+    match create_new(request, directory, name, mode_of(wanted, FILE_MODE)) {
+        Ok(file) => {
+            // The mode is set already; a size of zero is what a new file has.
+            let size = wanted.size.filter(|size| *size > 0);
+            let rest = SetAttributes {
+                mode: None,
+                size,
+                ..*wanted
+            };
+            request.finish(directory, name, file, &rest)
+        }
+        Err(Status::Exists) if !guarded => {
+            let file = request.act(|| open_name(&directory.path, name))?;
+            if Attributes::of(&file)?.kind != FileType::RegularFile {
+                return Err(Status::Exists);
+            }
+            // Of a file that was there only the size is set (RFC 1813 section 3.3.8).
+            let rest = SetAttributes {
+                size: wanted.size,
+                ..SetAttributes::default()
+            };
+            request.finish(directory, name, file, &rest)
+        }
+        Err(status) => Err(status),
+    }
+}
+
+/// The verifier as two times in seconds. The top bits are left out: not every file system keeps them.
+fn verifier_times(verifier: [u8; 8]) -> (Time, Time) {
+    let word = |at: usize| {
+        let bytes = [
+            verifier[at],
+            verifier[at + 1],
+            verifier[at + 2],
+            verifier[at + 3],
+        ];
+        Time {
+            seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff,
+            nanoseconds: 0,
+        }
+    };
+    (word(0), word(4))
+}
+
+fn create_exclusive(
+    request: &Request<'_>,
+    directory: &Node,
+    name: &[u8],
+    verifier: [u8; 8],
+) -> Result<Made, Status> {
+    let (accessed, modified) = verifier_times(verifier);
+    match create_new(request, directory, name, Mode::empty()) {
+        Ok(file) => {
+            let times = Timestamps {
+                last_access: Timespec {
+                    tv_sec: accessed.seconds.into(),
+                    tv_nsec: 0,
+                },
+                last_modification: Timespec {
+                    tv_sec: modified.seconds.into(),
+                    tv_nsec: 0,
+                },
+            };
+            rustix::fs::futimens(&file, &times)?;
+            // The verifier must outlive a crash, or the repeated call would fail.
+            rustix::fs::fsync(&file)?;
+            request.finish(directory, name, file, &SetAttributes::default())
+        }
+        Err(Status::Exists) => {
+            let file = request.act(|| open_name(&directory.path, name))?;
+            let found = Attributes::of(&file)?;
+            let same = found.is_file()
+                && found.size == 0
+                && (found.accessed, found.modified) == (accessed, modified);
+            if !same {
+                return Err(Status::Exists);
+            }
+            request.finish(directory, name, file, &SetAttributes::default())
+        }
+        Err(status) => Err(status),
+    }
+}
+
+pub(super) fn make_directory(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let wanted = SetAttributes::read(reader)?;
+    let (result, change) = request.change(directory, |directory| {
+        let name = new_name(name)?;
+        let mode = mode_of(&wanted, DIRECTORY_MODE);
+        request.act(|| Ok(rustix::fs::mkdirat(&directory.path, name, mode)?))?;
+        // The group bit comes from above and the sticky bit is not taken by mkdir: said again.
+        let sticky = wanted.mode.filter(|mode| mode & 0o7000 != 0);
+        let rest = SetAttributes {
+            mode: sticky,
+            size: None,
+            ..wanted
+        };
+        request.finish_name(directory, name, &rest)
+    });
+    Ok(request.made(result, change))
+}
+
+pub(super) fn make_link(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let wanted = SetAttributes::read(reader)?;
+    let target = reader.opaque(PATH_BYTES_MAX + 1)?;
+    let (result, change) = request.change(directory, |directory| {
+        let name = new_name(name)?;
+        if target.len() > PATH_BYTES_MAX {
+            return Err(Status::NameTooLong);
+        }
+        if target.is_empty() || target.contains(&0) {
+            return Err(Status::Invalid);
+        }
+        request.act(|| Ok(rustix::fs::symlinkat(target, &directory.path, name)?))?;
+        // A link has no mode and no size of its own to set.
+        let rest = SetAttributes {
+            mode: None,
+            size: None,
+            ..wanted
+        };
+        request.finish_name(directory, name, &rest)
+    });
+    Ok(request.made(result, change))
+}
+
+pub(super) fn make_node(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let number = reader.u32()?;
+    let kind = match number {
+        3 => Some(FileType::BlockDevice),
+        4 => Some(FileType::CharacterDevice),
+        6 => Some(FileType::Socket),
+        7 => Some(FileType::Fifo),
+        // Others are made by other procedures, or by none.
+        _ => None,
+    };
+    let (wanted, device) = match number {
+        3 | 4 => (
+            SetAttributes::read(reader)?,
+            makedev(reader.u32()?, reader.u32()?),
+        ),
+        6 | 7 => (SetAttributes::read(reader)?, 0),
+        _ => (SetAttributes::default(), 0),
+    };
+    let (result, change) = request.change(directory, |directory| {
+        let kind = kind.ok_or(Status::BadType)?;
+        let name = new_name(name)?;
+        let mode = mode_of(&wanted, FILE_MODE);
+        request.act(|| {
+            Ok(rustix::fs::mknodat(
+                &directory.path,
+                name,
+                kind,
+                mode,
+                device,
+            )?)
+        })?;
+        let rest = SetAttributes {
+            mode: None,
+            size: None,
+            ..wanted
+        };
+        request.finish_name(directory, name, &rest)
+    });
+    Ok(request.made(result, change))
+}
+
+impl Request<'_> {
+    /// What was just made under `name`, opened; then as [`Request::finish`].
+    fn finish_name(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        rest: &SetAttributes,
+    ) -> Result<Made, Status> {
+        let file = open_name(&directory.path, name)?;
+        self.finish(directory, name, file, rest)
+    }
+
+    /// Sets what could not be set while making a file, and describes it.
+    fn finish(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        file: OwnedFd,
+        rest: &SetAttributes,
+    ) -> Result<Made, Status> {
+        let export = &self.nfs.export;
+        let (attributes, handle) = export.describe(&file)?;
+        export.saw(attributes.key, directory.key, name);
+        // Clients name the owner they are anyway; only root may name another.
+        let user = rest
+            .user
+            .filter(|user| *user != attributes.user && self.who.user == 0);
+        let group = rest.group.filter(|group| *group != attributes.group);
+        let rest = SetAttributes {
+            user,
+            group,
+            ..*rest
+        };
+        if rest == SetAttributes::default() {
+            return Ok((attributes, handle));
+        }
+        let node = Node::new(file, &attributes, handle);
+        self.set_attributes(&node, &rest)?;
+        let attributes = node.attributes()?;
+        Ok((attributes, handle))
+    }
+
+    /// Status, handle, attributes and change of the directory.
+    fn made(&mut self, result: Result<Made, Status>, change: Change) -> Served {
+        let system = self.system();
+        self.answer(|writer| {
+            match &result {
+                Ok((attributes, handle)) => {
+                    writer.u32(0);
+                    writer.boolean(true);
+                    writer.opaque(handle.as_slice());
+                    write_after(writer, Some(attributes), system);
+                }
+                Err(status) => writer.u32(*status as u32),
+            }
+            change.write(writer, system);
+        })
+    }
+}

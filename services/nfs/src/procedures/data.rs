@@ -1,0 +1,273 @@
+//! READ, WRITE, COMMIT (RFC 1813 sections 3.3.6, 3.3.7, 3.3.21).
+//!
+//! READ moves data from the page cache into the buffers the reply is sent from; WRITE moves it from
+//! the buffers the call was gathered in. Nothing copies it in between.
+
+use std::io::IoSlice;
+
+use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath_rpc::{Arguments, Data, Served};
+use rustix::fs::Access as Allowed;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::{Request, read_handle};
+use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
+use crate::limits::DATA_BYTES_MAX;
+use crate::node::Node;
+use crate::status::Status;
+
+/// Results of READ before the data: status, attributes, count, end, length.
+const READ_HEAD_BYTES: usize = 4 + POST_OP_BYTES + 4 + 4 + 4;
+
+/// Permission bits that a write by anybody but root takes away.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// `stable_how`, which is also what a reply says was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stable {
+    Unstable = 0,
+    Data = 1,
+    File = 2,
+}
+
+pub(super) fn read(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let handle = read_handle(reader)?;
+    let offset = reader.u64()?;
+    let count = (reader.u32()? as usize).min(DATA_BYTES_MAX);
+    let node = match request.resolve(handle) {
+        Ok(node) => node,
+        Err(status) => return Ok(request.fail(status, None)),
+    };
+    let found = node.attributes();
+    let result = found.and_then(|found| {
+        request.check_data(&node, &found, Allowed::READ_OK)?;
+        read_into(request, &node, &found, offset, count)
+    });
+    Ok(match result {
+        Ok((bytes, attributes)) => {
+            let end = offset.saturating_add(bytes as u64) >= attributes.size;
+            let system = request.system();
+            let length = u32::try_from(bytes).unwrap_or(0);
+            request.reply.commit(READ_HEAD_BYTES, bytes, |writer| {
+                writer.u32(0);
+                write_after(writer, Some(&attributes), system);
+                writer.u32(length);
+                writer.boolean(end);
+                writer.u32(length);
+            });
+            Served::Results
+        }
+        Err(status) => {
+            request.reply.restart(flatpath_rpc::Accepted::Success);
+            let after = node.attributes().ok();
+            request.fail(status, after.as_ref())
+        }
+    })
+}
+
+/// Reads into the reply's buffers; how much came, and the attributes after it.
+fn read_into(
+    request: &mut Request<'_>,
+    node: &Node,
+    found: &Attributes,
+    offset: u64,
+    count: usize,
+) -> Result<(usize, Attributes), Status> {
+    if i64::try_from(offset).is_err() {
+        // Beyond any file: nothing is there.
+        return Ok((0, *found));
+    }
+    // No more room than the file can fill; one byte more would find what was added since.
+    let available = usize::try_from(found.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let count = count.min(available);
+    let file = request.reader(node)?;
+    let mut room = request
+        .reply
+        .data(READ_HEAD_BYTES, count, request.pool)
+        .map_err(|_| Status::Later)?;
+    let bytes = if count == 0 {
+        0
+    } else {
+        loop {
+            match rustix::io::preadv(file, &mut room, offset) {
+                Err(Errno::INTR) => {}
+                other => break other?,
+            }
+        }
+    };
+    drop(room);
+    // After the read, so that a client never keeps data under attributes older than the data.
+    Ok((bytes, node.attributes()?))
+}
+
+pub(super) fn write(
+    request: &mut Request<'_>,
+    mut arguments: Arguments<'_>,
+) -> Result<Served, Malformed> {
+    let reader = &mut arguments.reader;
+    let handle = read_handle(reader)?;
+    let offset = reader.u64()?;
+    let count = reader.u32()? as usize;
+    let stable = match reader.u32()? {
+        0 => Stable::Unstable,
+        1 => Stable::Data,
+        2 => Stable::File,
+        _ => return Err(Malformed),
+    };
+    let data = arguments.data(DATA_BYTES_MAX)?;
+    let node = request.may_change().and_then(|()| request.resolve(handle));
+    let (result, after) = match &node {
+        Ok(node) => {
+            let result = if count == data.bytes() {
+                write_from(request, node, offset, data, stable)
+            } else {
+                Err(Status::Invalid)
+            };
+            (result, node.attributes().ok())
+        }
+        Err(status) => (Err(*status), None),
+    };
+    // No attributes before: other writes of this file may have come between.
+    let change = Change {
+        before: None,
+        after,
+    };
+    let system = request.system();
+    let verifier = request.nfs.write_verifier();
+    Ok(request.answer(|writer| {
+        writer.u32(result.err().map_or(0, |status| status as u32));
+        change.write(writer, system);
+        if let Ok(bytes) = result {
+            writer.u32(u32::try_from(bytes).unwrap_or(0));
+            writer.u32(stable as u32);
+            writer.u64(verifier);
+        }
+    }))
+}
+
+/// Writes all of the data, or as much as the kernel takes before it refuses.
+fn write_from(
+    request: &Request<'_>,
+    node: &Node,
+    offset: u64,
+    data: Data<'_>,
+    stable: Stable,
+) -> Result<usize, Status> {
+    let found = node.attributes()?;
+    request.check_data(node, &found, Allowed::WRITE_OK)?;
+    let end = offset.checked_add(data.bytes() as u64);
+    if end.and_then(|end| i64::try_from(end).ok()).is_none() {
+        return Err(Status::FileTooBig);
+    }
+    let file = request.writer(node)?;
+    let flags = match stable {
+        Stable::Unstable => ReadWriteFlags::empty(),
+        Stable::Data => ReadWriteFlags::DSYNC,
+        Stable::File => ReadWriteFlags::SYNC,
+    };
+    let slices: Vec<IoSlice<'_>> = data.slices().map(IoSlice::new).collect();
+    let operation = || {
+        let mut written = 0;
+        let mut rest = &slices[..];
+        let mut cut;
+        while written < data.bytes() {
+            match rustix::io::pwritev2(file, rest, offset + written as u64, flags) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    written += bytes;
+                    cut = behind(&slices, written);
+                    rest = &cut;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) if written > 0 => break,
+                Err(errno) => return Err(Status::from(errno)),
+            }
+        }
+        Ok(written)
+    };
+    if found.mode & SET_ID_BITS != 0 {
+        // The kernel takes the bits away when the caller itself writes.
+        request.act(operation)
+    } else {
+        operation()
+    }
+}
+
+/// The slices without their first `written` bytes.
+fn behind<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
+    let mut left = written;
+    let mut rest = Vec::with_capacity(slices.len());
+    for slice in slices {
+        let mut slice = *slice;
+        let skipped = slice.len().min(left);
+        slice.advance(skipped);
+        left -= skipped;
+        if !slice.is_empty() {
+            rest.push(slice);
+        }
+    }
+    rest
+}
+
+pub(super) fn commit(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let handle = read_handle(reader)?;
+    let _offset = reader.u64()?;
+    let _count = reader.u32()?;
+    let node = request.may_change().and_then(|()| request.resolve(handle));
+    // Read before: what is written meanwhile is not promised.
+    let verifier = request.nfs.write_verifier();
+    let (result, after) = match &node {
+        Ok(node) => (commit_all(request, node), node.attributes().ok()),
+        Err(status) => (Err(*status), None),
+    };
+    let change = Change {
+        before: None,
+        after,
+    };
+    let system = request.system();
+    Ok(request.answer(|writer| {
+        writer.u32(result.err().map_or(0, |status| status as u32));
+        change.write(writer, system);
+        if result.is_ok() {
+            writer.u64(verifier);
+        }
+    }))
+}
+
+/// Makes everything written so far last. The whole file: that is never wrong.
+fn commit_all(request: &Request<'_>, node: &Node) -> Result<(), Status> {
+    request.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
+    let synced = rustix::fs::fsync(request.writer(node)?);
+    if synced.is_err() {
+        // The kernel reports lost data once; after that only a new verifier tells the clients.
+        request.nfs.renew_write_verifier();
+    }
+    Ok(synced?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_left_out_across_slices() {
+        let slices = [
+            IoSlice::new(b"abc"),
+            IoSlice::new(b"de"),
+            IoSlice::new(b"f"),
+        ];
+        for written in 0..=6 {
+            let rest: Vec<u8> = behind(&slices, written)
+                .iter()
+                .flat_map(|slice| slice.to_vec())
+                .collect();
+            assert_eq!(rest, b"abcdef"[written..]);
+        }
+    }
+}

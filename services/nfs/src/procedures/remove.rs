@@ -1,0 +1,134 @@
+//! REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.12 to 3.3.15).
+
+use flatpath_rpc::Served;
+use flatpath_rpc::xdr::{Malformed, Reader};
+use rustix::fd::AsFd;
+use rustix::fs::AtFlags;
+
+use super::{Request, read_handle, read_name};
+use crate::attributes::{Attributes, Change, write_after};
+use crate::export::check_name;
+use crate::status::Status;
+
+/// An entry that can be taken away: the names of the directory itself and of its parent cannot.
+fn own_name(name: &[u8]) -> Result<&[u8], Status> {
+    match check_name(name)? {
+        b"." | b".." => Err(Status::Invalid),
+        name => Ok(name),
+    }
+}
+
+pub(super) fn remove(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+    flags: AtFlags,
+) -> Result<Served, Malformed> {
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let (result, change) = request.change(directory, |directory| {
+        let name = match name {
+            b".." if flags.contains(AtFlags::REMOVEDIR) => return Err(Status::Exists),
+            name => own_name(name)?,
+        };
+        request.act(|| Ok(rustix::fs::unlinkat(&directory.path, name, flags)?))
+    });
+    let system = request.system();
+    Ok(request.answer(|writer| {
+        writer.u32(result.err().map_or(0, |status| status as u32));
+        change.write(writer, system);
+    }))
+}
+
+pub(super) fn rename(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let from = read_handle(reader)?;
+    let from_name = read_name(reader)?;
+    let to = read_handle(reader)?;
+    let to_name = read_name(reader)?;
+    let mut changes = [Change::default(); 2];
+    let result = rename_between(request, (from, from_name), (to, to_name), &mut changes);
+    let system = request.system();
+    Ok(request.answer(|writer| {
+        writer.u32(result.err().map_or(0, |status| status as u32));
+        for change in &changes {
+            change.write(writer, system);
+        }
+    }))
+}
+
+fn rename_between(
+    request: &Request<'_>,
+    (from, from_name): (&[u8], &[u8]),
+    (to, to_name): (&[u8], &[u8]),
+    changes: &mut [Change; 2],
+) -> Result<(), Status> {
+    request.may_change()?;
+    let from = request.resolve_directory(from)?;
+    let to = request.resolve_directory(to)?;
+    let (from_name, to_name) = (own_name(from_name)?, own_name(to_name)?);
+    let export = &request.nfs.export;
+    let guards = export.lock_changes(from.key, to.key);
+    changes[0].before = from.attributes().ok();
+    changes[1].before = to.attributes().ok();
+    let result = request.act(|| {
+        Ok(rustix::fs::renameat(
+            &from.path, from_name, &to.path, to_name,
+        )?)
+    });
+    changes[0].after = from.attributes().ok();
+    changes[1].after = to.attributes().ok();
+    drop(guards);
+    result?;
+    if let Ok(moved) = crate::export::open_name(&to.path, to_name).and_then(Attributes::of) {
+        export.saw(moved.key, to.key, to_name);
+    }
+    // The new name first: after a crash a file with two names is better than one with none.
+    request.settle(&to)?;
+    if from.key == to.key {
+        Ok(())
+    } else {
+        request.settle(&from)
+    }
+}
+
+pub(super) fn link(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<Served, Malformed> {
+    let file = read_handle(reader)?;
+    let directory = read_handle(reader)?;
+    let name = read_name(reader)?;
+    let node = request.may_change().and_then(|()| request.resolve(file));
+    let (result, change) = match &node {
+        Ok(node) => request.change(directory, |directory| {
+            let name = match own_name(name) {
+                Err(Status::Invalid) if matches!(name, b"." | b"..") => Err(Status::Exists),
+                other => other,
+            }?;
+            if node.kind == rustix::fs::FileType::Directory {
+                return Err(Status::IsDirectory);
+            }
+            let export = &request.nfs.export;
+            let mut number = [0; 12];
+            let source = export.magic(node.path.as_fd(), &mut number);
+            // Through the descriptor, so that it is this file whatever its names are now.
+            request.act(|| {
+                let flags = AtFlags::SYMLINK_FOLLOW;
+                let (old, new) = (export.descriptors(), &directory.path);
+                Ok(rustix::fs::linkat(old, source, new, name, flags)?)
+            })?;
+            export.saw(node.key, directory.key, name);
+            Ok(())
+        }),
+        Err(status) => (Err(*status), Change::default()),
+    };
+    let after = node.ok().and_then(|node| node.attributes().ok());
+    let system = request.system();
+    Ok(request.answer(|writer| {
+        writer.u32(result.err().map_or(0, |status| status as u32));
+        write_after(writer, after.as_ref(), system);
+        change.write(writer, system);
+    }))
+}

@@ -1,0 +1,268 @@
+//! The service: options, who may come, and which procedure a call is for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use flatpath::Pool;
+use flatpath_rpc::xdr::Writer;
+use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
+
+use crate::allow::Network;
+use crate::export::Export;
+use crate::identity::{Server, Squash, Who};
+use crate::key;
+use crate::procedures::{self, Request};
+use crate::{mount, portmap};
+
+/// NFS, program 100003.
+pub(crate) const NFS_PROGRAM: u32 = 100_003;
+/// Its version here.
+pub(crate) const NFS_VERSION: u32 = 3;
+/// Procedures of NFSv3, NULL to COMMIT.
+const NFS_PROCEDURES: u32 = 22;
+
+/// The lowest port that does not need a privilege.
+const PRIVILEGED_PORTS_END: u16 = 1024;
+
+/// What clients may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Read and change.
+    #[default]
+    ReadWrite,
+    /// Read.
+    ReadOnly,
+}
+
+/// How a directory is served.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is served.
+    pub directory: PathBuf,
+    /// Where the key of the handles is kept. `None`: handles end with this server.
+    pub state: Option<PathBuf>,
+    /// What clients may do.
+    pub access: Access,
+    /// Which callers become nobody.
+    pub squash: Squash,
+    /// Networks that clients may come from; empty: all.
+    pub allowed: Vec<Network>,
+    /// Only clients that come from a privileged port.
+    pub secure_ports: bool,
+}
+
+impl Options {
+    /// Read and write for everybody who can reach the listener, root squashed.
+    pub fn new(directory: impl Into<PathBuf>) -> Options {
+        Options {
+            directory: directory.into(),
+            state: None,
+            access: Access::ReadWrite,
+            squash: Squash::Root,
+            allowed: Vec::new(),
+            secure_ports: false,
+        }
+    }
+}
+
+/// The port that the portmapper names; 0 until it is known.
+#[derive(Clone, Debug, Default)]
+pub struct Port(Arc<AtomicU16>);
+
+impl Port {
+    /// Says where the listener is.
+    pub fn announce(&self, port: u16) {
+        self.0.store(port, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The NFS service.
+pub struct Nfs {
+    pub(crate) export: Export,
+    pub(crate) directory: PathBuf,
+    pub(crate) access: Access,
+    pub(crate) server: Server,
+    /// Changes when what was written but not committed may be lost (RFC 1813 section 3.3.7).
+    write_verifier: AtomicU64,
+    squash: Squash,
+    allowed: Vec<Network>,
+    secure_ports: bool,
+    port: Port,
+}
+
+impl Nfs {
+    /// Opens the directory and the key.
+    ///
+    /// Sets the umask of the process to 0, as the kernel's NFS server does for itself: the client has
+    /// applied its user's.
+    ///
+    /// # Errors
+    /// When the directory or the key cannot be opened, or when the key would lie inside the directory,
+    /// where every client could read it.
+    pub fn open(options: Options) -> std::io::Result<Nfs> {
+        let directory = options.directory.canonicalize()?;
+        let secret = match &options.state {
+            Some(state) => {
+                let secret = key::kept(state)?;
+                if state.canonicalize()?.starts_with(&directory) {
+                    let text = format!("{} lies inside the export", state.display());
+                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
+                }
+                secret
+            }
+            None => key::passing()?,
+        };
+        check_kernel()?;
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let server = Server::current()?;
+        if !server.switches() {
+            log::warn!("not run as root: every NFS client acts as the user of this server");
+        }
+        let export = Export::open(&directory, secret)?;
+        if !export.finds_by_handle() {
+            log::info!("files are found by name: the kernel does not open handles here");
+        }
+        Ok(Nfs {
+            export,
+            directory,
+            access: options.access,
+            server,
+            write_verifier: AtomicU64::new(u64::from_be_bytes(key::random()?)),
+            squash: options.squash,
+            allowed: options.allowed,
+            secure_ports: options.secure_ports,
+            port: Port::default(),
+        })
+    }
+
+    /// As a protocol of the engine.
+    pub fn protocol(self) -> Rpc<Nfs> {
+        Rpc::new(self)
+    }
+
+    /// Where to say which port the listener got.
+    pub fn port(&self) -> Port {
+        self.port.clone()
+    }
+
+    pub(crate) fn write_verifier(&self) -> u64 {
+        self.write_verifier.load(Ordering::Acquire)
+    }
+
+    /// What was written and not committed may be lost: clients have to write it again.
+    pub(crate) fn renew_write_verifier(&self) {
+        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes anew.
+        self.write_verifier.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether a call may come from where it comes from. Unknown counts as not allowed.
+    fn admits(&self, call: &Call) -> bool {
+        let listed = |peer: std::net::SocketAddr| {
+            self.allowed.is_empty()
+                || self
+                    .allowed
+                    .iter()
+                    .any(|network| network.contains(peer.ip()))
+        };
+        match call.peer {
+            Some(peer) => {
+                listed(peer) && (!self.secure_ports || peer.port() < PRIVILEGED_PORTS_END)
+            }
+            None => self.allowed.is_empty() && !self.secure_ports,
+        }
+    }
+
+    pub(crate) fn who(&self, call: &Call) -> Who {
+        self.server.acting(Who::new(&call.credential, self.squash))
+    }
+}
+
+/// Asking what a caller may do (`faccessat2`) needs Linux 5.8; before it the answer would silently be
+/// about the server.
+fn check_kernel() -> std::io::Result<()> {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit());
+    let mut next = || {
+        numbers
+            .next()
+            .and_then(|number| number.parse::<u32>().ok())
+            .unwrap_or(0)
+    };
+    if (next(), next()) < (5, 8) {
+        let text = format!("Linux {release} is too old: NFS needs 5.8");
+        return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text));
+    }
+    Ok(())
+}
+
+fn version(call: &Call, offered: u32, procedures: u32) -> Option<Accepted> {
+    if call.version != offered {
+        return Some(Accepted::ProgramMismatch {
+            low: offered,
+            high: offered,
+        });
+    }
+    (call.procedure >= procedures).then_some(Accepted::ProcedureUnavailable)
+}
+
+impl Programs for Nfs {
+    fn name(&self) -> &'static str {
+        "nfs"
+    }
+
+    fn route(&self, call: &Call) -> Route {
+        let wrong = match call.program {
+            NFS_PROGRAM => version(call, NFS_VERSION, NFS_PROCEDURES),
+            mount::PROGRAM => version(call, mount::VERSION, mount::PROCEDURES),
+            portmap::PROGRAM => version(call, portmap::VERSION, portmap::PROCEDURES),
+            _ => Some(Accepted::ProgramUnavailable),
+        };
+        if let Some(status) = wrong {
+            return Route::Unavailable(status);
+        }
+        if call.procedure == 0 {
+            return Route::Inline;
+        }
+        if !self.admits(call) {
+            return Route::Refused(AuthStatus::TooWeak);
+        }
+        match call.program {
+            portmap::PROGRAM => Route::Inline,
+            NFS_PROGRAM if procedures::changes(call.procedure) => Route::Once,
+            _ => Route::Pooled,
+        }
+    }
+
+    fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served {
+        if call.procedure == 0 {
+            return Served::Results;
+        }
+        portmap::serve(call.procedure, arguments, results, self.port.read())
+    }
+
+    fn pooled(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: &Pool,
+    ) -> Served {
+        let mut request = Request {
+            nfs: self,
+            who: self.who(call),
+            reply,
+            pool,
+        };
+        let served = match call.program {
+            mount::PROGRAM => mount::serve(call.procedure, &mut request, arguments),
+            _ => procedures::serve(call.procedure, &mut request, arguments),
+        };
+        served.unwrap_or(Served::GarbageArguments)
+    }
+}

@@ -1,0 +1,305 @@
+//! What the tests of this crate share: a served directory and a caller without a network.
+
+use std::path::Path;
+
+use flatpath::Pool;
+use flatpath::limits::BUFFER_CLASSES;
+use flatpath_rpc::xdr::{Reader, Writer};
+use flatpath_rpc::{Arguments, Call, Credential, Groups, Programs, Reply, Route, Served};
+use flatpath_structures::pool::{PoolConfig, Zero};
+
+use crate::service::{Nfs, Options};
+
+/// A pool with the engine's classes.
+pub(crate) fn pool() -> Pool {
+    let classes = BUFFER_CLASSES.to_vec();
+    Pool::new(PoolConfig {
+        classes,
+        budget_bytes: 64 << 20,
+        zero: Zero::WrittenOnPut,
+    })
+}
+
+/// A directory, served.
+pub(crate) struct Fixture {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) nfs: Nfs,
+    pub(crate) pool: Pool,
+    pub(crate) credential: Credential,
+}
+
+/// Results of a call: its words can be read one after the other.
+pub(crate) struct Results(pub(crate) Vec<u8>);
+
+impl Results {
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.0)
+    }
+
+    pub(crate) fn status(&self) -> u32 {
+        self.reader().u32().expect("a status")
+    }
+}
+
+/// Arguments, one word or item after the other.
+#[derive(Default)]
+pub(crate) struct Words(pub(crate) Vec<u8>);
+
+impl Words {
+    fn with(mut self, bytes: usize, put: impl FnOnce(&mut Writer<'_>)) -> Words {
+        let at = self.0.len();
+        self.0.resize(at + bytes, 0);
+        let mut writer = Writer::new(&mut self.0[at..]);
+        put(&mut writer);
+        assert!(!writer.overflowed());
+        let written = writer.written();
+        self.0.truncate(at + written);
+        self
+    }
+
+    pub(crate) fn word(self, word: u32) -> Words {
+        self.with(4, |writer| writer.u32(word))
+    }
+
+    pub(crate) fn long(self, word: u64) -> Words {
+        self.with(8, |writer| writer.u64(word))
+    }
+
+    pub(crate) fn opaque(self, bytes: &[u8]) -> Words {
+        self.with(bytes.len() + 8, |writer| writer.opaque(bytes))
+    }
+
+    /// `sattr3` that sets a mode and nothing else.
+    pub(crate) fn mode(self, mode: u32) -> Words {
+        [1, mode, 0, 0, 0, 0, 0].into_iter().fold(self, Words::word)
+    }
+
+    /// `sattr3` that sets nothing.
+    pub(crate) fn unset(self) -> Words {
+        [0; 6].into_iter().fold(self, Words::word)
+    }
+}
+
+impl Fixture {
+    /// Everybody may do everything in the directory; the caller is user 1000, or the server's.
+    pub(crate) fn new() -> Fixture {
+        Fixture::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Fixture {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(directory.path(), open).expect("chmod");
+        let mut options = Options::new(directory.path());
+        change(&mut options);
+        let nfs = Nfs::open(options).expect("served");
+        let credential = system(1000);
+        Fixture {
+            directory,
+            nfs,
+            pool: pool(),
+            credential,
+        }
+    }
+
+    /// The same directory served anew, as after a restart.
+    pub(crate) fn restarted(self, change: impl FnOnce(&mut Options)) -> Fixture {
+        let mut options = Options::new(self.directory.path());
+        change(&mut options);
+        Fixture {
+            nfs: Nfs::open(options).expect("served"),
+            ..self
+        }
+    }
+
+    /// The same, and the kernel finds no files by handle.
+    pub(crate) fn without_handles(mut self) -> Fixture {
+        self.nfs.export = self.nfs.export.without_handles();
+        self
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn call(&self, program: u32, procedure: u32, arguments: &Words) -> Results {
+        let version = if program == 100_000 { 2 } else { 3 };
+        let credential = self.credential;
+        let call = Call {
+            xid: 1,
+            program,
+            version,
+            procedure,
+            credential,
+            peer: None,
+        };
+        match self.nfs.route(&call) {
+            Route::Inline => {
+                let mut room = [0; 484];
+                let mut writer = Writer::new(&mut room);
+                let arguments = Arguments::new(&arguments.0);
+                assert_eq!(
+                    self.nfs.inline(&call, arguments, &mut writer),
+                    Served::Results
+                );
+                let written = writer.written();
+                Results(room[..written].to_vec())
+            }
+            Route::Pooled | Route::Once => {
+                let (served, results) = self.pooled(&call, arguments);
+                assert_eq!(served, Served::Results);
+                results
+            }
+            route => panic!("{route:?}"),
+        }
+    }
+
+    pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (Served, Results) {
+        let mut reply = Reply::for_tests(&self.pool);
+        let arguments = Arguments::new(&arguments.0);
+        let served = self.nfs.pooled(call, arguments, &mut reply, &self.pool);
+        (served, Results(reply.results()))
+    }
+
+    pub(crate) fn nfs(&self, procedure: u32, arguments: &Words) -> Results {
+        self.call(100_003, procedure, arguments)
+    }
+
+    /// The handle of the root, through MOUNT.
+    pub(crate) fn root(&self) -> Vec<u8> {
+        let results = self.call(100_005, 1, &Words::default().opaque(b"/"));
+        let mut reader = results.reader();
+        assert_eq!(reader.u32(), Ok(0));
+        reader.opaque(64).expect("a handle").to_vec()
+    }
+
+    /// LOOKUP of a path of names.
+    pub(crate) fn lookup(&self, path: &[&str]) -> Result<Vec<u8>, u32> {
+        let mut at = self.root();
+        for name in path {
+            let results = self.nfs(3, &Words::default().opaque(&at).opaque(name.as_bytes()));
+            let mut reader = results.reader();
+            match reader.u32().expect("a status") {
+                0 => at = reader.opaque(64).expect("a handle").to_vec(),
+                status => return Err(status),
+            }
+        }
+        Ok(at)
+    }
+}
+
+pub(crate) fn system(user: u32) -> Credential {
+    Credential::System {
+        user,
+        group: user,
+        groups: Groups::default(),
+    }
+}
+
+impl Fixture {
+    pub(crate) fn get_attributes(&self, handle: &[u8]) -> Result<Found, u32> {
+        let results = self.nfs(1, &Words::default().opaque(handle));
+        let mut reader = results.reader();
+        match reader.u32().expect("a status") {
+            0 => Ok(Found::read(&mut reader)),
+            status => Err(status),
+        }
+    }
+
+    /// CREATE, unchecked, with a mode.
+    pub(crate) fn create(&self, directory: &[u8], name: &str, mode: u32) -> Result<Vec<u8>, u32> {
+        let words = Words::default()
+            .opaque(directory)
+            .opaque(name.as_bytes())
+            .word(0)
+            .mode(mode);
+        self.made(8, &words)
+    }
+
+    pub(crate) fn made(&self, procedure: u32, words: &Words) -> Result<Vec<u8>, u32> {
+        let results = self.nfs(procedure, words);
+        let mut reader = results.reader();
+        match reader.u32().expect("a status") {
+            0 => {
+                assert_eq!(reader.boolean(), Ok(true));
+                Ok(reader.opaque(64).expect("a handle").to_vec())
+            }
+            status => Err(status),
+        }
+    }
+
+    pub(crate) fn write(&self, handle: &[u8], offset: u64, data: &[u8], stable: u32) -> u32 {
+        let count = u32::try_from(data.len()).expect("short");
+        let words = Words::default()
+            .opaque(handle)
+            .long(offset)
+            .word(count)
+            .word(stable);
+        self.nfs(7, &words.opaque(data)).status()
+    }
+
+    /// READ: the data and whether it was the end.
+    pub(crate) fn read(
+        &self,
+        handle: &[u8],
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), u32> {
+        let results = self.nfs(6, &Words::default().opaque(handle).long(offset).word(count));
+        let mut reader = results.reader();
+        match reader.u32().expect("a status") {
+            0 => {
+                assert_eq!(reader.boolean(), Ok(true));
+                Found::read(&mut reader);
+                let count = reader.u32().expect("a count");
+                let end = reader.boolean().expect("an end");
+                let data = reader.opaque(1 << 20).expect("data").to_vec();
+                assert_eq!(data.len(), count as usize);
+                assert_eq!(reader.end(), Ok(()));
+                Ok((data, end))
+            }
+            status => Err(status),
+        }
+    }
+}
+
+/// Some of `fattr3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) kind: u32,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) size: u64,
+    pub(crate) inode: u64,
+    pub(crate) modified: (u32, u32),
+    pub(crate) changed: (u32, u32),
+}
+
+impl Found {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Found {
+        let mut word = || reader.u32().expect("a word");
+        let (kind, mode, links, user, group) = (word(), word(), word(), word(), word());
+        let mut long = || (u64::from(word()) << 32) | u64::from(word());
+        let (size, _used, _device, _system, inode) = (long(), long(), long(), long(), long());
+        let (_accessed, modified, changed) = ((word(), word()), (word(), word()), (word(), word()));
+        Found {
+            kind,
+            mode,
+            links,
+            user,
+            group,
+            size,
+            inode,
+            modified,
+            changed,
+        }
+    }
+}
+
+/// True when this process may act as others; else tests about others have nothing to test.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

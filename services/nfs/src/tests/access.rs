@@ -1,0 +1,255 @@
+//! Who may do what: the kernel decides, as the caller.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
+
+use crate::identity::{NOBODY, Squash};
+use crate::status::Status;
+use crate::testing::{Fixture, Words, is_root, system};
+
+const DENIED: u32 = Status::Access as u32;
+
+fn file(fixture: &Fixture, name: &str, owner: u32, group: u32, mode: u32) -> Vec<u8> {
+    let path = fixture.path().join(name);
+    fs::write(&path, b"text").expect("a file");
+    chown(&path, Some(owner), Some(group)).expect("root gives files away");
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+    fixture.lookup(&[name]).expect("found")
+}
+
+fn rights(fixture: &Fixture, handle: &[u8]) -> u32 {
+    let results = fixture.nfs(4, &Words::default().opaque(handle).word(0x3f));
+    let mut reader = results.reader();
+    assert_eq!(reader.u32(), Ok(0));
+    assert_eq!(reader.boolean(), Ok(true));
+    crate::testing::Found::read(&mut reader);
+    reader.u32().expect("rights")
+}
+
+#[test]
+fn a_caller_reads_and_writes_what_its_user_and_groups_may() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new();
+    let private = file(&fixture, "private", 2000, 2000, 0o600);
+    let shared = file(&fixture, "shared", 2000, 3000, 0o640);
+    let open = file(&fixture, "open", 2000, 2000, 0o666);
+    let may = |fixture: &Fixture, handle: &[u8]| {
+        let read = fixture.read(handle, 0, 4).err().unwrap_or(0);
+        (
+            read,
+            fixture.write(handle, 0, b"T", 0),
+            rights(fixture, handle),
+        )
+    };
+    assert_eq!(may(&fixture, &private), (DENIED, DENIED, 0));
+    assert_eq!(may(&fixture, &shared), (DENIED, DENIED, 0));
+    assert_eq!(may(&fixture, &open), (0, 0, 0x0d));
+    let groups = Groups::new([5, 3000]);
+    fixture.credential = Credential::System {
+        user: 1000,
+        group: 1000,
+        groups,
+    };
+    assert_eq!(
+        may(&fixture, &shared),
+        (0, DENIED, 0x01),
+        "by a further group"
+    );
+    fixture.credential = system(2000);
+    assert_eq!(may(&fixture, &private), (0, 0, 0x0d));
+    fixture.credential = Credential::None;
+    assert_eq!(may(&fixture, &private), (DENIED, DENIED, 0));
+    assert_eq!(may(&fixture, &open), (0, 0, 0x0d));
+}
+
+#[test]
+fn a_right_that_is_taken_away_is_gone_at_once() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let handle = file(&fixture, "file", 2000, 2000, 0o644);
+    assert!(fixture.read(&handle, 0, 4).is_ok());
+    assert!(fixture.read(&handle, 0, 4).is_ok());
+    let path = fixture.path().join("file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("chmod");
+    assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
+}
+
+#[test]
+fn an_owner_moves_data_whatever_the_mode_and_who_executes_may_read() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let own = file(&fixture, "own", 1000, 1000, 0o000);
+    assert!(fixture.read(&own, 0, 4).is_ok());
+    assert_eq!(fixture.write(&own, 0, b"x", 0), 0);
+    let program = file(&fixture, "program", 2000, 2000, 0o711);
+    assert!(fixture.read(&program, 0, 4).is_ok());
+    assert_eq!(fixture.write(&program, 0, b"x", 0), DENIED);
+}
+
+#[test]
+fn root_is_nobody_unless_it_is_trusted() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new();
+    let private = file(&fixture, "private", 2000, 2000, 0o600);
+    fixture.credential = system(0);
+    assert_eq!(fixture.read(&private, 0, 4).err(), Some(DENIED));
+    fixture
+        .create(&fixture.root(), "made", 0o644)
+        .expect("made");
+    let made = fs::metadata(fixture.path().join("made")).expect("there");
+    assert_eq!((made.uid(), made.gid()), (NOBODY, NOBODY));
+    let mut fixture = Fixture::with(|options| options.squash = Squash::Anonymous);
+    let private = file(&fixture, "private", 2000, 2000, 0o600);
+    fixture.credential = system(0);
+    assert!(fixture.read(&private, 0, 4).is_ok());
+    fixture
+        .create(&fixture.root(), "made", 0o644)
+        .expect("made");
+    let made = fs::metadata(fixture.path().join("made")).expect("there");
+    assert_eq!((made.uid(), made.gid()), (0, 0));
+}
+
+#[test]
+fn directories_are_listed_passed_and_changed_only_by_those_who_may() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let path = fixture.path().join("closed");
+    fs::create_dir(&path).expect("a directory");
+    fs::write(path.join("file"), b"").expect("a file");
+    let list = |mode: u32| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+        let closed = fixture.lookup(&["closed"]).expect("the one above is open");
+        let words = Words::default().opaque(&closed).long(0).long(0).word(4096);
+        let create = fixture.create(&closed, "new", 0o600).err().unwrap_or(0);
+        let _ = fs::remove_file(path.join("new"));
+        let lookup = fixture.lookup(&["closed", "file"]).err().unwrap_or(0);
+        (fixture.nfs(16, &words).status(), lookup, create)
+    };
+    assert_eq!(list(0o700), (DENIED, DENIED, DENIED));
+    assert_eq!(list(0o704), (0, DENIED, DENIED));
+    assert_eq!(list(0o701), (DENIED, 0, DENIED));
+    assert_eq!(list(0o703), (DENIED, 0, 0));
+}
+
+#[test]
+fn new_files_belong_to_the_caller_with_the_mode_it_named() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    for (number, mode) in [0o644, 0o600, 0o777, 0o000].into_iter().enumerate() {
+        let name = format!("file{number}");
+        fixture.create(&root, &name, mode).expect("made");
+        let made = fs::metadata(fixture.path().join(&name)).expect("there");
+        assert_eq!(
+            (made.uid(), made.gid(), made.mode() & 0o7777),
+            (1000, 1000, mode)
+        );
+    }
+    let words = Words::default().opaque(&root).opaque(b"dir").mode(0o1770);
+    fixture.made(9, &words).expect("made");
+    let made = fs::metadata(fixture.path().join("dir")).expect("there");
+    assert_eq!((made.uid(), made.mode() & 0o7777), (1000, 0o1770));
+}
+
+#[test]
+fn a_write_by_another_takes_the_set_user_bit_away() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let handle = file(&fixture, "program", 0, 0, 0o4777);
+    assert_eq!(fixture.write(&handle, 0, b"evil", 0), 0);
+    let mode = fs::metadata(fixture.path().join("program"))
+        .expect("there")
+        .mode();
+    assert_eq!(mode & 0o7777, 0o777);
+}
+
+#[test]
+fn nothing_changes_in_a_read_only_export() {
+    let fixture = Fixture::with(|options| options.access = crate::Access::ReadOnly);
+    let path = fixture.path();
+    fs::write(path.join("file"), b"text").expect("a file");
+    let root = fixture.root();
+    let handle = fixture.lookup(&["file"]).expect("found");
+    assert_eq!(fixture.read(&handle, 0, 9), Ok((b"text".to_vec(), true)));
+    let read_only = Status::ReadOnly as u32;
+    let at = |name: &[u8]| Words::default().opaque(&root).opaque(name);
+    let calls = [
+        (2, Words::default().opaque(&handle).mode(0o777).word(0)),
+        (
+            7,
+            Words::default()
+                .opaque(&handle)
+                .long(0)
+                .word(1)
+                .word(0)
+                .opaque(b"x"),
+        ),
+        (8, at(b"new").word(0).unset()),
+        (9, at(b"new").unset()),
+        (10, at(b"new").unset().opaque(b"target")),
+        (11, at(b"new").word(7).unset()),
+        (12, at(b"file")),
+        (13, at(b"file")),
+        (14, at(b"file").opaque(&root).opaque(b"new")),
+        (
+            15,
+            Words::default()
+                .opaque(&handle)
+                .opaque(&root)
+                .opaque(b"new"),
+        ),
+        (21, Words::default().opaque(&handle).long(0).word(0)),
+    ];
+    for (procedure, words) in calls {
+        assert_eq!(
+            fixture.nfs(procedure, &words).status(),
+            read_only,
+            "procedure {procedure}"
+        );
+    }
+    assert_eq!(rights(&fixture, &root) & 0x1c, 0);
+    assert_eq!(fs::read_dir(path).expect("there").count(), 1);
+}
+
+#[test]
+fn clients_are_admitted_by_address_and_port_and_unknown_ones_are_not() {
+    let route = |fixture: &Fixture, peer: Option<&str>| {
+        let peer = peer.map(|peer| peer.parse().expect("an address"));
+        let call = Call {
+            program: 100_003,
+            version: 3,
+            procedure: 1,
+            peer,
+            ..Call::default()
+        };
+        fixture.nfs.route(&call)
+    };
+    let refused = Route::Refused(AuthStatus::TooWeak);
+    let fixture = Fixture::with(|options| {
+        options.allowed = vec!["10.0.0.0/8".parse().expect("a network")];
+        options.secure_ports = true;
+    });
+    assert_eq!(route(&fixture, Some("10.1.2.3:1023")), Route::Pooled);
+    assert_eq!(route(&fixture, Some("10.1.2.3:1024")), refused);
+    assert_eq!(route(&fixture, Some("11.1.2.3:1023")), refused);
+    assert_eq!(route(&fixture, None), refused);
+    let fixture = Fixture::new();
+    assert_eq!(route(&fixture, Some("11.1.2.3:60000")), Route::Pooled);
+    assert_eq!(route(&fixture, None), Route::Pooled);
+}

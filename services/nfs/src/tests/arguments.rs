@@ -1,0 +1,132 @@
+//! Arguments that are cut, or nothing but noise: an answer every time, and nothing changes.
+
+use std::fs;
+
+use flatpath_rpc::{Accepted, Call, Programs, Route, Served};
+
+use crate::testing::{Fixture, Words};
+
+fn call(fixture: &Fixture, procedure: u32) -> Call {
+    let credential = fixture.credential;
+    Call {
+        program: 100_003,
+        version: 3,
+        procedure,
+        credential,
+        ..Call::default()
+    }
+}
+
+/// Good arguments of every procedure.
+fn good(root: &[u8], file: &[u8]) -> Vec<(u32, Words)> {
+    let at = |name: &[u8]| Words::default().opaque(root).opaque(name);
+    let of = |handle: &[u8]| Words::default().opaque(handle);
+    vec![
+        (1, of(file)),
+        (2, of(file).mode(0o644).word(0)),
+        (3, at(b"file")),
+        (4, of(file).word(1)),
+        (5, of(file)),
+        (6, of(file).long(0).word(1)),
+        (7, of(file).long(0).word(4).word(0).opaque(b"text")),
+        (8, at(b"new").word(0).mode(0o644)),
+        (9, at(b"dir").mode(0o755)),
+        (10, at(b"link").mode(0o777).opaque(b"target")),
+        (11, at(b"pipe").word(7).mode(0o644)),
+        (12, at(b"none")),
+        (13, at(b"none")),
+        (14, at(b"none").opaque(root).opaque(b"other")),
+        (15, of(file).opaque(root).opaque(b"name")),
+        (16, of(root).long(0).long(0).word(4096)),
+        (17, of(root).long(0).long(0).word(4096).word(4096)),
+        (18, of(root)),
+        (19, of(root)),
+        (20, of(root)),
+        (21, of(file).long(0).word(0)),
+    ]
+}
+
+#[test]
+fn every_cut_of_every_procedures_arguments_is_garbage_and_changes_nothing() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path().join("file"), b"text").expect("a file");
+    let (root, file) = (fixture.root(), fixture.lookup(&["file"]).expect("found"));
+    for (procedure, words) in good(&root, &file) {
+        for end in 0..words.0.len() {
+            let cut = Words(words.0[..end].to_vec());
+            let (served, _) = fixture.pooled(&call(&fixture, procedure), &cut);
+            assert_eq!(
+                served,
+                Served::GarbageArguments,
+                "procedure {procedure} cut at {end}"
+            );
+        }
+    }
+    assert_eq!(fs::read_dir(fixture.path()).expect("there").count(), 1);
+    for (procedure, words) in good(&root, &file) {
+        let (served, _) = fixture.pooled(&call(&fixture, procedure), &words);
+        assert_eq!(served, Served::Results, "procedure {procedure}");
+    }
+}
+
+#[test]
+fn noise_is_answered_and_leads_nowhere() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path().join("file"), b"text").expect("a file");
+    let (root, file) = (fixture.root(), fixture.lookup(&["file"]).expect("found"));
+    let seed = u64::from(
+        std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .expect("now")
+            .subsec_nanos(),
+    );
+    println!("seed {seed}");
+    let mut state = seed | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 33).expect("31 bits")
+    };
+    for _ in 0..300 {
+        for (procedure, mut words) in good(&root, &file) {
+            for _ in 0..=random() % 4 {
+                let at = random() % words.0.len();
+                words.0[at] = random().to_le_bytes()[0];
+            }
+            // Whatever comes of it, it comes.
+            let _ = fixture.pooled(&call(&fixture, procedure), &words);
+        }
+    }
+    assert_eq!(fixture.pool.statistics().in_use_bytes, 0);
+    assert!(fixture.get_attributes(&root).is_ok());
+}
+
+#[test]
+fn what_is_not_offered_is_told_by_the_right_word() {
+    let fixture = Fixture::new();
+    let route = |program, version, procedure| {
+        fixture.nfs.route(&Call {
+            program,
+            version,
+            procedure,
+            ..Call::default()
+        })
+    };
+    let mismatch = Accepted::ProgramMismatch { low: 3, high: 3 };
+    assert_eq!(route(100_003, 4, 0), Route::Unavailable(mismatch));
+    assert_eq!(route(100_003, 2, 1), Route::Unavailable(mismatch));
+    assert_eq!(route(100_005, 1, 1), Route::Unavailable(mismatch));
+    let low = Accepted::ProgramMismatch { low: 2, high: 2 };
+    assert_eq!(route(100_000, 4, 3), Route::Unavailable(low));
+    assert_eq!(
+        route(100_021, 4, 1),
+        Route::Unavailable(Accepted::ProgramUnavailable)
+    );
+    let none = Route::Unavailable(Accepted::ProcedureUnavailable);
+    assert_eq!(route(100_003, 3, 22), none);
+    assert_eq!(route(100_005, 3, 6), none);
+    assert_eq!(route(100_000, 2, 5), none, "CALLIT is not spoken");
+    assert_eq!(route(100_003, 3, 21), Route::Pooled);
+    assert_eq!(route(100_003, 3, 12), Route::Once);
+}

@@ -1,0 +1,171 @@
+//! READ, WRITE, COMMIT.
+
+use std::fs;
+
+use flatpath_rpc::{Call, Served};
+
+use crate::status::Status;
+use crate::testing::{Fixture, Words};
+
+#[test]
+fn what_is_written_is_read_in_every_manner_of_stability() {
+    let fixture = Fixture::new();
+    let file = fixture
+        .create(&fixture.root(), "file", 0o644)
+        .expect("made");
+    for stable in 0..3 {
+        let text = format!("manner {stable}");
+        assert_eq!(fixture.write(&file, 0, text.as_bytes(), stable), 0);
+        assert_eq!(
+            fixture.read(&file, 0, 100),
+            Ok((text.clone().into_bytes(), true))
+        );
+        assert_eq!(
+            fs::read(fixture.path().join("file")).expect("there"),
+            text.as_bytes()
+        );
+    }
+    let commit = fixture.nfs(21, &Words::default().opaque(&file).long(0).word(0));
+    assert_eq!(commit.status(), 0);
+    let tail = &commit.0[commit.0.len() - 8..];
+    assert_eq!(tail, fixture.nfs.write_verifier().to_be_bytes());
+}
+
+#[test]
+fn the_end_of_a_file_is_told_exactly() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path().join("file"), b"0123456789").expect("a file");
+    let file = fixture.lookup(&["file"]).expect("found");
+    assert_eq!(
+        fixture.read(&file, 0, 9),
+        Ok((b"012345678".to_vec(), false))
+    );
+    assert_eq!(
+        fixture.read(&file, 0, 10),
+        Ok((b"0123456789".to_vec(), true))
+    );
+    assert_eq!(fixture.read(&file, 5, 100), Ok((b"56789".to_vec(), true)));
+    assert_eq!(fixture.read(&file, 10, 1), Ok((Vec::new(), true)));
+    assert_eq!(
+        fixture.read(&file, u64::MAX, u32::MAX),
+        Ok((Vec::new(), true))
+    );
+    assert_eq!(fixture.read(&file, 3, 0), Ok((Vec::new(), false)));
+}
+
+#[test]
+fn a_megabyte_goes_in_and_out_in_one_call() {
+    let fixture = Fixture::new();
+    let data: Vec<u8> = (0..1_048_576_u32)
+        .map(|at| (at % 251).to_le_bytes()[0])
+        .collect();
+    let file = fixture
+        .create(&fixture.root(), "file", 0o644)
+        .expect("made");
+    assert_eq!(fixture.write(&file, 0, &data, 0), 0);
+    assert_eq!(fs::read(fixture.path().join("file")).expect("there"), data);
+    assert_eq!(fixture.read(&file, 0, 1 << 20), Ok((data.clone(), true)));
+    assert_eq!(
+        fixture.read(&file, 1, u32::MAX),
+        Ok((data[1..].to_vec(), true))
+    );
+    assert_eq!(fixture.pool.statistics().in_use_bytes, 0);
+}
+
+#[test]
+fn a_write_past_the_end_leaves_a_hole_of_zeros() {
+    let fixture = Fixture::new();
+    let file = fixture
+        .create(&fixture.root(), "file", 0o644)
+        .expect("made");
+    assert_eq!(fixture.write(&file, 5000, b"x", 2), 0);
+    let (data, end) = fixture.read(&file, 0, 10_000).expect("read");
+    assert!(end && data.len() == 5001 && data[..5000].iter().all(|byte| *byte == 0));
+    let far = fixture.write(&file, u64::MAX - 2, b"xyz", 0);
+    assert_eq!(far, Status::FileTooBig as u32);
+}
+
+#[test]
+fn only_regular_files_are_read_and_written() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    assert_eq!(fixture.read(&root, 0, 1), Err(Status::IsDirectory as u32));
+    assert_eq!(fixture.write(&root, 0, b"x", 0), Status::IsDirectory as u32);
+    std::os::unix::fs::symlink("x", fixture.path().join("link")).expect("a link");
+    let link = fixture.lookup(&["link"]).expect("found");
+    assert_eq!(fixture.read(&link, 0, 1), Err(Status::Invalid as u32));
+    let words = Words::default()
+        .opaque(&root)
+        .opaque(b"pipe")
+        .word(7)
+        .mode(0o666);
+    let pipe = fixture.made(11, &words).expect("made");
+    assert_eq!(
+        fixture.read(&pipe, 0, 1),
+        Err(Status::Invalid as u32),
+        "and nobody blocks"
+    );
+}
+
+#[test]
+fn a_count_that_is_not_the_datas_length_is_refused_and_nothing_is_written() {
+    let fixture = Fixture::new();
+    let file = fixture
+        .create(&fixture.root(), "file", 0o644)
+        .expect("made");
+    let words = Words::default()
+        .opaque(&file)
+        .long(0)
+        .word(5)
+        .word(0)
+        .opaque(b"abc");
+    assert_eq!(fixture.nfs(7, &words).status(), Status::Invalid as u32);
+    assert_eq!(
+        fs::metadata(fixture.path().join("file"))
+            .expect("there")
+            .len(),
+        0
+    );
+    let words = Words::default()
+        .opaque(&file)
+        .long(0)
+        .word(3)
+        .word(3)
+        .opaque(b"abc");
+    let credential = fixture.credential;
+    let call = Call {
+        program: 100_003,
+        version: 3,
+        procedure: 7,
+        credential,
+        ..Call::default()
+    };
+    assert_eq!(
+        fixture.pooled(&call, &words).0,
+        Served::GarbageArguments,
+        "no such manner"
+    );
+}
+
+#[test]
+fn changes_behind_our_back_are_seen_at_once() {
+    let fixture = Fixture::new();
+    let path = fixture.path().join("file");
+    fs::write(&path, b"one").expect("a file");
+    let file = fixture.lookup(&["file"]).expect("found");
+    assert_eq!(fixture.read(&file, 0, 10), Ok((b"one".to_vec(), true)));
+    for round in 0..20 {
+        let text = "x".repeat(round * 7);
+        fs::write(&path, &text).expect("written");
+        assert_eq!(
+            fixture.get_attributes(&file).expect("there").size,
+            text.len() as u64
+        );
+        assert_eq!(fixture.read(&file, 0, 1000), Ok((text.into_bytes(), true)));
+    }
+    fs::rename(fixture.path().join("file"), fixture.path().join("old")).expect("renamed");
+    fs::write(&path, b"another").expect("a file");
+    let other = fixture.lookup(&["file"]).expect("found");
+    assert_ne!(other, file);
+    assert_eq!(fixture.read(&other, 0, 10), Ok((b"another".to_vec(), true)));
+}

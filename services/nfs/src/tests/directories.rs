@@ -1,0 +1,289 @@
+//! READDIR, READDIRPLUS, and what a file system says of itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::status::Status;
+use crate::testing::{Fixture, Found, Words};
+
+#[derive(Debug)]
+struct Entry {
+    inode: u64,
+    name: String,
+    cookie: u64,
+    handle: Option<Vec<u8>>,
+}
+
+struct Page {
+    verifier: u64,
+    entries: Vec<Entry>,
+    ended: bool,
+    bytes: usize,
+}
+
+fn page(
+    fixture: &Fixture,
+    directory: &[u8],
+    (cookie, verifier): (u64, u64),
+    bytes: u32,
+    plus: bool,
+) -> Result<Page, u32> {
+    let words = Words::default()
+        .opaque(directory)
+        .long(cookie)
+        .long(verifier)
+        .word(bytes);
+    let (procedure, words) = if plus {
+        (17, words.word(bytes))
+    } else {
+        (16, words)
+    };
+    let results = fixture.nfs(procedure, &words);
+    let mut reader = results.reader();
+    match reader.u32().expect("a status") {
+        0 => {}
+        status => return Err(status),
+    }
+    assert_eq!(reader.boolean(), Ok(true));
+    Found::read(&mut reader);
+    let verifier = reader.u64().expect("a verifier");
+    let mut entries = Vec::new();
+    while reader.boolean().expect("a word") {
+        let inode = reader.u64().expect("a number");
+        let name = String::from_utf8(reader.opaque(255).expect("a name").to_vec()).expect("text");
+        let cookie = reader.u64().expect("a cookie");
+        let mut handle = None;
+        if plus {
+            if reader.boolean().expect("a word") {
+                assert_eq!(Found::read(&mut reader).inode, inode, "{name}");
+            }
+            if reader.boolean().expect("a word") {
+                handle = Some(reader.opaque(64).expect("a handle").to_vec());
+            }
+        }
+        entries.push(Entry {
+            inode,
+            name,
+            cookie,
+            handle,
+        });
+    }
+    let ended = reader.boolean().expect("a word");
+    assert_eq!(reader.end(), Ok(()));
+    Ok(Page {
+        verifier,
+        entries,
+        ended,
+        bytes: results.0.len() - 4,
+    })
+}
+
+fn all(fixture: &Fixture, directory: &[u8], bytes: u32, plus: bool) -> Vec<Entry> {
+    let (mut position, mut entries) = ((0, 0), Vec::new());
+    for _ in 0..100_000 {
+        let page = page(fixture, directory, position, bytes, plus).expect("a page");
+        assert!(page.bytes <= bytes as usize, "no longer than asked for");
+        assert!(page.ended || !page.entries.is_empty(), "something comes");
+        if let Some(last) = page.entries.last() {
+            position = (last.cookie, page.verifier);
+        }
+        entries.extend(page.entries);
+        if page.ended {
+            return entries;
+        }
+    }
+    panic!("a listing ends");
+}
+
+fn names(entries: &[Entry]) -> BTreeSet<String> {
+    entries.iter().map(|entry| entry.name.clone()).collect()
+}
+
+#[test]
+fn every_entry_is_listed_once_whatever_the_size_of_the_pages() {
+    let fixture = Fixture::new();
+    let mut expected: BTreeSet<String> = [".", ".."].map(str::to_owned).into();
+    for number in 0..2500 {
+        let name = format!("file-{number}");
+        fs::write(fixture.path().join(&name), b"").expect("a file");
+        expected.insert(name);
+    }
+    let root = fixture.root();
+    for (bytes, plus) in [
+        (300, false),
+        (4096, false),
+        (32_768, false),
+        (600, true),
+        (1 << 20, true),
+    ] {
+        let entries = all(&fixture, &root, bytes.min(32_768), plus);
+        assert_eq!(entries.len(), expected.len(), "{bytes}");
+        assert_eq!(names(&entries), expected);
+    }
+}
+
+#[test]
+fn a_listing_goes_on_while_what_it_listed_is_removed() {
+    let fixture = Fixture::new();
+    for number in 0..1000 {
+        fs::write(fixture.path().join(format!("file-{number}")), b"").expect("a file");
+    }
+    let root = fixture.root();
+    let (mut position, mut seen) = ((0, 0), BTreeSet::new());
+    loop {
+        let page = page(&fixture, &root, position, 1024, false).expect("a page");
+        for entry in &page.entries {
+            position = (entry.cookie, page.verifier);
+            if !entry.name.starts_with('.') {
+                assert!(seen.insert(entry.name.clone()), "{} comes once", entry.name);
+                let words = Words::default().opaque(&root).opaque(entry.name.as_bytes());
+                assert_eq!(fixture.nfs(12, &words).status(), 0);
+            }
+        }
+        if page.ended {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 1000);
+    assert_eq!(fs::read_dir(fixture.path()).expect("there").count(), 0);
+}
+
+#[test]
+fn what_stays_is_listed_while_others_come_and_go() {
+    let fixture = Fixture::new();
+    for number in 0..500 {
+        fs::write(fixture.path().join(format!("stays-{number}")), b"").expect("a file");
+    }
+    let root = fixture.root();
+    let (mut position, mut seen, mut round) = ((0, 0), Vec::new(), 0);
+    loop {
+        let page = page(&fixture, &root, position, 600, true).expect("a page");
+        for entry in page.entries {
+            position = (entry.cookie, page.verifier);
+            seen.push(entry.name);
+        }
+        if page.ended {
+            break;
+        }
+        fs::write(fixture.path().join(format!("comes-{round}")), b"").expect("a file");
+        if round > 0 {
+            let _ = fs::remove_file(fixture.path().join(format!("comes-{}", round - 1)));
+        }
+        round += 1;
+        assert!(round < 10_000, "a listing ends");
+    }
+    seen.retain(|name| name.starts_with("stays-"));
+    assert_eq!(seen.len(), 500);
+    assert_eq!(seen.into_iter().collect::<BTreeSet<String>>().len(), 500);
+}
+
+#[test]
+fn cookies_outlive_the_server_and_belong_to_their_directory() {
+    let state = tempfile::tempdir().expect("a directory");
+    let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
+    let fixture = Fixture::with(keep);
+    fs::create_dir(fixture.path().join("dir")).expect("a directory");
+    for number in 0..100 {
+        fs::write(fixture.path().join(format!("dir/{number}")), b"").expect("a file");
+    }
+    let directory = fixture.lookup(&["dir"]).expect("found");
+    let first = page(&fixture, &directory, (0, 0), 600, false).expect("a page");
+    let position = (first.entries.last().expect("some").cookie, first.verifier);
+    let fixture = fixture.restarted(keep);
+    let rest = page(&fixture, &directory, position, 32_768, false).expect("a page");
+    assert!(rest.ended);
+    assert_eq!(first.entries.len() + rest.entries.len(), 102);
+    let bad = Err(Status::BadCookie as u32);
+    let page = |directory: &[u8], position| {
+        page(&fixture, directory, position, 4096, false).map(|page| page.entries.len())
+    };
+    assert_eq!(page(&directory, (position.0, position.1 ^ 1)), bad);
+    assert_eq!(page(&directory, (u64::MAX, position.1)), bad);
+    assert_eq!(page(&fixture.root(), position), bad, "another directory");
+}
+
+#[test]
+fn a_page_too_small_for_an_entry_is_told_so() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    for bytes in [0, 100, 110] {
+        let small = page(&fixture, &root, (0, 0), bytes, false).err();
+        assert_eq!(small, Some(Status::TooSmall as u32), "{bytes}");
+    }
+    assert!(page(&fixture, &root, (0, 0), 140, false).is_ok());
+}
+
+#[test]
+fn handles_in_a_listing_are_those_that_lookup_gives() {
+    for handles in [true, false] {
+        let mut fixture = Fixture::new();
+        if !handles {
+            fixture = fixture.without_handles();
+        }
+        fs::create_dir(fixture.path().join("dir")).expect("a directory");
+        fs::write(fixture.path().join("file"), b"").expect("a file");
+        std::os::unix::fs::symlink("file", fixture.path().join("link")).expect("a link");
+        for entry in all(&fixture, &fixture.root(), 8192, true) {
+            let handle = entry.handle.expect("everything here is ours");
+            assert_eq!(
+                fixture.lookup(&[&entry.name]),
+                Ok(handle.clone()),
+                "{}",
+                entry.name
+            );
+            assert_eq!(
+                fixture.get_attributes(&handle).expect("there").inode,
+                entry.inode
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_above_the_export_is_shown() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path().join("dir")).expect("a directory");
+    let root = fs::metadata(fixture.path()).expect("there").ino();
+    for plus in [false, true] {
+        for entry in all(&fixture, &fixture.root(), 8192, plus) {
+            if entry.name == ".." {
+                assert_eq!(entry.inode, root);
+            }
+        }
+        let below = all(
+            &fixture,
+            &fixture.lookup(&["dir"]).expect("found"),
+            8192,
+            plus,
+        );
+        assert!(
+            below
+                .iter()
+                .any(|entry| entry.name == ".." && entry.inode == root)
+        );
+    }
+}
+
+#[test]
+fn a_file_is_no_directory_to_list() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path().join("file"), b"").expect("a file");
+    let file = fixture.lookup(&["file"]).expect("found");
+    let refused = page(&fixture, &file, (0, 0), 4096, false).err();
+    assert_eq!(refused, Some(Status::NotDirectory as u32));
+}
+
+#[test]
+fn the_file_system_says_what_it_is() {
+    let fixture = Fixture::new();
+    let root = Words::default().opaque(&fixture.root());
+    for (procedure, bytes) in [(18, 6 * 8 + 4), (19, 7 * 4 + 8 + 8 + 4), (20, 6 * 4)] {
+        let results = fixture.nfs(procedure, &root);
+        assert_eq!(results.status(), 0);
+        assert_eq!(results.0.len(), 4 + 4 + 84 + bytes, "procedure {procedure}");
+    }
+    let results = fixture.nfs(19, &root);
+    let most = &results.0[92..96];
+    assert_eq!(most, 1_048_576_u32.to_be_bytes());
+}

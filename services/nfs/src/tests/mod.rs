@@ -1,0 +1,9 @@
+//! The procedures against a real directory, without a network; one file per topic.
+
+mod access;
+mod arguments;
+mod changes;
+mod data;
+mod directories;
+mod handles;
+mod mounting;

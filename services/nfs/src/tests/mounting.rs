@@ -1,0 +1,92 @@
+//! NULL, the portmapper and MOUNT.
+
+use crate::status::Status;
+use crate::testing::{Fixture, Words};
+
+fn mount(fixture: &Fixture, path: &[u8]) -> u32 {
+    fixture
+        .call(100_005, 1, &Words::default().opaque(path))
+        .status()
+}
+
+#[test]
+fn null_answers_nothing_for_every_program() {
+    let fixture = Fixture::new();
+    for program in [100_000, 100_003, 100_005] {
+        assert!(fixture.call(program, 0, &Words::default()).0.is_empty());
+    }
+}
+
+#[test]
+fn the_portmapper_names_our_port_for_what_is_here_over_tcp() {
+    let fixture = Fixture::new();
+    fixture.nfs.port().announce(2049);
+    let port = |program, version, protocol| {
+        let words = Words::default()
+            .word(program)
+            .word(version)
+            .word(protocol)
+            .word(0);
+        fixture.call(100_000, 3, &words).status()
+    };
+    assert_eq!(port(100_003, 3, 6), 2049);
+    assert_eq!(port(100_005, 3, 6), 2049);
+    assert_eq!(port(100_003, 4, 6), 0, "no version 4");
+    assert_eq!(port(100_003, 3, 17), 0, "no UDP");
+    assert_eq!(port(100_021, 4, 6), 0, "no locks");
+    let words = Words::default().word(1).word(2).word(6).word(99);
+    assert_eq!(
+        fixture.call(100_000, 1, &words).status(),
+        0,
+        "nobody registers here"
+    );
+    let list = fixture.call(100_000, 4, &Words::default());
+    assert_eq!(list.0.len(), 3 * 20 + 4);
+}
+
+#[test]
+fn the_export_is_found_under_its_names_and_nothing_else_is() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path().join("a/b")).expect("directories");
+    std::fs::write(fixture.path().join("file"), b"").expect("a file");
+    std::os::unix::fs::symlink("/", fixture.path().join("out")).expect("a link");
+    let own = fixture.nfs.directory.clone();
+    assert_eq!(mount(&fixture, b"/"), 0);
+    assert_eq!(mount(&fixture, b"/a/b/"), 0);
+    assert_eq!(mount(&fixture, own.as_os_str().as_encoded_bytes()), 0);
+    assert_eq!(
+        mount(&fixture, own.join("a").as_os_str().as_encoded_bytes()),
+        0
+    );
+    assert_eq!(mount(&fixture, b"/file"), Status::NotDirectory as u32);
+    assert_eq!(mount(&fixture, b"/nothing"), Status::NoEntry as u32);
+    assert_eq!(mount(&fixture, b"/a/../.."), Status::Access as u32);
+    assert_eq!(mount(&fixture, b"/out"), Status::NotDirectory as u32);
+    assert_ne!(mount(&fixture, b"/out/etc"), 0);
+    assert_ne!(mount(&fixture, b"/etc"), 0);
+    let list = fixture.call(100_005, 5, &Words::default());
+    assert_eq!(
+        list.0,
+        [
+            0, 0, 0, 1, 0, 0, 0, 1, b'/', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+        ]
+    );
+    assert!(
+        fixture
+            .call(100_005, 3, &Words::default().opaque(b"/"))
+            .0
+            .is_empty()
+    );
+    assert_eq!(fixture.call(100_005, 2, &Words::default()).status(), 0);
+}
+
+#[test]
+fn a_directory_below_is_mounted_as_what_lookup_finds() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path().join("a/b")).expect("directories");
+    let results = fixture.call(100_005, 1, &Words::default().opaque(b"/a/b"));
+    let mut reader = results.reader();
+    assert_eq!(reader.u32(), Ok(0));
+    let handle = reader.opaque(64).expect("a handle").to_vec();
+    assert_eq!(Ok(handle), fixture.lookup(&["a", "b"]));
+}
