@@ -1,8 +1,8 @@
 //! The directory that is served, and how a handle becomes an open file inside it.
 //!
-//! A handle is tried where its file was open last; then the kernel is asked for the inode by its own
-//! handle; then the place where it was last seen is opened; then the tree is searched. Whatever way a
-//! file was found, it must be the same file (inode and birth) and lie inside the export now.
+//! A handle is tried where its file was open last; then the kernel is asked for the inode by its
+//! own handle; then the place where it was last seen is opened; then the tree is searched. Whatever
+//! way a file was found, it must be the same file (inode and birth) and lie inside the export now.
 //!
 //! Where a file lies is what the kernel says of an open descriptor (`/proc/self/fd`): one answer
 //! that no rename can tear. A file that was moved out, or whose directory was, is stale at the next
@@ -12,7 +12,7 @@
 //! crossing to another file system, so there is no path to race with.
 //!
 //! Invariants
-//! - E1: no node is handed out that did not lie inside the export when it was looked at for this call.
+//! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

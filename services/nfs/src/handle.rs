@@ -15,7 +15,8 @@
 //! nobody without the key can make one, so a client can only ask for files it was shown.
 //!
 //! Invariants
-//! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is used.
+//! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is
+//!   used.
 
 use flatpath_driver::files::KernelHandle;
 use siphasher::sip128::{Hasher128, SipHasher24};

@@ -1,8 +1,9 @@
 //! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
-//! A reader's way through: `handle` is what clients hold, `export` turns it into an open file inside
-//! the directory (`node`, `places`, `search` help), `identity` lets a worker act as the caller,
-//! `procedures` has one file per group of procedures, and `service` puts them behind ONC RPC.
+//! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
+//! inside the directory (`node`, `places`, `search` help), `identity` lets a worker act as the
+//! caller, `procedures` has one file per group of procedures, and `service` puts them behind ONC
+//! RPC.
 //!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]

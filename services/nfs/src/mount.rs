@@ -1,7 +1,9 @@
 //! MOUNT version 3 (RFC 1813 appendix I): from a path to the first handle.
 //!
-//! The export is `/`; the directory's own path on the server works too, and so do directories below
-//! either. Who has mounted is not kept: the protocol cannot know, and nothing depends on it.
+//! The export has the directory's own path on the server; `/` works too, and so do directories
+//! below either. Who has mounted is not kept: the protocol cannot know, and nothing depends on it.
+
+use std::os::unix::ffi::OsStrExt;
 
 use flatpath_rpc::xdr::Malformed;
 use flatpath_rpc::{Arguments, Served};
@@ -26,6 +28,7 @@ pub(crate) fn serve(
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
 ) -> Result<Served, Malformed> {
+    let own = request.nfs.directory.as_os_str().as_bytes();
     match procedure {
         1 => {
             let path = arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
@@ -50,10 +53,10 @@ pub(crate) fn serve(
             Ok(Served::Results)
         }
         4 => Ok(Served::Results),
-        // EXPORT: one, for everybody the server admits.
+        // EXPORT: one, for everybody the server admits, under its own path.
         5 => Ok(request.answer(|writer| {
             writer.boolean(true);
-            writer.opaque(b"/");
+            writer.opaque(own);
             writer.boolean(false);
             writer.boolean(false);
         })),
@@ -79,7 +82,6 @@ fn mount_status(status: Status) -> u32 {
 
 /// Opens a directory of the export as the caller, who must be allowed to pass the ones above it.
 fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
-    use std::os::unix::ffi::OsStrExt;
     let export = &request.nfs.export;
     let own = request.nfs.directory.as_os_str().as_bytes();
     let inside = match path.strip_prefix(own) {

@@ -1,8 +1,8 @@
 //! Open files behind handles, kept while they are in use.
 //!
-//! A node holds an `O_PATH` descriptor, which follows its file through every rename, and descriptors
-//! for reading and writing once somebody read or wrote. What a caller may do is the kernel's verdict
-//! per caller, remembered until the file changes.
+//! A node holds an `O_PATH` descriptor, which follows its file through every rename, and
+//! descriptors for reading and writing once somebody read or wrote. What a caller may do is the
+//! kernel's verdict per caller, remembered until the file changes.
 //!
 //! | may run beside | find | keep | forget |
 //! |----------------|------|------|--------|

@@ -98,12 +98,12 @@ pub struct Nfs {
 impl Nfs {
     /// Opens the directory and the key.
     ///
-    /// Sets the umask of the process to 0, as the kernel's NFS server does for itself: the client has
-    /// applied its user's.
+    /// Sets the umask of the process to 0, as the kernel's NFS server does for itself: the client
+    /// has applied its user's.
     ///
     /// # Errors
-    /// When the directory or the key cannot be opened, or when the key would lie inside the directory,
-    /// where every client could read it.
+    /// When the directory or the key cannot be opened, or when the key would lie inside the
+    /// directory, where every client could read it.
     pub fn open(options: Options) -> std::io::Result<Nfs> {
         let directory = options.directory.canonicalize()?;
         let secret = match &options.state {
@@ -156,7 +156,8 @@ impl Nfs {
 
     /// What was written and not committed may be lost: clients have to write it again.
     pub(crate) fn renew_write_verifier(&self) {
-        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes anew.
+        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes
+        // anew.
         self.write_verifier.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -182,8 +183,8 @@ impl Nfs {
     }
 }
 
-/// Asking what a caller may do (`faccessat2`) needs Linux 5.8; before it the answer would silently be
-/// about the server.
+/// Asking what a caller may do (`faccessat2`) needs Linux 5.8; before it the answer would silently
+/// be about the server.
 fn check_kernel() -> std::io::Result<()> {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();

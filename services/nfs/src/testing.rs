@@ -198,7 +198,7 @@ pub(crate) fn system(user: u32) -> Credential {
 }
 
 impl Fixture {
-    pub(crate) fn get_attributes(&self, handle: &[u8]) -> Result<Found, u32> {
+    pub(crate) fn attributes(&self, handle: &[u8]) -> Result<Found, u32> {
         let results = self.nfs(1, &Words::default().opaque(handle));
         let mut reader = results.reader();
         match reader.u32().expect("a status") {

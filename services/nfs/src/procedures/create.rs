@@ -114,7 +114,8 @@ fn create_with(
     }
 }
 
-/// The verifier as two times in seconds. The top bits are left out: not every file system keeps them.
+/// The verifier as two times in seconds. The top bits are left out: not every file system keeps
+/// them.
 fn verifier_times(verifier: [u8; 8]) -> (Time, Time) {
     let word = |at: usize| {
         let bytes = [
@@ -138,7 +139,7 @@ fn create_exclusive(
     verifier: [u8; 8],
 ) -> Result<Made, Status> {
     let (accessed, modified) = verifier_times(verifier);
-    match create_new(request, directory, name, Mode::empty()) {
+    match create_new(request, directory, name, Mode::from_raw_mode(FILE_MODE)) {
         Ok(file) => {
             let times = Timestamps {
                 last_access: Timespec {

@@ -35,9 +35,10 @@ use crate::node::Node;
 use crate::service::{Access, Nfs};
 use crate::status::Status;
 
-/// Room for the results of any procedure without data, in bytes: status 4, handle 4 + 68, attributes
-/// 88, two changes 2 * 116, rounded up.
-const RESULT_BYTES_MAX: usize = 512;
+/// Room for the results of any procedure without data, in bytes: status 4, handle 4 + 68,
+/// attributes 88, two changes 2 * 116 come to less than 512; the path of an export 4 + 1024 and 3
+/// words.
+const RESULT_BYTES_MAX: usize = 1536;
 
 /// A call on its worker.
 pub(crate) struct Request<'a> {

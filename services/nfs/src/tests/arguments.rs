@@ -99,7 +99,7 @@ fn noise_is_answered_and_leads_nowhere() {
         }
     }
     assert_eq!(fixture.pool.statistics().in_use_bytes, 0);
-    assert!(fixture.get_attributes(&root).is_ok());
+    assert!(fixture.attributes(&root).is_ok());
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn links_and_pipes_are_made_and_other_kinds_refused() {
     let pipe = fixture
         .made(11, &at(b"pipe").word(7).mode(0o640))
         .expect("made");
-    let found = fixture.get_attributes(&pipe).expect("there");
+    let found = fixture.attributes(&pipe).expect("there");
     assert_eq!((found.kind, found.mode), (7, 0o640));
     assert_eq!(
         fixture.made(11, &at(b"x").word(1)),
@@ -198,7 +198,7 @@ fn a_link_is_another_name_of_the_same_file() {
     let results = fixture.nfs(15, &words);
     assert_eq!(results.status(), 0);
     assert_eq!(fixture.lookup(&["name"]), Ok(file.clone()));
-    assert_eq!(fixture.get_attributes(&file).expect("there").links, 2);
+    assert_eq!(fixture.attributes(&file).expect("there").links, 2);
     assert_eq!(fixture.nfs(15, &words).status(), Status::Exists as u32);
     let words = Words::default().opaque(&root).opaque(&root).opaque(b"loop");
     assert_eq!(fixture.nfs(15, &words).status(), Status::IsDirectory as u32);
@@ -267,7 +267,7 @@ fn attributes_are_set_and_a_guard_keeps_late_changes_off() {
         .create(&fixture.root(), "file", 0o644)
         .expect("made");
     assert_eq!(fixture.write(&file, 0, b"0123456789", 0), 0);
-    let changed = fixture.get_attributes(&file).expect("there").changed;
+    let changed = fixture.attributes(&file).expect("there").changed;
     // Mode, no user, no group, size 4, access time now, modification time of the client.
     let wanted = [1, 0o600, 0, 0, 1, 0, 4, 1, 2, 1000, 500];
     let words = wanted
@@ -314,7 +314,7 @@ fn attributes_are_set_and_a_guard_keeps_late_changes_off() {
 fn a_change_of_a_directory_tells_what_it_was_before_and_after() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let before = fixture.get_attributes(&root).expect("there");
+    let before = fixture.attributes(&root).expect("there");
     let words = Words::default().opaque(&root).opaque(b"dir").mode(0o755);
     let results = fixture.nfs(9, &words);
     assert_eq!(results.status(), 0);
@@ -325,5 +325,5 @@ fn a_change_of_a_directory_tells_what_it_was_before_and_after() {
         was,
         Some((before.size, time(before.modified), time(before.changed)))
     );
-    assert_eq!(is, fixture.get_attributes(&root).ok());
+    assert_eq!(is, fixture.attributes(&root).ok());
 }

@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT.
+//! READ, WRITE, COMMIT: what was written is read, and the end of a file is told exactly.
 
 use std::fs;
 
@@ -158,7 +158,7 @@ fn changes_behind_our_back_are_seen_at_once() {
         let text = "x".repeat(round * 7);
         fs::write(&path, &text).expect("written");
         assert_eq!(
-            fixture.get_attributes(&file).expect("there").size,
+            fixture.attributes(&file).expect("there").size,
             text.len() as u64
         );
         assert_eq!(fixture.read(&file, 0, 1000), Ok((text.into_bytes(), true)));

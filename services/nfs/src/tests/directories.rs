@@ -233,7 +233,7 @@ fn handles_in_a_listing_are_those_that_lookup_gives() {
                 entry.name
             );
             assert_eq!(
-                fixture.get_attributes(&handle).expect("there").inode,
+                fixture.attributes(&handle).expect("there").inode,
                 entry.inode
             );
         }

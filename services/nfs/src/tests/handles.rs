@@ -9,7 +9,7 @@ use crate::testing::{Fixture, Words};
 const STALE: Result<u64, u32> = Err(Status::Stale as u32);
 
 fn inode(fixture: &Fixture, handle: &[u8]) -> Result<u64, u32> {
-    fixture.get_attributes(handle).map(|found| found.inode)
+    fixture.attributes(handle).map(|found| found.inode)
 }
 
 /// Every test of a file's fate runs with the kernel's handles and without.
