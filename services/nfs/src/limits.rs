@@ -1,5 +1,7 @@
 //! Every bound of the NFS service in one place, as sums with a comment per term.
 
+use std::time::Duration;
+
 /// The longest handle (RFC 1813 section 2.4), in bytes.
 pub const HANDLE_BYTES_MAX: usize = 64;
 
@@ -52,3 +54,6 @@ pub const ABSENT_MAX: usize = 1024;
 
 /// Verdicts of the kernel remembered per open file.
 pub const GRANTS_MAX: usize = 8;
+
+/// Longest time to connect to rpcbind, and to get a reply from it.
+pub const RPCBIND_CALL_TIME_MAX: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
 //! Portmapper version 2 (RFC 1833 section 3): tells that everything is on this port.
 //!
-//! Not here: registering others (always refused), and CALLIT, which would call on behalf of a
+//! `rpcbind` registers with the portmapper of the machine. Not here: registering others (always refused), and CALLIT, which would call on behalf of a
 //! client.
 
 use flatpath_rpc::xdr::Writer;
@@ -14,7 +14,7 @@ pub(crate) const VERSION: u32 = 2;
 /// NULL, SET, UNSET, GETPORT, DUMP.
 pub(crate) const PROCEDURES: u32 = 5;
 
-const TCP: u32 = 6;
+pub(crate) const TCP: u32 = 6;
 
 const OFFERED: [(u32, u32); 3] = [
     (PROGRAM, VERSION),
