@@ -1,5 +1,7 @@
 //! What a file is: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
@@ -17,6 +19,26 @@ pub struct Time {
     pub seconds: u32,
     /// Nanoseconds within the second.
     pub nanoseconds: u32,
+}
+
+impl Time {
+    /// Now.
+    pub(crate) fn now() -> Time {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        Time {
+            seconds: u32::try_from(now.as_secs()).unwrap_or(u32::MAX),
+            nanoseconds: now.subsec_nanos(),
+        }
+    }
+
+    /// True when this was less than `age` ago, or has yet to come.
+    pub(crate) fn is_recent(self, age: Duration) -> bool {
+        let duration = |time: Time| Duration::new(time.seconds.into(), time.nanoseconds);
+        duration(Time::now())
+            .checked_sub(duration(self))
+            .is_none_or(|passed| passed < age)
+    }
 }
 
 impl Time {

@@ -57,3 +57,7 @@ pub const GRANTS_MAX: usize = 8;
 
 /// Longest time to connect to rpcbind, and to get a reply from it.
 pub const RPCBIND_CALL_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Age of a file's last change from which on a verdict about it is remembered. Kernels keep times
+/// of files in ticks of up to 10 ms; within one a second change would leave no trace.
+pub const GRANT_AGE_MIN: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use rustix::fs::{Access, FileType};
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
-use crate::limits::{GRANTS_MAX, NODE_SHARDS};
+use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS};
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
 #[derive(Clone, Copy)]
@@ -31,6 +31,30 @@ struct Grant {
     who: Who,
     access: Access,
     changed: Time,
+}
+
+/// What a reader looked at last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) size: u64,
+    pub(crate) user: u32,
+    pub(crate) changed: Time,
+}
+
+impl Seen {
+    pub(crate) fn of(attributes: &Attributes) -> Seen {
+        Seen {
+            size: attributes.size,
+            user: attributes.user,
+            changed: attributes.changed,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    grants: VecDeque<Grant>,
+    seen: Option<Seen>,
 }
 
 /// An open file.
@@ -45,7 +69,7 @@ pub struct Node {
     pub(crate) kind: FileType,
     pub(crate) reader: OnceLock<OwnedFd>,
     pub(crate) writer: OnceLock<OwnedFd>,
-    grants: Mutex<VecDeque<Grant>>,
+    known: Mutex<Known>,
     used: AtomicBool,
 }
 
@@ -58,7 +82,7 @@ impl Node {
             kind: attributes.kind,
             reader: OnceLock::new(),
             writer: OnceLock::new(),
-            grants: Mutex::default(),
+            known: Mutex::default(),
             used: AtomicBool::new(true),
         }
     }
@@ -70,14 +94,16 @@ impl Node {
 
     /// True when the kernel granted this before and the file has not changed since.
     pub(crate) fn is_granted(&self, who: &Who, access: Access, changed: Time) -> bool {
-        lock(&self.grants)
-            .iter()
-            .any(|grant| grant.who == *who && grant.access == access && grant.changed == changed)
+        lock(&self.known).is_granted(who, access, changed)
     }
 
-    /// Remembers a verdict.
+    /// Remembers a verdict, unless the file was changed so recently that the next change could
+    /// leave the same time.
     pub(crate) fn grant(&self, who: Who, access: Access, changed: Time) {
-        let mut grants = lock(&self.grants);
+        if changed.is_recent(GRANT_AGE_MIN) {
+            return;
+        }
+        let grants = &mut lock(&self.known).grants;
         grants
             .retain(|grant| grant.changed == changed && (grant.who, grant.access) != (who, access));
         grants.truncate(GRANTS_MAX - 1);
@@ -86,6 +112,30 @@ impl Node {
             access,
             changed,
         });
+    }
+
+    /// Remembers what a reader that may read found.
+    pub(crate) fn saw(&self, seen: Seen) {
+        let known = &mut lock(&self.known).seen;
+        if *known != Some(seen) {
+            *known = Some(seen);
+        }
+    }
+
+    /// What was seen last, if `who` might read the data of the file as it was then.
+    pub(crate) fn seen_by(&self, who: &Who) -> Option<Seen> {
+        let known = lock(&self.known);
+        known.seen.filter(|seen| {
+            seen.user == who.user || known.is_granted(who, Access::READ_OK, seen.changed)
+        })
+    }
+}
+
+impl Known {
+    fn is_granted(&self, who: &Who, access: Access, changed: Time) -> bool {
+        self.grants
+            .iter()
+            .any(|grant| grant.who == *who && grant.access == access && grant.changed == changed)
     }
 }
 
@@ -233,6 +283,50 @@ mod tests {
         for user in 10..40 {
             node.grant(who(user), Access::READ_OK, now);
         }
-        assert!(lock(&node.grants).len() <= GRANTS_MAX);
+        assert!(lock(&node.known).grants.len() <= GRANTS_MAX);
+    }
+
+    #[test]
+    fn a_verdict_on_a_file_that_was_just_changed_is_not_kept() {
+        let node = node(7);
+        let who = Who {
+            user: 5,
+            group: 1,
+            groups: flatpath_rpc::Groups::default(),
+        };
+        let now = Time::now();
+        node.grant(who, Access::READ_OK, now);
+        assert!(!node.is_granted(&who, Access::READ_OK, now));
+    }
+
+    #[test]
+    fn what_was_seen_is_told_to_those_who_might_read_it() {
+        let node = node(7);
+        let who = |user| Who {
+            user,
+            group: 1,
+            groups: flatpath_rpc::Groups::default(),
+        };
+        let changed = Time {
+            seconds: 1,
+            nanoseconds: 0,
+        };
+        let seen = Seen {
+            size: 9,
+            user: 5,
+            changed,
+        };
+        assert!(node.seen_by(&who(5)).is_none(), "nothing was seen");
+        node.saw(seen);
+        assert!(node.seen_by(&who(5)) == Some(seen), "the owner");
+        assert!(node.seen_by(&who(6)).is_none(), "nobody said it may");
+        node.grant(who(6), Access::READ_OK, changed);
+        assert!(node.seen_by(&who(6)) == Some(seen));
+        let changed = Time {
+            seconds: 2,
+            nanoseconds: 0,
+        };
+        node.saw(Seen { changed, ..seen });
+        assert!(node.seen_by(&who(6)).is_none(), "that was before");
     }
 }

@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::{Request, read_handle};
 use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
 use crate::limits::DATA_BYTES_MAX;
-use crate::node::Node;
+use crate::node::{Node, Seen};
 use crate::status::Status;
 
 /// Results of READ before the data: status, attributes, count, end, length.
@@ -41,10 +41,9 @@ pub(super) fn read(
         Ok(node) => node,
         Err(status) => return Ok(request.fail(status, None)),
     };
-    let found = node.attributes();
-    let result = found.and_then(|found| {
-        request.check_data(&node, &found, Allowed::READ_OK)?;
-        read_into(request, &node, &found, offset, count)
+    let result = read_once(request, &node, offset, count).and_then(|read| match read {
+        Some(read) => Ok(read),
+        None => read_checked(request, &node, offset, count),
     });
     Ok(match result {
         Ok((bytes, attributes)) => {
@@ -68,20 +67,60 @@ pub(super) fn read(
     })
 }
 
-/// Reads into the reply's buffers; how much came, and the attributes after it.
+/// Reads without asking for the attributes before, when they were seen at an earlier call and the
+/// caller might read the file then. `None`, with nothing in the reply: that was not enough.
+///
+/// The right holds for this read when the caller owns the file, or when the file has not changed in
+/// any way from when the right was checked until after the read.
+fn read_once(
+    request: &mut Request<'_>,
+    node: &Node,
+    offset: u64,
+    count: usize,
+) -> Result<Option<(usize, Attributes)>, Status> {
+    let Some(seen) = node.seen_by(&request.who) else {
+        return Ok(None);
+    };
+    let (bytes, after) = read_into(request, node, seen.size, offset, count)?;
+    let allowed = after.user == request.who.user || after.changed == seen.changed;
+    // Room was made for the size that was seen: there may be more to read now.
+    let complete = bytes == count || after.size <= seen.size;
+    if allowed && complete {
+        node.saw(Seen::of(&after));
+        return Ok(Some((bytes, after)));
+    }
+    request.reply.restart(flatpath_rpc::Accepted::Success);
+    Ok(None)
+}
+
+/// Checks the caller's right, then reads.
+fn read_checked(
+    request: &mut Request<'_>,
+    node: &Node,
+    offset: u64,
+    count: usize,
+) -> Result<(usize, Attributes), Status> {
+    let found = node.attributes()?;
+    request.check_data(node, &found, Allowed::READ_OK)?;
+    node.saw(Seen::of(&found));
+    read_into(request, node, found.size, offset, count)
+}
+
+/// Reads into the reply's buffers, of a file that had `size` bytes; how much came, and the
+/// attributes after it.
 fn read_into(
     request: &mut Request<'_>,
     node: &Node,
-    found: &Attributes,
+    size: u64,
     offset: u64,
     count: usize,
 ) -> Result<(usize, Attributes), Status> {
     if i64::try_from(offset).is_err() {
         // Beyond any file: nothing is there.
-        return Ok((0, *found));
+        return Ok((0, node.attributes()?));
     }
     // No more room than the file can fill; one byte more would find what was added since.
-    let available = usize::try_from(found.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let count = count.min(available);
     let file = request.reader(node)?;
     let mut room = request

@@ -5,7 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
 
-use crate::identity::{NOBODY, Squash};
+use crate::identity::{NOBODY, Squash, Who};
+use crate::limits::GRANT_AGE_MIN;
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
 
@@ -76,7 +77,25 @@ fn a_right_that_is_taken_away_is_gone_at_once() {
     assert!(fixture.read(&handle, 0, 4).is_ok());
     assert!(fixture.read(&handle, 0, 4).is_ok());
     let path = fixture.path().join("file");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("chmod");
+    let set = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&path, mode).expect("chmod");
+    };
+    set(0o600);
+    assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
+    set(0o644);
+    // The same again, with a verdict that is remembered.
+    let node = fixture.nfs.export.resolve(&handle).expect("a file");
+    let changed = node.attributes().expect("there").changed;
+    while changed.is_recent(GRANT_AGE_MIN) {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let whole = fixture.read(&handle, 0, 10);
+    let who = Who::new(&fixture.credential, Squash::Root);
+    assert!(node.seen_by(&who).is_some(), "it was remembered");
+    assert_eq!(fixture.read(&handle, 0, 10), whole);
+    set(0o600);
+    assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
     assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
 }
 

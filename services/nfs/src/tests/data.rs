@@ -5,7 +5,7 @@ use std::fs;
 use flatpath_rpc::{Call, Served};
 
 use crate::status::Status;
-use crate::testing::{Fixture, Words};
+use crate::testing::{Fixture, Words, is_root, system};
 
 #[test]
 fn what_is_written_is_read_in_every_manner_of_stability() {
@@ -144,6 +144,45 @@ fn a_count_that_is_not_the_datas_length_is_refused_and_nothing_is_written() {
         fixture.pooled(&call, &words).0,
         Served::GarbageArguments,
         "no such manner"
+    );
+}
+
+#[test]
+fn an_owner_that_reads_again_sees_the_file_grow_shrink_and_change_hands() {
+    let mut fixture = Fixture::new();
+    let root = fixture.root();
+    let file = fixture.create(&root, "file", 0o600).expect("made");
+    let path = fixture.path().join("file");
+    for length in [0, 3, 10_000, 10_001, 2, 0, 300_000] {
+        let text = vec![b'x'; length];
+        fs::write(&path, &text).expect("written");
+        for _ in 0..2 {
+            assert!(fixture.read(&file, 0, 1 << 20) == Ok((text.clone(), true)));
+            let part = fixture.read(&file, 1, 1).expect("read");
+            assert_eq!(
+                part,
+                (text.iter().skip(1).take(1).copied().collect(), length <= 2)
+            );
+            assert_eq!(fixture.read(&file, 1 << 40, 1), Ok((Vec::new(), true)));
+        }
+    }
+    if !is_root() {
+        return;
+    }
+    std::os::unix::fs::chown(&path, Some(2000), Some(2000)).expect("chown");
+    let denied = Some(Status::Access as u32);
+    assert_eq!(
+        fixture.read(&file, 0, 10).err(),
+        denied,
+        "no longer its owner"
+    );
+    fixture.credential = system(2000);
+    assert!(fixture.read(&file, 0, 10).is_ok());
+    fixture.credential = system(1000);
+    assert_eq!(
+        fixture.read(&file, 0, 10).err(),
+        denied,
+        "not what the owner saw"
     );
 }
 
