@@ -1,7 +1,7 @@
 //! Portmapper version 2 (RFC 1833 section 3): tells that everything is on this port.
 //!
-//! `rpcbind` registers with the portmapper of the machine. Not here: registering others (always refused), and CALLIT, which would call on behalf of a
-//! client.
+//! `rpcbind` registers with the portmapper of the machine. Not here: registering others (always
+//! refused), and CALLIT, which would call on behalf of a client.
 
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, Served};
