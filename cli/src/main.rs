@@ -7,7 +7,7 @@
 mod failure;
 mod units;
 mod settings;
-mod signals;
+mod nfs;
 mod serve;
 mod doctor;
 
@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a directory over HTTP, or echo, until SIGTERM or SIGINT.
+    /// Serve a directory over HTTP or NFS, or echo, until SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),

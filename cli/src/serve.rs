@@ -1,4 +1,4 @@
-//! `flatpath serve`: a directory over HTTP, and echo, until a signal.
+//! `flatpath serve`: a directory over HTTP and NFS, and echo, until a signal.
 //!
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, and then
 //! `ready`; nothing else ever. Logs go to standard error.
@@ -8,15 +8,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use flatpath::{Choice, Error, Limits, Running, Server, Shots};
+use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
 use flatpath_files::{Files, Hidden};
 use flatpath_http::Http;
+use flatpath_nfs::Nfs;
 
 use crate::failure::Failure;
+use crate::nfs;
 use crate::settings::{Accept, Driver, Settings};
-use crate::signals::Watch;
 use crate::units::Address;
 
 /// Where HTTP is served when nothing else is named.
@@ -43,24 +44,40 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.config {
         settings = settings.or(Settings::from_file(path)?);
     }
-    let server = server(&settings)?;
-    let watch = Watch::begin().map_err(|cause| explain(&Error::Signals(cause)))?;
+    let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
+    let port = nfs.as_ref().map(Nfs::port);
+    let server = server(&settings, nfs)?;
+    let watch = SignalWatch::begin().map_err(|error| explain(&error))?;
     let running = server.start().map_err(|error| explain(&error))?;
+    let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
+    if let (Some(port), Some(bound)) = (port, bound) {
+        port.announce(bound.address.port());
+    }
+    let registrar = bound
+        .filter(|_| settings.nfs_register == Some(true))
+        .map(|bound| nfs::register(bound.address))
+        .transpose()?;
     announce(&running);
-    watch.run(running).map_err(|error| explain(&error))?;
+    let (draining, withdrawn) = registrar.unzip();
+    let outcome = watch.run_with(running, move || drop(draining));
+    if let Some(withdrawn) = withdrawn {
+        nfs::await_withdrawal(withdrawn);
+    }
+    outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
 }
 
 /// A server with these settings, not started.
-fn server(settings: &Settings) -> Result<Server, Failure> {
-    let is_default = settings.http.is_empty() && settings.echo.is_empty();
+fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
+    let is_default = settings.http.is_empty() && settings.echo.is_empty() && settings.nfs.is_none();
     let http = if is_default {
         &[Address(HTTP_DEFAULT)]
     } else {
         settings.http.as_slice()
     };
     if http.is_empty()
+        && settings.nfs.is_none()
         && let Some(dir) = &settings.dir
     {
         return Err(Failure::WrongUse(format!(
@@ -72,6 +89,9 @@ fn server(settings: &Settings) -> Result<Server, Failure> {
     let mut server = Server::new().limits(limits(settings)?);
     for address in http {
         server = server.listen(address.0, Http::service(files(settings)?));
+    }
+    if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
+        server = server.listen(address.0, nfs.protocol());
     }
     for address in &settings.echo {
         server = server.listen(address.0, Echo);
@@ -168,13 +188,13 @@ fn explain(error: &Error) -> Failure {
             let port = address.port();
             Failure::Failed(format!(
                 "cannot listen on {address}: port {port} is taken; stop who has it, or name \
-                 another with --http ADDR or --echo ADDR (port 0 picks a free one)"
+                 another with --http, --nfs or --echo ADDR (port 0 picks a free one)"
             ))
         }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
             Failure::Failed(format!(
                 "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \
-                 any other can be named with --http ADDR or --echo ADDR"
+                 any other can be named with --http, --nfs or --echo ADDR"
             ))
         }
         Error::Uring(refusal) => Failure::Failed(format!(

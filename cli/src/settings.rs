@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::units::{Address, Count, Seconds, Size, Workers, addresses, from_text};
+use crate::units::{Address, Allowed, Count, Seconds, Size, Workers, from_text, several};
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -19,20 +19,76 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Settings {
-    /// The directory to serve over HTTP [default: the current one]
+    /// The directory to serve [default: the current one]
     #[arg(value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 
     /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
     /// [default: 127.0.0.1:8080 unless listeners are named]
     #[arg(long, value_name = "ADDR")]
-    #[serde(deserialize_with = "addresses")]
+    #[serde(deserialize_with = "several")]
     pub(crate) http: Vec<Address>,
 
     /// Echo at this address: whatever comes in goes out; may be repeated
     #[arg(long, value_name = "ADDR")]
-    #[serde(deserialize_with = "addresses")]
+    #[serde(deserialize_with = "several")]
     pub(crate) echo: Vec<Address>,
+
+    /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
+    /// one
+    #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) nfs: Option<Address>,
+
+    /// NFS: nothing can be changed
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) read_only: Option<bool>,
+
+    /// NFS: root on a client is root here, instead of nobody
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) no_root_squash: Option<bool>,
+
+    /// NFS: only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
+    #[arg(long, value_name = "CIDR")]
+    #[serde(deserialize_with = "several")]
+    pub(crate) nfs_allow: Vec<Allowed>,
+
+    /// NFS: only clients that come from a port below 1024
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) nfs_secure_ports: Option<bool>,
+
+    /// NFS: register with the rpcbind of this machine, for clients that ask it for the ports
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) nfs_register: Option<bool>,
+
+    /// NFS: where the key of the file handles is kept, so that they outlive the server; not below
+    /// DIR [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) nfs_state: Option<PathBuf>,
 
     /// Network threads [default: 1]
     #[arg(long, value_name = "N")]
@@ -144,6 +200,17 @@ impl Settings {
             dir: self.dir.or(other.dir),
             http: first(self.http, other.http),
             echo: first(self.echo, other.echo),
+            nfs: self.nfs.or(other.nfs),
+            read_only: self.read_only.or(other.read_only),
+            no_root_squash: self.no_root_squash.or(other.no_root_squash),
+            nfs_allow: if self.nfs_allow.is_empty() {
+                other.nfs_allow
+            } else {
+                self.nfs_allow
+            },
+            nfs_secure_ports: self.nfs_secure_ports.or(other.nfs_secure_ports),
+            nfs_register: self.nfs_register.or(other.nfs_register),
+            nfs_state: self.nfs_state.or(other.nfs_state),
             rings: self.rings.or(other.rings),
             workers: self.workers.or(other.workers),
             driver: self.driver.or(other.driver),
@@ -181,6 +248,7 @@ mod tests {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
+    // LONG: every name once as a flag and once as a key.
     #[test]
     fn flags_and_file_say_the_same_in_the_same_words() {
         let by_line = line(&[
@@ -191,6 +259,18 @@ mod tests {
             "[::1]:0",
             "--echo",
             "127.0.0.1:7",
+            "--nfs",
+            "127.0.0.1:2049",
+            "--read-only",
+            "--no-root-squash",
+            "--nfs-allow",
+            "10.0.0.0/8",
+            "--nfs-allow",
+            "::1",
+            "--nfs-secure-ports",
+            "--nfs-register",
+            "--nfs-state",
+            "/state",
             "--rings",
             "2",
             "--workers",
@@ -218,6 +298,13 @@ mod tests {
             dir = "site"
             http = ["127.0.0.1:80", "[::1]:0"]
             echo = "127.0.0.1:7"
+            nfs = "127.0.0.1:2049"
+            read-only = true
+            no-root-squash = true
+            nfs-allow = ["10.0.0.0/8", "::1"]
+            nfs-secure-ports = true
+            nfs-register = true
+            nfs-state = "/state"
             rings = 2
             workers = "2..64"
             driver = "epoll"
@@ -251,7 +338,7 @@ mod tests {
             "max_connections = 1",
             "config = \"x\"",
             "[http]",
-            "nfs = \"127.0.0.1:1\"",
+            "resp = \"127.0.0.1:1\"",
         ] {
             assert!(file(text).is_err(), "{text}");
         }
@@ -266,6 +353,7 @@ mod tests {
             "http = \"8080\"",
             "driver = \"kqueue\"",
             "hidden = \"yes\"",
+            "nfs-allow = \"10.0.0.0/33\"",
             "idle-timeout = 0",
             "rings = [1]",
             "http = [1]",

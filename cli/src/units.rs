@@ -29,6 +29,10 @@ pub(crate) struct Address(pub(crate) SocketAddr);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) usize);
 
+/// A network that NFS clients may come from. Written `ADDRESS` or `ADDRESS/BITS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed(pub(crate) flatpath_nfs::Network);
+
 /// The longest time-out: a year.
 const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
 
@@ -104,6 +108,16 @@ impl FromStr for Address {
     }
 }
 
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map(Self)
+            .map_err(|_| "write an address or a network, such as 10.0.0.0/8".into())
+    }
+}
+
 impl FromStr for Count {
     type Err = String;
 
@@ -140,10 +154,11 @@ where
         .map_err(|cause| D::Error::custom(format!("{text:?}: {cause}")))
 }
 
-/// Reads one address or a list of them.
-pub(crate) fn addresses<'de, D>(deserializer: D) -> Result<Vec<Address>, D::Error>
+/// Reads one value or a list of them.
+pub(crate) fn several<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
+    T: FromStr<Err = String>,
 {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
@@ -155,11 +170,11 @@ where
         OneOrMany::One(text) => vec![text],
         OneOrMany::Many(texts) => texts,
     };
-    let address = |text: &String| {
+    let value = |text: &String| {
         text.parse()
             .map_err(|cause| D::Error::custom(format!("{text:?}: {cause}")))
     };
-    texts.iter().map(address).collect()
+    texts.iter().map(value).collect()
 }
 
 #[cfg(test)]

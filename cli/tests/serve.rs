@@ -322,13 +322,36 @@ fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
 }
 
 #[test]
+fn a_registration_without_rpcbind_fails_and_says_why() {
+    if std::net::TcpStream::connect("127.0.0.1:111").is_ok() {
+        eprintln!("not run: this machine has an rpcbind, which is not ours to change");
+        return;
+    }
+    let folder = site();
+    let state = tempfile::tempdir().expect("tempdir");
+    let dir = folder.path().to_str().expect("utf-8");
+    let state = state.path().to_str().expect("utf-8");
+    let nfs = ["--nfs", "127.0.0.1:0", "--nfs-state", state];
+    let ended = run(&[&["serve", dir], &nfs[..], &["--nfs-register"]].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["--nfs-register", "no rpcbind answers at 127.0.0.1:111"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+    assert!(!ended.stdout.contains("ready"), "{ended:?}");
+}
+
+#[test]
 fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
     let folder = site();
     let dir = folder.path().to_str().expect("utf-8");
     let any = "127.0.0.1:0";
     for (arguments, parts) in [
         (&["--echo", any][..], &["--echo", "--http"][..]),
-        (&["--nfs", any], &["--nfs"]),
+        (&["--resp", any], &["--resp"]),
+        (
+            &["--nfs", any, "--nfs-allow", "10.0.0.0/33"],
+            &["--nfs-allow", "10.0.0.0/8"],
+        ),
         (&["--http", "8080"], &["--http", "HOST:PORT"]),
         (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
         (&["--rings", "0"], &["--rings", "at least 1"]),
@@ -379,7 +402,8 @@ fn help_and_version_are_fine() {
         );
     }
     let help = run(&["serve", "--help"]).stdout;
-    for later in ["--nfs", "--resp", "--relay", "--ingest"] {
+    assert!(help.contains("--nfs ") && help.contains("--nfs-state"));
+    for later in ["--resp", "--relay", "--ingest"] {
         assert!(!help.contains(later), "{later} is not offered yet");
     }
 }
