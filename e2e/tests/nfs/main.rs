@@ -1,0 +1,26 @@
+//! A directory over NFSv3: libnfs and a Rust client as others use it, and bytes as no client sends
+//! them.
+
+mod calls;
+mod client;
+mod crash;
+mod framing;
+mod overtaking;
+mod restart;
+mod tools;
+mod two;
+
+use flatpath_e2e::{Driver, Launch, Server, Site};
+
+/// The server exports the site; its key is kept in `state`.
+fn serve(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Server {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(site.path(), open).expect("our own directory");
+    let state = state.path().to_str().expect("a path in text");
+    Launch::serve(driver)
+        .directory(site.path())
+        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .with(more)
+        .start()
+}

@@ -1,0 +1,130 @@
+//! Calls of one connection run side by side: one that waits, as for a slow disk, holds up nothing.
+//!
+//! The program here waits until it is told to go on, so the order of replies is the test's.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex};
+
+use flatpath::{Choice, Pool, Server};
+use flatpath_e2e::deadline::LONG_PATIENCE;
+use flatpath_e2e::{Driver, each_driver};
+use flatpath_rpc::xdr::Writer;
+use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Rpc, Served};
+
+use crate::calls::{Connection, NFS, Words, call};
+
+each_driver!(
+    replies_overtake_those_that_wait,
+    other_connections_are_served_while_one_waits,
+);
+
+/// Workers, one less than which wait at most.
+const WORKERS: u32 = 8;
+
+#[derive(Default)]
+struct Gate {
+    open: Mutex<HashSet<u32>>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self, number: u32) {
+        self.open.lock().expect("no panic").insert(number);
+        self.opened.notify_all();
+    }
+
+    /// Until `number` was opened; false when that takes too long.
+    fn pass(&self, number: u32) -> bool {
+        let open = self.open.lock().expect("no panic");
+        let wait = self
+            .opened
+            .wait_timeout_while(open, LONG_PATIENCE, |open| !open.contains(&number));
+        !wait.expect("no panic").1.timed_out()
+    }
+}
+
+/// Procedure 1 waits at the gate of its argument and answers with it; 2 answers at once.
+struct Waiting(Arc<Gate>);
+
+impl Programs for Waiting {
+    fn name(&self) -> &'static str {
+        "waiting"
+    }
+
+    fn route(&self, _: &Call) -> Route {
+        Route::Pooled
+    }
+
+    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> Served {
+        Served::SystemError
+    }
+
+    fn pooled(
+        &self,
+        call: &Call,
+        mut arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: &Pool,
+    ) -> Served {
+        let Ok(number) = arguments.reader.u32() else {
+            return Served::GarbageArguments;
+        };
+        if call.procedure == 1 && !self.0.pass(number) {
+            return Served::SystemError;
+        }
+        match reply.write(4, pool, |writer| writer.u32(number)) {
+            Ok(()) => Served::Results,
+            Err(_) => Served::SystemError,
+        }
+    }
+}
+
+fn serve(driver: Driver) -> (flatpath::Running, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    let choice = match driver {
+        Driver::Uring => Choice::Uring,
+        Driver::Epoll => Choice::Epoll,
+    };
+    let server = Server::new()
+        .driver(choice)
+        .workers(WORKERS..=WORKERS)
+        .listen("127.0.0.1:0", Rpc::new(Waiting(Arc::clone(&gate))));
+    (server.start().expect("a server"), gate)
+}
+
+fn waiting(number: u32) -> Vec<u8> {
+    call(number, NFS, 1, &Words::default().word(number))
+}
+
+fn replies_overtake_those_that_wait(driver: Driver) {
+    let (running, gate) = serve(driver);
+    let mut client = Connection::open(running.addresses()[0].address);
+    // One write: they arrive together and in this order.
+    let calls: Vec<u8> = (1..WORKERS).flat_map(waiting).collect();
+    client.send(&calls);
+    for number in (1..WORKERS).rev() {
+        // Sent behind them all, answered before any.
+        let quick = client.call(NFS, 2, &Words::default().word(1000 + number));
+        assert_eq!(quick.word(0), 1000 + number);
+        gate.open(number);
+        let reply = client.reply();
+        assert_eq!((reply.xid, reply.word(0)), (number, number));
+    }
+}
+
+fn other_connections_are_served_while_one_waits(driver: Driver) {
+    let (running, gate) = serve(driver);
+    let address = running.addresses()[0].address;
+    let mut slow = Connection::open(address);
+    let calls: Vec<u8> = (1..WORKERS).flat_map(waiting).collect();
+    slow.send(&calls);
+    for number in 0..100 {
+        let mut other = Connection::open(address);
+        let quick = other.call(NFS, 2, &Words::default().word(number));
+        assert_eq!(quick.word(0), number);
+    }
+    (1..WORKERS).for_each(|number| gate.open(number));
+    let mut answered: Vec<u32> = (1..WORKERS).map(|_| slow.reply().xid).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (1..WORKERS).collect::<Vec<u32>>());
+}

@@ -1,0 +1,93 @@
+//! Handles of a server that has ended, shown to a new process with the same key: nothing it has in
+//! memory can help, only the kernel's handles, or without those the search through the tree.
+
+use std::path::PathBuf;
+
+use flatpath_e2e::{Driver, Launch, Server, Site, binary, each_driver, tools};
+use rustix::process::Signal;
+
+use crate::calls::{Connection, Words, data, read};
+
+each_driver!(
+    handles_lead_a_new_process_to_their_files,
+    handles_lead_a_new_process_without_the_privilege_to_their_files,
+);
+
+const STALE: u32 = 70;
+const BY_NAME: &str = "files are found by name";
+
+/// The server, able to open files by the kernel's handles or not.
+fn serve(driver: Driver, site: &Site, state: &Site, privileged: bool) -> Option<Server> {
+    let launch = if privileged {
+        Launch::serve(driver)
+    } else {
+        let program: PathBuf = tools::find("setpriv")?;
+        Launch::new(program)
+            .with(["--bounding-set", "-dac_read_search", "--"])
+            .with([binary::flatpath()])
+            .with(["serve", "--driver", driver.name()])
+    };
+    let state = state.path().to_str().expect("a path in text");
+    let server = launch
+        .directory(site.path())
+        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .start();
+    Some(server)
+}
+
+fn lookup(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
+    let words = Words::default().opaque(directory).opaque(name.as_bytes());
+    let reply = client.nfs(3, &words);
+    assert_eq!(reply.status(), 0, "{name}");
+    reply.opaque(4)
+}
+
+fn outlive(driver: Driver, privileged: bool) {
+    let site = Site::new();
+    for number in 0..50 {
+        site.write(&format!("a/b{number}/file"), format!("text {number}"));
+    }
+    site.write("gone", "text");
+    let state = Site::new();
+    let Some(mut server) = serve(driver, &site, &state, privileged) else {
+        return;
+    };
+    if !privileged {
+        assert!(server.log().contains(BY_NAME), "{}", server.log());
+    }
+    let mut client = Connection::open(server.address("nfs"));
+    let root = client.root();
+    let top = lookup(&mut client, &root, "a");
+    let mut files = Vec::new();
+    for number in 0..50 {
+        let below = lookup(&mut client, &top, &format!("b{number}"));
+        files.push((lookup(&mut client, &below, "file"), number));
+    }
+    let gone = lookup(&mut client, &root, "gone");
+    server.process().signal(Signal::KILL);
+    server.exit_status();
+    // Nobody sees where they go.
+    std::fs::rename(site.at("a/b7/file"), site.at("moved")).expect("renamed");
+    std::fs::rename(site.at("a"), site.at("z")).expect("renamed");
+    std::fs::remove_file(site.at("gone")).expect("removed");
+    let server = serve(driver, &site, &state, privileged).expect("as before");
+    let mut client = Connection::open(server.address("nfs"));
+    for (file, number) in files {
+        let reply = client.nfs(6, &read(&file, 0, 100));
+        assert_eq!(data(&reply), format!("text {number}").into_bytes());
+    }
+    let below = lookup(&mut client, &top, "b3");
+    assert_eq!(lookup(&mut client, &below, "..").as_slice(), top);
+    assert_eq!(
+        client.nfs(1, &Words::default().opaque(&gone)).status(),
+        STALE
+    );
+}
+
+fn handles_lead_a_new_process_to_their_files(driver: Driver) {
+    outlive(driver, true);
+}
+
+fn handles_lead_a_new_process_without_the_privilege_to_their_files(driver: Driver) {
+    outlive(driver, false);
+}
