@@ -9,7 +9,7 @@
 use std::io;
 use std::thread;
 
-use flatpath::{Choice, Limits, Protocol, Server};
+use flatpath::{Choice, Limits, Protocol, Server, SignalWatch};
 use flatpath_http::{Head, Http, Request, Response, Route};
 use http::{HeaderValue, header};
 
@@ -51,11 +51,12 @@ fn run_with(serve: &Serve, protocol: impl Protocol) -> io::Result<()> {
     if let Some(workers) = serve.workers {
         server = server.workers(workers..=workers);
     }
+    let signals = SignalWatch::begin().map_err(io::Error::other)?;
     let running = server.start().map_err(io::Error::other)?;
     let bound = running.addresses().first();
     let bound = bound.ok_or_else(|| io::Error::other("the server has no listener"))?;
     announce(bound.name, bound.address)?;
-    running.run_until_signal().map_err(io::Error::other)
+    signals.run(running).map_err(io::Error::other)
 }
 
 fn driver(name: &str) -> io::Result<Choice> {
