@@ -1,48 +1,39 @@
 //! `cargo xtask ci [STEP...]`: what the continuous integration checks, with one command.
 //!
-//! Without steps: all of them, cheapest first. `.ci/run` prepares a bare machine, runs the tests
-//! and then the others.
+//! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
+//! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps.
 
-use crate::{Error, process};
+use crate::{Error, loom, process};
 
 /// For the help text.
-pub const SUMMARY: &str = "all that CI checks: format lint docs test (or only the named steps)";
+pub const SUMMARY: &str = "all that CI checks: format lint docs test loom (or the named steps)";
 
-/// A step: its name, the arguments for cargo, and a variable to set.
+/// One step by name.
 struct Step {
     name: &'static str,
-    arguments: &'static [&'static str],
-    variable: Option<(&'static str, &'static str)>,
+    run: fn() -> Result<(), Error>,
 }
 
-/// Cheapest first: a fault that rustfmt finds should not wait for the tests.
 const STEPS: &[Step] = &[
     Step {
         name: "format",
-        arguments: &["fmt", "--all", "--", "--check"],
-        variable: None,
+        run: format,
     },
     Step {
         name: "lint",
-        arguments: &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        variable: None,
+        run: lint,
     },
     Step {
         name: "docs",
-        arguments: &["doc", "--workspace", "--no-deps"],
-        variable: Some(("RUSTDOCFLAGS", "-D warnings")),
+        run: docs,
     },
     Step {
         name: "test",
-        arguments: &["test"],
-        variable: None,
+        run: test,
+    },
+    Step {
+        name: "loom",
+        run: || loom::run(&[]),
     },
 ];
 
@@ -56,14 +47,35 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         return Err(Error::Usage(format!("there is no step {name:?}")));
     }
     let wanted = |step: &&Step| arguments.is_empty() || arguments.iter().any(|n| n == step.name);
-    for step in STEPS.iter().filter(wanted) {
-        let mut command = process::cargo(step.arguments);
-        if let Some((name, value)) = step.variable {
-            command.env(name, value);
-        }
-        process::run(&mut command)?;
-    }
-    Ok(())
+    STEPS
+        .iter()
+        .filter(wanted)
+        .try_for_each(|step| (step.run)())
+}
+
+fn format() -> Result<(), Error> {
+    process::run(&mut process::cargo(&["fmt", "--all", "--", "--check"]))
+}
+
+fn lint() -> Result<(), Error> {
+    let arguments = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    process::run(&mut process::cargo(&arguments))
+}
+
+fn docs() -> Result<(), Error> {
+    let mut command = process::cargo(&["doc", "--workspace", "--no-deps"]);
+    process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn test() -> Result<(), Error> {
+    process::run(&mut process::cargo(&["test"]))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// # Errors
 /// A test fails, none ran, or the time is over.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    model("loom", "loom_", arguments)
+    model("loom", &["loom_"], arguments)
 }
 
 /// Sets what a build and run under a model checker needs: its `cfg`, full speed, and the bound on
@@ -42,17 +42,17 @@ pub fn configure(command: &mut Command, checker: &str) {
     }
 }
 
-/// Builds the structures with `--cfg CHECKER` and runs the tests with `prefix`, or those the caller
-/// names.
+/// Builds the structures with `--cfg CHECKER` and runs the tests with one of the prefixes, or those
+/// the caller names.
 ///
 /// # Errors
 /// A test fails, none ran, or the time is over.
-pub fn model(checker: &str, prefix: &str, arguments: &[String]) -> Result<(), Error> {
+pub fn model(checker: &str, prefixes: &[&str], arguments: &[String]) -> Result<(), Error> {
     let target = format!("target/{checker}");
     let mut command = process::cargo(&["test", "--package", "flatpath-structures", "--tests"]);
     command.args(["--target-dir", &target, "--"]);
     if arguments.is_empty() {
-        command.arg(prefix);
+        command.args(prefixes);
     } else {
         command.args(arguments);
     }
@@ -67,7 +67,7 @@ pub fn model(checker: &str, prefix: &str, arguments: &[String]) -> Result<(), Er
             tally.ran()
         ))),
         End::Exited(_) if tally.ran() == 0 => Err(Error::Failed(format!(
-            "no test is named {prefix}…, nothing was checked"
+            "no test is named {prefixes:?}: nothing was checked"
         ))),
         End::Exited(_) => {
             println!("{checker}: {} tests passed", tally.passed);

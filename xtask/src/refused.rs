@@ -1,8 +1,8 @@
 //! `cargo xtask refused [ARGUMENT...]`: all tests where the kernel refuses io_uring.
 //!
-//! Many machines do: containers' default filters, hardened kernels, some clouds. The tests must pass
-//! there too, with whatever needs io_uring saying that it was not run. The refusal is a seccomp
-//! filter around `cargo test`; the arguments go to it.
+//! Many machines do: containers' default filters, hardened kernels, some clouds. The tests must
+//! pass there too, with whatever needs io_uring saying that it was not run. The refusal is a
+//! seccomp filter around `cargo test`; the arguments go to it.
 
 use std::process::Command;
 

@@ -44,15 +44,25 @@ fn figure(figures: &str, unit: &str) -> u32 {
         .unwrap_or(0)
 }
 
-/// The first line a failing test says why with: the line after `panicked at`, or the abort's
-/// reason.
+/// What a failing test says first: the line after `panicked at`. That a destructor panicked as well
+/// is no reason, unless there is no other.
 #[must_use]
 pub fn first_panic(lines: &[String]) -> Option<String> {
-    let at = lines.iter().position(|line| line.contains("panicked at"))?;
-    let said = lines[at + 1..]
+    let places = lines
         .iter()
-        .find(|line| !line.trim().is_empty())?;
-    Some(said.trim().to_string())
+        .enumerate()
+        .filter(|(_, line)| line.contains("panicked at"));
+    let said = places.filter_map(|(at, _)| {
+        let said = lines[at + 1..]
+            .iter()
+            .find(|line| !line.trim().is_empty())?;
+        Some(said.trim().to_string())
+    });
+    let said: Vec<String> = said.collect();
+    let reason = said
+        .iter()
+        .find(|line| !line.contains("panic in a destructor"));
+    reason.or(said.first()).cloned()
 }
 
 #[cfg(test)]
@@ -98,5 +108,9 @@ mod tests {
             Some("slot 1 is owned twice")
         );
         assert_eq!(first_panic(&lines("all well")), None);
+        let second = lines("x panicked at a:\npanic in a destructor during cleanup\n");
+        assert!(first_panic(&second).is_some());
+        let both = [second, output].concat();
+        assert_eq!(first_panic(&both).as_deref(), Some("slot 1 is owned twice"));
     }
 }

@@ -36,7 +36,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         "--",
     ]);
     command.args(arguments);
-    command.env("RUSTFLAGS", "-Zsanitizer=thread --cfg sanitize=\"thread\"");
+    command.env("RUSTFLAGS", "-Zsanitizer=thread");
     command.env("TSAN_OPTIONS", "halt_on_error=1 enable_adaptive_delay=1");
     process::run(&mut command)
 }

@@ -1,5 +1,5 @@
-//! Rules `licence`, `changes` and `registry`: the files every release needs, and no registry's host
-//! by name.
+//! Rules `licence`, `document`, `changes` and `registry`: the files every release needs, and no
+//! registry's host by name.
 //!
 //! A registry's host in a file ties it to one mirror: dependencies come through cargo's and apt's
 //! own configuration.
@@ -14,6 +14,8 @@ const LICENCES: &[(&str, &str)] = &[
     ("LICENSE-APACHE", "Apache License"),
     ("LICENSE-MIT", "Permission is hereby granted"),
 ];
+/// What a newcomer looks for first.
+const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 /// Pieces of host names, cut so that this file does not name them.
 const HOSTS: &[&str] = &[
     concat!("crates", ".io"),
@@ -51,6 +53,9 @@ pub fn check(root: &Path, faults: &mut Vec<Fault>) -> Result<(), Error> {
                 format!("missing, or without the words {words:?}"),
             );
         }
+    }
+    for file in DOCUMENTS.iter().filter(|file| !root.join(file).is_file()) {
+        report(file, 1, "document", "missing".into());
     }
     let changes = workspace::text(&root.join("CHANGELOG.md")).unwrap_or_default();
     if !changes
@@ -111,6 +116,10 @@ mod tests {
         std::fs::remove_dir(&empty).unwrap();
         outcome.unwrap();
         let rules: Vec<_> = faults.iter().map(|fault| fault.rule).collect();
-        assert_eq!(rules, ["licence", "licence", "changes"]);
+        let documents = ["document"; DOCUMENTS.len()];
+        assert_eq!(
+            rules,
+            [&["licence", "licence"], &documents[..], &["changes"]].concat()
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Rules `get-prefix` and `test-name`: what a thing is called.
 //!
-//! No public function starts with `get_` (but for `get_mut`, which everybody knows beside `get`); a
-//! test's name is a sentence.
+//! No public function starts with `get_`, but for names that everybody knows from the standard
+//! library; a test's name is a sentence.
 
 use super::Fault;
 use super::source::{Source, closing};
 
+/// The standard library's own.
+const WELL_KNOWN: &[&str] = &["get_mut", "get_or_init", "get_or_insert_with"];
 /// A sentence has at least so many words.
 const TEST_NAME_WORDS_MIN: usize = 3;
 
@@ -16,7 +18,10 @@ pub fn check(source: &Source, faults: &mut Vec<Fault>) {
             continue;
         }
         let name = source.word(index + 1);
-        let fault = if name.starts_with("get_") && name != "get_mut" && is_public(source, index) {
+        let fault = if name.starts_with("get_")
+            && !WELL_KNOWN.contains(&name)
+            && is_public(source, index)
+        {
             (
                 "get-prefix",
                 format!("`{name}`: name what it returns, without `get_`"),
