@@ -13,7 +13,7 @@
 //!   directories are handed out; what else was opened is closed again unread.
 //!
 //! The kernel does the resolving (`openat2`), so no rename can race with it. Where `openat2` is
-//! missing (before Linux 5.6) or forbidden (seccomp), [`crate::walk`] does the same step by step.
+//! missing (before Linux 5.6) or forbidden (seccomp), `walk` does the same step by step.
 //!
 //! Cost: one `openat2` and one `fstat`; one `openat2` more where the path has links.
 
