@@ -107,6 +107,7 @@ fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
         Some(Driver::Uring) => Choice::Uring,
         Some(Driver::Epoll) => Choice::Epoll,
     });
+    server = server.defer_accept(settings.no_defer_accept != Some(true));
     Ok(server.accept(match settings.accept {
         None | Some(Accept::Multishot) => Shots::Many,
         Some(Accept::Single) => Shots::Once,

@@ -109,6 +109,16 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "HOW")]
     pub(crate) accept: Option<Accept>,
 
+    /// Accept a connection at once, not with its first bytes (HTTP)
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) no_defer_accept: Option<bool>,
+
     /// Most connections at once [default: what the descriptor limit allows, at most 100000]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "from_text")]
@@ -215,6 +225,7 @@ impl Settings {
             workers: self.workers.or(other.workers),
             driver: self.driver.or(other.driver),
             accept: self.accept.or(other.accept),
+            no_defer_accept: self.no_defer_accept.or(other.no_defer_accept),
             max_connections: self.max_connections.or(other.max_connections),
             memory: self.memory.or(other.memory),
             hidden: self.hidden.or(other.hidden),
@@ -279,6 +290,7 @@ mod tests {
             "epoll",
             "--accept",
             "single",
+            "--no-defer-accept",
             "--max-connections",
             "1000",
             "--memory",
@@ -309,6 +321,7 @@ mod tests {
             workers = "2..64"
             driver = "epoll"
             accept = "single"
+            no-defer-accept = true
             max-connections = 1000
             memory = "64M"
             hidden = true

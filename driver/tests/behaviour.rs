@@ -9,6 +9,7 @@ on_every_driver! {
     #[test] fn accepting_many_takes_all_that_come;
     #[test] fn a_cancelled_accept_ends_and_can_be_armed_again;
     #[test] fn a_listener_is_shared_by_two_drivers;
+    #[test] fn an_accept_deferred_to_the_first_bytes_forgets_nobody;
     #[test] fn receiving_once_gives_what_is_there;
     #[test] fn receiving_waits_for_bytes;
     #[test] fn receiving_many_goes_on_to_the_end_of_the_stream;
@@ -118,6 +119,33 @@ mod cases {
                 .expect("goes on");
             rig.arrived.len() + theirs.len() == 50
         });
+    }
+
+    /// A client that speaks is accepted with its bytes; a silent one a second later, as the kernel
+    /// hands it over.
+    pub(crate) fn an_accept_deferred_to_the_first_bytes_forgets_nobody<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        rig.listener
+            .defer_accept()
+            .expect("the kernel knows TCP_DEFER_ACCEPT");
+        let _silent = rig.connect();
+        let mut speaker = rig.connect();
+        write(&mut speaker, b"first");
+        speaker.shutdown(Shutdown::Write).expect("half-closed");
+        rig.driver.accept(&rig.listener, 7, Shots::Many);
+        let sockets: Vec<_> = (0..2)
+            .map(|_| match rig.next(7).outcome {
+                Outcome::Accepted(socket) => socket,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let address = speaker.local_addr().expect("bound");
+        // Direct descriptors have no address to ask for.
+        if let Some(heard) = sockets.iter().find(|socket| socket.peer() == Some(address)) {
+            assert_eq!(rig.receive_to_end(*heard, 8), b"first");
+        }
     }
 
     pub(crate) fn receiving_once_gives_what_is_there<M: Make>(_: &str) {

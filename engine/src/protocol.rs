@@ -73,6 +73,13 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// The word in `listening NAME ADDR` and in logs.
     fn name(&self) -> &'static str;
 
+    /// True where the client speaks first and connections are short: accept then waits for the
+    /// first bytes ([`Listener::defer_accept`](flatpath_driver::Listener::defer_accept)). The head
+    /// deadline of a client that says nothing begins about a second after it has connected.
+    fn defer_accept(&self) -> bool {
+        false
+    }
+
     /// Called once on each network thread.
     fn lane(&self) -> Self::Lane;
 

@@ -133,7 +133,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     complete_limits(&mut options)?;
     let selection = select(&options)?;
     log::info!("driver {}: {}", selection.name(), selection.reason());
-    let sockets = bind_all(&endpoints, options.rings)?;
+    let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
     let pool = Pool::new(PoolConfig {
         classes: BUFFER_CLASSES.to_vec(),
@@ -258,7 +258,7 @@ struct Sockets {
     per_ring: Vec<Vec<Listener>>,
 }
 
-fn bind_all(endpoints: &[Endpoint], rings: usize) -> Result<Sockets, Error> {
+fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<Sockets, Error> {
     let mut sockets = Sockets {
         bound: Vec::new(),
         per_ring: (0..rings).map(|_| Vec::new()).collect(),
@@ -278,6 +278,12 @@ fn bind_all(endpoints: &[Endpoint], rings: usize) -> Result<Sockets, Error> {
         for ring in &mut sockets.per_ring {
             let (listener, bound) =
                 bind(address, rings > 1).map_err(|cause| Error::Bind { address, cause })?;
+            if defer_accept
+                && endpoint.defer_accept
+                && let Err(cause) = listener.defer_accept()
+            {
+                log::debug!("accept does not wait for first bytes: {cause}");
+            }
             // With port 0 the first socket picks, the others share.
             address = bound;
             ring.push(listener);

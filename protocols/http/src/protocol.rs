@@ -103,6 +103,11 @@ impl<S: Service> Protocol for Http<S> {
         "http"
     }
 
+    /// RFC 9112 section 9: the client speaks first, and many connections carry one request.
+    fn defer_accept(&self) -> bool {
+        true
+    }
+
     fn lane(&self) -> Lane<S> {
         Lane {
             service: self.service.lane(),
