@@ -31,13 +31,25 @@ impl Process {
         self.status_kibibytes("RssAnon:") * 1024
     }
 
-    /// Threads.
+    /// The thread numbers of a server's workers, in order.
     ///
     /// # Panics
     /// The process is gone.
     #[must_use]
-    pub fn threads(self) -> u64 {
-        self.status_kibibytes("Threads:")
+    pub fn workers(self) -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0));
+        let mut workers: Vec<u32> = tasks
+            .expect("the process is there")
+            .flatten()
+            .filter(|task| {
+                // One that ends meanwhile has no name any more.
+                let name = std::fs::read_to_string(task.path().join("comm"));
+                name.is_ok_and(|name| name.trim_end() == "flatpath-worker")
+            })
+            .filter_map(|task| task.file_name().to_str()?.parse().ok())
+            .collect();
+        workers.sort_unstable();
+        workers
     }
 
     /// Open descriptors.

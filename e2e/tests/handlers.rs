@@ -32,9 +32,9 @@ fn a_panic_in_a_handler_is_answered_and_the_worker_lives(driver: Driver) {
         .with(["--workers", "1..1"])
         .expecting_panics()
         .start();
-    let threads = {
+    let workers = {
         assert_eq!(server.client().get("/pooled").text(), "pooled");
-        server.process().threads()
+        server.process().workers()
     };
     let mut client = server.client();
     for _ in 0..PANICS {
@@ -54,9 +54,9 @@ fn a_panic_in_a_handler_is_answered_and_the_worker_lives(driver: Driver) {
         );
     }
     assert_eq!(
-        server.process().threads(),
-        threads,
-        "no thread died, none was added"
+        server.process().workers(),
+        workers,
+        "no worker died, none was added"
     );
     assert!(
         server.log().contains("on purpose"),
@@ -275,7 +275,7 @@ fn workers_grow_with_the_work_and_shrink_without_it(driver: Driver) {
     let server = serve(driver, &["--workers", "2..16"]);
     let least = {
         assert_eq!(server.client().get("/pooled").text(), "pooled");
-        server.process().threads()
+        server.process().workers().len()
     };
     let mut clients: Vec<Client> = (0..BUSY).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -283,12 +283,12 @@ fn workers_grow_with_the_work_and_shrink_without_it(driver: Driver) {
     }
     // All run at once: that takes a worker each.
     await_active(&server, BUSY);
-    assert!(server.process().threads() >= least + BUSY as u64 - 2);
+    assert!(server.process().workers().len() >= least + BUSY - 2);
     for client in &mut clients {
         assert_eq!(client.reply().text(), "slept 1500");
     }
     until("idle workers to end", || {
-        (server.process().threads() <= least).then_some(())
+        (server.process().workers().len() <= least).then_some(())
     });
     assert_eq!(server.client().get("/pooled").text(), "pooled");
 }
