@@ -167,3 +167,69 @@ impl Drop for Buffer {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::pool::{Pool, PoolConfig, Zero};
+
+    fn pool(bytes: usize) -> Pool {
+        Pool::new(PoolConfig {
+            classes: vec![bytes],
+            budget_bytes: bytes,
+            zero: Zero::WrittenOnPut,
+        })
+    }
+
+    #[test]
+    fn only_what_was_written_is_zeroed() {
+        let pool = pool(64);
+        let mut buffer = pool.take(64).expect("room");
+        // Behind the buffer's back: what it does not know of, it does not zero.
+        buffer.lease.parts().0.fill(9);
+        buffer.append(&[1; 10]);
+        buffer.spare_up_to(6);
+        drop(buffer);
+        let buffer = pool.take(64).expect("room");
+        let (zeroed, left) = buffer.lease.memory().split_at(16);
+        assert!(zeroed.iter().all(|&byte| byte == 0));
+        assert!(left.iter().all(|&byte| byte == 9));
+    }
+
+    #[test]
+    fn what_was_lent_to_be_filled_counts_as_written_whatever_became_of_it() {
+        let pool = pool(16);
+        let mut buffer = pool.take(16).expect("room");
+        buffer.spare_mut()[15] = 7;
+        assert!(buffer.is_empty());
+        drop(buffer);
+        let buffer = pool.take(16).expect("room");
+        assert_eq!(buffer.lease.memory(), [0; 16]);
+    }
+
+    #[test]
+    #[should_panic = "advanced beyond the room"]
+    fn a_buffer_is_not_filled_beyond_its_room() {
+        let pool = pool(16);
+        pool.take(16).expect("room").advance(17);
+    }
+
+    #[test]
+    #[should_panic = "consumed more than is filled"]
+    fn no_more_is_consumed_than_is_filled() {
+        let pool = pool(16);
+        let mut buffer = pool.take(16).expect("room");
+        buffer.append(b"four");
+        buffer.consume_front(5);
+    }
+
+    #[test]
+    fn a_full_buffer_takes_nothing_more() {
+        use std::io::Write;
+        let pool = pool(4);
+        let mut buffer = pool.take(4).expect("room");
+        assert_eq!(buffer.append(b"abcdef"), 4);
+        assert_eq!(buffer.append(b"g"), 0);
+        let error = buffer.write_all(b"h").expect_err("full");
+        assert_eq!(error.kind(), std::io::ErrorKind::WriteZero);
+    }
+}

@@ -25,9 +25,6 @@
 #![deny(unsafe_code)]
 
 pub mod pairing;
-// Blocks of memory are handed out by index; the depot, which hands out the indices, is what the
-// model checkers see.
-#[cfg(not(any(loom, shuttle)))]
 pub mod pool;
 pub mod queue;
 pub mod crew;
@@ -37,12 +34,10 @@ pub mod table;
 pub mod tokens;
 pub mod wheel;
 
-#[cfg(not(any(loom, shuttle)))]
 mod buffer;
 mod depot;
 mod links;
 mod lock;
-#[cfg(not(any(loom, shuttle)))]
 mod memory;
 mod number;
 mod sync;

@@ -19,6 +19,12 @@
 //!   it the last count of the shelf. So the return touches nothing of either after the swap that
 //!   enters the index; where it must, it holds a count of its own.
 //!
+//! Ordering
+//! - E1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
+//!   before its bytes can be had again. There are as many indices as blocks fit the budget, so who
+//!   has the bytes finds an index. The swaps in between continue the release sequence.
+//! - The blocks themselves go along with their index: the edges of depot and stack.
+//!
 //! Teardown: `close` is called when nobody can take any more. It frees what is idle; what comes
 //! back later finds the depot closed and frees itself, and the last of them frees the shelf.
 
@@ -30,10 +36,13 @@
 use crate::depot::{Depot, Door, enter};
 use crate::number::thread_number;
 use crate::stack::{INDICES_MAX, Stack};
-use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, edge};
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::mem::ManuallyDrop;
+
+const RESERVE: Ordering = edge!("memory_reserve_acquire", Acquire, Relaxed);
+const GIVE_BACK: Ordering = edge!("memory_give_back_release", Release, Relaxed);
 
 /// What all shelves of a pool share.
 #[derive(Debug)]
@@ -75,6 +84,7 @@ struct Record {
     shelf: Arc<Shelf>,
     index: u32,
     marks: Marks,
+    watch: Watch,
 }
 
 /// How far a block was filled. All 0 when a lease begins.
@@ -139,16 +149,19 @@ impl Budget {
                 .checked_add(bytes)
                 .filter(|&sum| sum <= self.bytes_max)
         };
-        // ORDER: acquires the vacant index of a block whose bytes were released. There are as many
-        // indices as blocks fit the budget, so who has the bytes finds an index.
+        if cfg!(drill = "memory_reserve_by_look") {
+            let sum = add(self.allocated_bytes());
+            // ORDER: none: what is missing here is that look and store are one step.
+            sum.inspect(|&sum| self.allocated_bytes.store(sum, Ordering::Relaxed));
+            return sum.is_some();
+        }
         self.allocated_bytes
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, add)
+            .fetch_update(RESERVE, Ordering::Relaxed, add)
             .is_ok()
     }
 
     fn release(&self, bytes: usize) {
-        // ORDER: Release: what the block's last user did is before the budget has room again.
-        self.allocated_bytes.fetch_sub(bytes, Ordering::Release);
+        self.allocated_bytes.fetch_sub(bytes, GIVE_BACK);
     }
 }
 
@@ -196,58 +209,60 @@ impl Shelf {
 
     /// Claims an idle block, if there is one.
     #[inline(always)]
-    pub(crate) fn reuse(self: &Arc<Shelf>) -> Option<Claim<'_>> {
-        let index = self.depot.take(thread_number())?;
-        Some(Claim { shelf: self, index })
+    pub(crate) fn reuse(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
+        let index = shelf.depot.take(thread_number())?;
+        Some(Claim { shelf, index })
     }
 
     /// Claims an idle block for removal; not counted as reused.
-    pub(crate) fn withdraw(self: &Arc<Shelf>) -> Option<Claim<'_>> {
-        let index = self.depot.take_aside()?;
-        Some(Claim { shelf: self, index })
+    pub(crate) fn withdraw(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
+        let index = shelf.depot.take_aside()?;
+        Some(Claim { shelf, index })
     }
 
     /// Allocates a block of zeros, if budget and system allow, and claims it.
-    pub(crate) fn allocate(self: &Arc<Shelf>) -> Option<Claim<'_>> {
-        if !self.budget.reserve(self.block_bytes) {
+    pub(crate) fn allocate(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
+        if !shelf.budget.reserve(shelf.block_bytes) {
             return None;
         }
-        let Some(index) = self.new_block() else {
-            self.budget.release(self.block_bytes);
+        let Some(index) = Shelf::new_block(shelf) else {
+            shelf.budget.release(shelf.block_bytes);
             return None;
         };
-        self.allocated.fetch_add(1, Ordering::Relaxed);
-        Some(Claim { shelf: self, index })
+        shelf.allocated.fetch_add(1, Ordering::Relaxed);
+        Some(Claim { shelf, index })
     }
 
     /// Frees every idle block and lets those that come back free themselves. Nobody takes any more.
-    pub(crate) fn close(self: &Arc<Shelf>) {
-        self.depot
-            .close(|index| Claim { shelf: self, index }.lease().free());
+    pub(crate) fn close(shelf: &Arc<Shelf>) {
+        shelf
+            .depot
+            .close(|index| Claim { shelf, index }.lease().free());
     }
 
     /// After a close: frees what somebody pushed on the depot's stack meanwhile.
     #[cold]
-    fn free_stacked(self: &Arc<Shelf>) {
-        self.depot
-            .drain(|index| Claim { shelf: self, index }.lease().free());
+    fn free_stacked(shelf: &Arc<Shelf>) {
+        shelf
+            .depot
+            .drain(|index| Claim { shelf, index }.lease().free());
     }
 
     /// Puts a new block under an index that has none, and returns the index.
-    fn new_block(self: &Arc<Shelf>) -> Option<u32> {
-        let index = self.vacant.pop().or_else(|| self.next_fresh())?;
-        let Some(memory) = zeros(self.block_bytes) else {
-            self.vacant.push(index);
+    fn new_block(shelf: &Arc<Shelf>) -> Option<u32> {
+        let index = shelf.vacant.pop().or_else(|| shelf.next_fresh())?;
+        let Some(memory) = zeros(shelf.block_bytes) else {
+            shelf.vacant.push(index);
             return None;
         };
-        let shelf = Arc::clone(self);
         let record = Box::new(Record {
             memory,
-            shelf,
+            shelf: Arc::clone(shelf),
             index,
             marks: Marks::default(),
+            watch: Watch::new(),
         });
-        self.places[index as usize]
+        shelf.places[index as usize]
             .record
             // ORDER: Relaxed: the depot or the vacant stack publishes the index (S2).
             .store(Box::into_raw(record), Ordering::Relaxed);
@@ -326,11 +341,13 @@ impl Lease {
 
     #[inline]
     pub(crate) fn memory(&self) -> &[u8] {
+        self.record.watch.read();
         &self.record.memory
     }
 
     #[inline]
     pub(crate) fn marks(&self) -> &Marks {
+        self.record.watch.read();
         &self.record.marks
     }
 
@@ -338,6 +355,7 @@ impl Lease {
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut [u8], &mut Marks) {
         let record = &mut **self.record;
+        record.watch.write();
         (&mut record.memory, &mut record.marks)
     }
 
@@ -372,8 +390,10 @@ impl Record {
             memory,
             shelf,
             index,
+            watch,
             ..
         } = *self;
+        watch.write();
         drop(memory);
         shelf.freed.fetch_add(1, Ordering::Relaxed);
         shelf.vacant.push(index);
@@ -393,11 +413,11 @@ impl Drop for Lease {
                 // A count of our own, as the block's is gone with the index (S4).
                 let shelf = Arc::clone(shelf);
                 if shelf.depot.put_aside(index) {
-                    shelf.free_stacked();
+                    Shelf::free_stacked(&shelf);
                 }
             }
             Door::Slot(_) | Door::Closed => {
-                shelf.free_stacked();
+                Shelf::free_stacked(shelf);
                 // SAFETY: the index was refused, so the record is still ours; this is its last use.
                 unsafe { ManuallyDrop::take(&mut self.record) }.free();
             }

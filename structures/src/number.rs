@@ -13,6 +13,9 @@ pub(crate) const NO_NUMBER: u32 = u32::MAX;
 
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use self::model::be_number;
+/// Real threads have a number of their own.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) fn be_number(_number: u32) {}
 #[cfg(any(loom, shuttle))]
 pub(crate) use self::model::thread_number;
 

@@ -152,7 +152,7 @@ impl Pool {
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
         let wanted = self.shelf_for(bytes_min);
-        let claim = match self.shelves[wanted].reuse() {
+        let claim = match Shelf::reuse(&self.shelves[wanted]) {
             Some(claim) => claim,
             None => self.claim_otherwise(wanted)?,
         };
@@ -175,14 +175,10 @@ impl Pool {
     #[cold]
     fn claim_otherwise(&self, wanted: usize) -> Option<Claim<'_>> {
         let smaller = self.shelves[..wanted].iter().rev();
-        let claim = self.shelves[wanted]
-            .allocate()
+        let any_of = |shelf| Shelf::reuse(shelf).or_else(|| Shelf::allocate(shelf));
+        let claim = Shelf::allocate(&self.shelves[wanted])
             .or_else(|| self.make_room_and_allocate(wanted))
-            .or_else(|| {
-                smaller
-                    .into_iter()
-                    .find_map(|shelf| shelf.reuse().or_else(|| shelf.allocate()))
-            });
+            .or_else(|| smaller.into_iter().find_map(any_of));
         if claim.is_none() {
             self.users.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -200,10 +196,10 @@ impl Pool {
             .iter()
             .rev()
             .filter(|&shelf| !Arc::ptr_eq(shelf, wanted));
-        let idle = others.flat_map(|shelf| std::iter::from_fn(|| shelf.withdraw()));
+        let idle = others.flat_map(|shelf| std::iter::from_fn(|| Shelf::withdraw(shelf)));
         idle.take(FREED_PER_TAKE_MAX).find_map(|claim| {
             claim.lease().free();
-            wanted.allocate()
+            Shelf::allocate(wanted)
         })
     }
 
@@ -214,7 +210,9 @@ impl Pool {
         let mut freed_bytes = 0;
         for shelf in self.shelves.iter().rev() {
             while freed_bytes < surplus {
-                let Some(claim) = shelf.withdraw() else { break };
+                let Some(claim) = Shelf::withdraw(shelf) else {
+                    break;
+                };
                 claim.lease().free();
                 freed_bytes += shelf.block_bytes();
             }

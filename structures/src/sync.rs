@@ -57,6 +57,34 @@ pub(crate) fn look_fence() {
     fence(Ordering::SeqCst);
 }
 
+/// Stands beside plain memory that a structure hands from one thread to the next, which loom cannot
+/// see: who reads or writes that memory says so here, and loom then demands that the last access of
+/// another thread comes before. Nothing in the other builds.
+#[derive(Debug)]
+pub(crate) struct Watch(#[cfg(loom)] loom::cell::UnsafeCell<()>);
+
+impl Watch {
+    #[inline(always)]
+    pub(crate) fn new() -> Watch {
+        Watch(
+            #[cfg(loom)]
+            loom::cell::UnsafeCell::new(()),
+        )
+    }
+
+    #[inline(always)]
+    pub(crate) fn read(&self) {
+        #[cfg(loom)]
+        self.0.with(|_| ());
+    }
+
+    #[inline(always)]
+    pub(crate) fn write(&self) {
+        #[cfg(loom)]
+        self.0.with_mut(|_| ());
+    }
+}
+
 /// Locks, whether or not a thread panicked while it held the lock: what these locks guard stays
 /// usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

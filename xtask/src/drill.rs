@@ -2,8 +2,8 @@
 //! red.
 //!
 //! A model that checks nothing looks green for ever. Each mutation in the code is compiled by
-//! `--cfg drill="NAME"` and has an entry in a list beside the structures
-//! (`structures/drill*.toml`): its name, the file and the edge it weakens, the test that must fail,
+//! `--cfg drill="NAME"` and has an entry in the list beside the structures
+//! (`structures/drill.toml`): its name, the file and the edge it weakens, the test that must fail,
 //! and how that test runs (`loom`, `shuttle`, or plainly). For every entry the same test first
 //! passes without the mutation; then it must fail with it. A test that hangs has not failed. A full
 //! run writes the table `docs/drill.md`.
@@ -27,8 +27,8 @@ use crate::{Error, loom, workspace};
 /// For the help text.
 pub const SUMMARY: &str = "weaken each ordering in turn: a test must fail (--quick: without loom)";
 
-/// Where the lists are; one that does not exist is empty.
-const LISTS: &[&str] = &["structures/drill.toml", "structures/drill-b.toml"];
+/// Where the list is.
+const LIST: &str = "structures/drill.toml";
 const TABLE: &str = "docs/drill.md";
 const BUILD_TIME_MAX: Duration = Duration::from_secs(15 * 60);
 const TEST_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -59,16 +59,12 @@ impl Entry {
     }
 }
 
-/// Every listed mutation, in the order of the lists.
+/// Every listed mutation, in the order of the list.
 ///
 /// # Errors
 /// A list that cannot be parsed, or an entry without a part.
 pub fn listed(root: &Path) -> Result<Vec<Entry>, Error> {
-    let mut entries = Vec::new();
-    for list in LISTS.iter().filter(|list| root.join(list).is_file()) {
-        entries.extend(parse(list, &workspace::text(&root.join(list))?)?);
-    }
-    Ok(entries)
+    parse(LIST, &workspace::text(&root.join(LIST))?)
 }
 
 /// Every array of tables in the file is a list of mutations, whatever it is called.

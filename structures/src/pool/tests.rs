@@ -1,10 +1,13 @@
-//! The pool: its contract, each hazard of the kernel's free lists, a model, and threads that mix.
+//! The pool: bodies that the model checkers run as well. Loom counts the shelves that are left
+//! over, so a body that leaks a buffer fails; elsewhere the counts say so.
 
-use std::collections::VecDeque;
-use std::sync::mpsc::channel;
+#[cfg(not(any(loom, shuttle)))]
+mod on_real_threads;
 
 use super::*;
-use crate::testing::with_seeds;
+use crate::number::be_number;
+use crate::sync::{Mutex, lock};
+use crate::testing::race;
 
 fn pool(classes: &[usize], budget_bytes: usize) -> Pool {
     Pool::new(PoolConfig {
@@ -14,230 +17,116 @@ fn pool(classes: &[usize], budget_bytes: usize) -> Pool {
     })
 }
 
-#[test]
-fn a_buffer_that_came_back_is_used_again() {
-    let pool = pool(&[64], 1024);
-    let address = pool
-        .take(10)
-        .map(|buffer| buffer.filled().as_ptr() as usize);
-    let again = pool
-        .take(10)
-        .map(|buffer| buffer.filled().as_ptr() as usize);
-    assert!(address.is_some());
-    assert_eq!(address, again);
-    let statistics = pool.statistics();
-    assert_eq!((statistics.allocated, statistics.reused), (1, 1));
+/// Takes, checks that nobody left anything, writes and gives back.
+fn use_once(pool: &Pool, thread: u32, bytes: usize) -> bool {
+    be_number(thread);
+    let Some(mut buffer) = pool.take(bytes) else {
+        return false;
+    };
+    assert!(buffer.spare_mut().iter().all(|&byte| byte == 0), "I3");
+    buffer.append(&[thread as u8 + 1; 4]);
+    true
+}
+
+/// With one buffer of each of these sizes idle in the line of thread 0.
+fn idle_pool(classes: &[usize], budget_bytes: usize, idle: &[usize]) -> Arc<Pool> {
+    be_number(0);
+    let pool = pool(classes, budget_bytes);
+    let buffers: Vec<_> = idle.iter().map(|&bytes| pool.take(bytes)).collect();
+    assert!(buffers.iter().all(Option::is_some));
+    drop(buffers);
+    Arc::new(pool)
 }
 
 #[test]
-fn class_mismatch_a_buffer_returns_to_the_size_it_has() {
-    let pool = pool(&[64, 256, 1024], 1 << 20);
-    for (wanted, capacity) in [(0, 64), (64, 64), (65, 256), (256, 256), (257, 1024)] {
-        for _ in 0..3 {
-            assert_eq!(pool.take(wanted).expect("room").capacity(), capacity);
-        }
-    }
-    assert_eq!(pool.statistics().allocated, 3, "one of each size");
-}
-
-#[test]
-fn emptiness_is_found_by_taking_and_not_by_looking_first() {
-    let pool = pool(&[64], 128);
-    let first = pool.take(1).expect("room for two");
-    let second = pool.take(1).expect("room for two");
-    assert!(pool.take(1).is_none());
-    assert_eq!(pool.statistics().refused, 1);
-    drop(first);
-    assert!(pool.take(1).is_some());
-    drop(second);
-}
-
-#[test]
-fn the_next_smaller_size_is_given_when_the_budget_has_no_more() {
-    let pool = pool(&[64, 1024], 1024 + 64);
-    let large = pool.take(1024).expect("room");
-    let degraded = pool.take(1024).expect("a smaller one");
-    assert_eq!(degraded.capacity(), 64);
-    assert_eq!(pool.statistics().degraded, 1);
-    assert!(pool.take(1024).is_none());
-    drop(large);
-    assert_eq!(pool.take(1024).expect("it came back").capacity(), 1024);
-}
-
-#[test]
-fn idle_buffers_of_other_sizes_make_room() {
-    let pool = pool(&[64, 1024], 1024);
-    let small: Vec<Buffer> = (0..16).map_while(|_| pool.take(64)).collect();
-    assert_eq!(small.len(), 16);
-    drop(small);
-    assert_eq!(
-        pool.take(1024).expect("made of the small ones").capacity(),
-        1024
+fn loom_what_was_written_is_zeroed_before_another_thread_can_have_it() {
+    race(
+        || idle_pool(&[8], 8, &[8]),
+        |pool| use_once(pool, 0, 8),
+        |pool| use_once(pool, 1, 8),
+        |pool, left, right| {
+            assert!(left || right, "one buffer, and nobody else who had it");
+            assert_eq!(pool.statistics().in_use_bytes, 0);
+        },
     );
-    assert!(pool.allocated_bytes() <= 1024);
 }
 
-#[test]
-fn what_was_written_is_zeroed_before_anybody_else_can_have_it() {
-    let pool = pool(&[64], 64);
-    for round in 0..3_u8 {
-        let mut buffer = pool.take(64).expect("room");
-        assert!(buffer.spare_mut().iter().all(|byte| *byte == 0));
-        match round {
-            0 => assert_eq!(buffer.append(&[7; 64]), 64),
-            // Written through the spare part, and not said to be filled.
-            1 => buffer.spare_mut()[40] = 9,
-            _ => {
-                buffer.append(&[1; 30]);
-                buffer.clear();
-                buffer.append(&[2; 3]);
-            }
-        }
+/// A pool and a buffer of it, each to be dropped by a thread of its own.
+struct Ending {
+    pool: Mutex<Option<Pool>>,
+    buffers: Mutex<Vec<Buffer>>,
+    shelf: Arc<Shelf>,
+}
+
+impl Ending {
+    fn new(buffers: usize) -> Arc<Ending> {
+        be_number(0);
+        let pool = pool(&[8], 8 * buffers);
+        let buffers = (0..buffers).map_while(|_| pool.take(8)).collect();
+        Arc::new(Ending {
+            shelf: Arc::clone(&pool.shelves[0]),
+            pool: Mutex::new(Some(pool)),
+            buffers: Mutex::new(buffers),
+        })
     }
-    let mut buffer = pool.take(64).expect("room");
-    assert!(buffer.spare_mut().iter().all(|byte| *byte == 0));
+
+    fn drop_a_buffer(&self, thread: u32) {
+        be_number(thread);
+        let buffer = lock(&self.buffers).pop();
+        let mut buffer = buffer.expect("one for each thread");
+        buffer.append(b"late");
+    }
+
+    fn drop_the_pool(&self) {
+        let pool = lock(&self.pool).take();
+        drop(pool);
+    }
+
+    fn assert_all_freed(&self) {
+        let counts = self.shelf.counts();
+        assert_eq!(counts.freed, counts.allocated, "a buffer was left behind");
+    }
 }
 
 #[test]
-fn a_pool_told_not_to_zero_does_not() {
-    let pool = Pool::new(PoolConfig {
-        classes: vec![16],
-        budget_bytes: 16,
-        zero: Zero::Never,
-    });
-    pool.take(16).expect("room").append(&[5; 16]);
-    let mut buffer = pool.take(16).expect("room");
-    assert_eq!(buffer.spare_mut(), [5; 16]);
-}
-
-#[test]
-fn trim_gives_idle_memory_back_and_leaves_what_is_in_use() {
-    let pool = pool(&[64, 256], 1 << 20);
-    let held = pool.take(256).expect("room");
-    let idle: Vec<Buffer> = (0..20).map_while(|_| pool.take(256)).collect();
-    drop(idle);
-    assert_eq!(pool.statistics().idle_bytes, 20 * 256);
-    let freed = pool.trim(5 * 256);
-    assert_eq!(freed, 15 * 256);
-    let statistics = pool.statistics();
-    assert_eq!(
-        (statistics.idle_bytes, statistics.in_use_bytes),
-        (5 * 256, 256)
+fn loom_teardown_frees_a_buffer_that_comes_back_beside_it() {
+    race(
+        || Ending::new(1),
+        |ending| ending.drop_a_buffer(1),
+        Ending::drop_the_pool,
+        |ending, (), ()| ending.assert_all_freed(),
     );
-    assert_eq!(pool.trim(0), 5 * 256);
-    assert_eq!(pool.allocated_bytes(), 256);
-    drop(held);
 }
 
+/// I1: making room frees before it allocates, and a size that is taken meanwhile is not freed.
 #[test]
-fn teardown_in_any_order_frees_everything_once() {
-    let pool = pool(&[64], 1 << 20);
-    let clone = pool.clone();
-    let mut held = pool.take(1).expect("room");
-    drop(pool.take(1));
-    drop(pool);
-    drop(clone);
-    // The pool is gone; the buffer is not.
-    assert_eq!(held.append(b"still here"), 10);
-    let elsewhere = std::thread::spawn(move || {
-        let bytes = held.filled().to_vec();
-        drop(held);
-        bytes
-    });
-    assert_eq!(elsewhere.join().expect("no panic"), b"still here");
-}
-
-#[test]
-fn consume_front_keeps_the_rest_in_order() {
-    let pool = pool(&[16], 16);
-    let mut buffer = pool.take(16).expect("room");
-    buffer.append(b"0123456789");
-    buffer.consume_front(4);
-    assert_eq!(buffer.filled(), b"456789");
-    // Nothing moves, so the room is what is left behind the end.
-    assert_eq!(buffer.append(b"abcdefghijkl"), 6);
-    assert_eq!(buffer.filled(), b"456789abcdef");
-    buffer.consume_front(12);
-    assert!(buffer.is_empty());
-    assert_eq!(buffer.room(), 16);
-}
-
-/// Random takes and returns against counts kept beside; contents tell buffers apart.
-#[test]
-fn model_pool_agrees_with_counts() {
-    with_seeds(200, |random| {
-        let budget = 64 * (1 + random.below(40) as usize);
-        let pool = pool(&[64, 128, 512], budget);
-        let mut held: VecDeque<(u8, Buffer)> = VecDeque::new();
-        for step in 0..200 {
-            match random.below(5) {
-                0..=2 => {
-                    let wanted = random.below(600) as usize;
-                    if let Some(mut buffer) = pool.take(wanted) {
-                        assert!(buffer.is_empty());
-                        assert!(buffer.spare_mut().iter().all(|byte| *byte == 0));
-                        let mark = step as u8;
-                        let count = random.below(buffer.capacity() as u32 + 1) as usize;
-                        buffer.append(&vec![mark; count]);
-                        held.push_back((mark, buffer));
-                    }
-                }
-                3 => {
-                    let at = random.below(held.len() as u32 + 1) as usize;
-                    if let Some((mark, buffer)) = held.remove(at) {
-                        assert!(buffer.filled().iter().all(|byte| *byte == mark));
-                    }
-                }
-                _ => {
-                    pool.trim(random.below(1000) as usize);
-                }
-            }
-            let in_use: usize = held.iter().map(|(_, buffer)| buffer.capacity()).sum();
+fn loom_making_room_beside_a_take_keeps_the_budget() {
+    race(
+        || idle_pool(&[8, 16], 16, &[8, 8]),
+        |pool| use_once(pool, 0, 8),
+        |pool| use_once(pool, 1, 16),
+        |pool, left, right| {
+            assert!(left || right);
+            assert!(pool.allocated_bytes() <= 16, "I1");
             let statistics = pool.statistics();
-            assert_eq!(statistics.in_use_bytes, in_use);
-            assert_eq!(pool.allocated_bytes(), in_use + statistics.idle_bytes);
-            assert!(pool.allocated_bytes() <= budget, "I1");
-        }
-        held.clear();
-        assert_eq!(pool.statistics().in_use_bytes, 0);
-    });
+            assert_eq!(statistics.in_use_bytes, 0);
+            assert_eq!(statistics.idle_bytes, pool.allocated_bytes());
+        },
+    );
 }
 
-/// Buffers taken on some threads and dropped on others, each with its holder's mark inside: two
-/// holders of one buffer would see each other's.
 #[test]
-fn stress_no_buffer_has_two_holders_when_threads_mix() {
-    const THREADS: u8 = 4;
-    const ROUNDS: usize = 3000;
-    let pool = pool(&[32, 64], 64 * 20);
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel::<Buffer>()).unzip();
-    std::thread::scope(|scope| {
-        for (number, inbox) in receivers.into_iter().enumerate() {
-            let next = senders[(number + 1) % senders.len()].clone();
-            let pool = pool.clone();
-            scope.spawn(move || {
-                let mark = number as u8 + 1;
-                for round in 0..ROUNDS {
-                    if let Some(mut buffer) = pool.take(1 + round % 64) {
-                        assert!(buffer.spare_mut().iter().all(|byte| *byte == 0), "I3");
-                        let room = buffer.room();
-                        buffer.append(&vec![mark; room]);
-                        std::hint::spin_loop();
-                        assert!(buffer.filled().iter().all(|byte| *byte == mark));
-                        if round % 3 == 0 {
-                            // The other side may have ended already; then it is dropped here.
-                            let _ = next.send(buffer);
-                        }
-                    }
-                    while let Ok(given) = inbox.try_recv() {
-                        assert!(given.filled().windows(2).all(|pair| pair[0] == pair[1]));
-                    }
-                }
-            });
-        }
-        drop(senders);
-    });
-    let statistics = pool.statistics();
-    assert_eq!(statistics.in_use_bytes, 0, "{statistics:?}");
-    assert!(pool.allocated_bytes() <= 64 * 20);
+fn loom_trim_beside_a_take_frees_only_what_is_idle() {
+    race(
+        || idle_pool(&[8], 8, &[8]),
+        |pool| use_once(pool, 0, 8),
+        |pool| pool.trim(0),
+        |pool, taken, freed| {
+            // While it is being freed it is neither idle nor room for another.
+            assert!(taken || freed == 8);
+            let statistics = pool.statistics();
+            assert_eq!(statistics.in_use_bytes, 0);
+            assert_eq!(statistics.idle_bytes, pool.allocated_bytes());
+        },
+    );
 }
