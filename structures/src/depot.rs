@@ -67,6 +67,13 @@ const EMPTY: u32 = u32::MAX;
 /// A slot of a closed depot.
 const CLOSED: u32 = u32::MAX - 1;
 
+/// What `close` leaves in a slot.
+const MARK: u32 = if cfg!(drill = "depot_close_unmarked") {
+    EMPTY
+} else {
+    CLOSED
+};
+
 const ENTER: Ordering = edge!("depot_enter_publish", Release, Relaxed);
 /// ORDER: what is in a line its owner put there, so the owner has seen it.
 const OWN: Ordering = Ordering::Relaxed;
@@ -388,7 +395,7 @@ impl Line {
     /// Marks every slot as closed and hands what was in it to `dispose`.
     fn close(&self, mut dispose: impl FnMut(u32)) {
         for slot in &self.slots {
-            match slot.swap(CLOSED, CLOSE) {
+            match slot.swap(MARK, CLOSE) {
                 EMPTY | CLOSED => {}
                 index => dispose(index),
             }

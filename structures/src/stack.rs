@@ -25,7 +25,7 @@
 //! - E1 publish: `push` (Release) -> `pop`, `pop_if_head`, `take_all`, `peek` (Acquire): the index,
 //!   its link and what its holder wrote before. The swaps between them continue the release
 //!   sequence.
-//! - E2 no fence: nothing here orders a push before a later look at something else. Who publishes
+//! - No fence: nothing here orders a push before a later look at something else. Who publishes
 //!   work here and then looks for a sleeper puts a `fence(SeqCst)` between the two, and so does the
 //!   sleeper.
 //!

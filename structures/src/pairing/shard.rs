@@ -258,7 +258,8 @@ impl<P, C> Table<P, C> {
     ) -> Result<Admitted<P, C>, Refusal<P, C, E>> {
         if let Some(place) = self.find(spot) {
             let entry = &mut self.slots[place];
-            if entry.busy != 0 || entry.has(party.side()) {
+            let is_taken = entry.busy != 0 || entry.has(party.side());
+            if is_taken && !cfg!(drill = "pairing_taken_replaces") {
                 return Err((RegisterError::Taken, party));
             }
             entry.put(party);

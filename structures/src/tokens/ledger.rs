@@ -33,6 +33,14 @@ const FREE: Ordering = edge!("tokens_free_acquire", Acquire, Relaxed);
 const PUSH: Ordering = edge!("tokens_push_release", Release, Relaxed);
 const TAKE_RETURNED: Ordering = edge!("tokens_take_returned_acquire", Acquire, Relaxed);
 
+/// How far the end of a token moves its slot's generation. The drill pins it, which revives stale
+/// tokens.
+const GENERATION_STEP: u32 = if cfg!(drill = "tokens_generation_pinned") {
+    0
+} else {
+    1
+};
+
 /// Whether anybody but the owner may free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -162,7 +170,7 @@ impl Ledger {
                 continue;
             }
             let word = Word {
-                generation: generation.wrapping_add(1),
+                generation: generation.wrapping_add(GENERATION_STEP),
                 low: first,
             };
             // ORDER: E2. Relaxed: the push publishes it.
@@ -209,7 +217,7 @@ impl Ledger {
             return None;
         }
         let freed = Word {
-            generation: generation.wrapping_add(1),
+            generation: generation.wrapping_add(GENERATION_STEP),
             low: link,
         }
         .bits();
