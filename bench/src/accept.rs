@@ -1,0 +1,233 @@
+//! `bench accept`: one accept per connection, against one multishot accept for all.
+//!
+//! Both are the real server (`flatpath serve --echo`), each in a process of its own, side by side
+//! and in turns. Two loads: a crowd that connects at once, each client with 128 bytes to echo; and
+//! clients that come one after the other. Figures are those of the server process alone, the
+//! closing of connections included: wall time, CPU time as the scheduler counts it, system calls as
+//! the driver counts them.
+
+use std::path::PathBuf;
+
+use crate::Stage;
+use crate::error::Error;
+use crate::pace::Pace;
+use crate::plot::Plot;
+use crate::published;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use clients::Visit;
+use server::{Server, Shots};
+
+mod clients;
+mod server;
+
+/// Where the server under test comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerProgram {
+    /// This program, as the command line `PROGRAM serve --echo ADDR --accept HOW`.
+    Program(PathBuf),
+    /// Threads of this process. Its clients and it then share one descriptor limit, and the
+    /// system calls are not counted: for tests.
+    ThisProcess,
+}
+
+/// How clients come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    AtOnce(u32),
+    OneByOne(u32),
+}
+
+/// All runs against one server.
+#[derive(Debug, Default)]
+struct Runs {
+    wall_micros: Vec<f64>,
+    cpu_micros: Vec<f64>,
+    system_calls: Option<f64>,
+    lost: u32,
+}
+
+impl Load {
+    fn clients(self) -> u32 {
+        match self {
+            Self::AtOnce(clients) | Self::OneByOne(clients) => clients,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::AtOnce(clients) => format!("{clients} at once"),
+            Self::OneByOne(clients) => format!("{clients} one by one"),
+        }
+    }
+
+    fn visit(self, server: &Server) -> Result<Visit, Error> {
+        match self {
+            Self::AtOnce(count) => Ok(clients::at_once(server.address(), count)?),
+            Self::OneByOne(count) => Ok(clients::one_by_one(server.address(), count)?),
+        }
+    }
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    let most = clients_max(stage.server, pace.pick(10_000, 10_000, 50));
+    let loads = [
+        Load::AtOnce(most),
+        Load::OneByOne(pace.pick(2_000, 500, 10)),
+    ];
+    let runs = [pace.pick(20, 3, 1), pace.pick(10, 3, 1)];
+    let mut report = BenchReport {
+        name: "accept",
+        about: "one accept for each connection, against one multishot accept for all",
+        ..BenchReport::default()
+    };
+    let mut table = Table {
+        title: "The server's cost of a connection: accept, 128 bytes there and back, close".into(),
+        unit: "per connection",
+        labels: vec!["clients", "figure"],
+        columns: vec![
+            Column::new("single", Role::Before),
+            Column::new("multishot", Role::Ours),
+        ],
+        rows: Vec::new(),
+    };
+    let mut driver = String::new();
+    for (load, runs) in loads.into_iter().zip(runs) {
+        let both = compare(stage, load, runs, &mut driver)?;
+        let lost: u32 = both.iter().map(|runs| runs.lost).sum();
+        if lost > 0 {
+            report
+                .notes
+                .push(format!("{lost} clients got no echo: {}", load.name()));
+        }
+        rows(&mut table, load, &both);
+        targets(&mut report, &table, load);
+    }
+    report
+        .plots
+        .push(Plot::bars("cost", &table, "clients, figure"));
+    report.tables.push(table);
+    report.notes.push(format!(
+        "driver {driver}; only io_uring has a multishot accept"
+    ));
+    report.notes.push(format!(
+        "published: 10,000 clients, clock() of client and server together; a CPU figure includes \
+         everything a connection costs the server, of which accept is one part. At most {} clients \
+         have their connection in the making at a time: the kernel's queue holds no more",
+        clients::IN_THE_MAKING_MAX
+    ));
+    if pace != Pace::Full {
+        report.notes.push(format!("{} runs instead of 20", runs[0]));
+    }
+    Ok(report)
+}
+
+/// Clients and server each need a descriptor per connection, and some others.
+fn clients_max(server: &ServerProgram, wished: u32) -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let spare = limit.current.unwrap_or(u64::MAX).saturating_sub(1_200);
+    let shared = if *server == ServerProgram::ThisProcess {
+        3
+    } else {
+        1
+    };
+    let room = u32::try_from(spare / shared).unwrap_or(u32::MAX);
+    wished.min(room.max(10))
+}
+
+/// Both servers, in turns.
+fn compare(
+    stage: &mut Stage<'_>,
+    load: Load,
+    runs: u32,
+    driver: &mut String,
+) -> Result<[Runs; 2], Error> {
+    let servers = [
+        Server::start(stage.server, Shots::Once)?,
+        Server::start(stage.server, Shots::Many)?,
+    ];
+    let mut all = [Runs::default(), Runs::default()];
+    // The first round warms up: pools fill, ports are new.
+    for round in 0..=runs {
+        stage.step(&format!("accept: {}, run {round} of {runs}", load.name()));
+        for step in 0..servers.len() {
+            let index = (round as usize + step) % servers.len();
+            let (server, runs) = (&servers[index], &mut all[index]);
+            let before = server.cpu_ns()?;
+            let visit = load.visit(server)?;
+            let cpu_ns = server.settled_cpu_ns()?.saturating_sub(before);
+            runs.lost += visit.lost;
+            if round > 0 {
+                let per_client = |ns: f64| ns / 1e3 / f64::from(load.clients());
+                runs.wall_micros
+                    .push(per_client(visit.wall.as_secs_f64() * 1e9));
+                runs.cpu_micros.push(per_client(cpu_ns as f64));
+            }
+        }
+    }
+    let connections = f64::from(load.clients()) * f64::from(runs + 1);
+    for (server, runs) in servers.into_iter().zip(&mut all) {
+        let end = server.stop()?;
+        runs.system_calls = end.system_calls.map(|calls| calls as f64 / connections);
+        *driver = end.driver;
+    }
+    Ok(all)
+}
+
+const CPU: &str = "CPU us";
+const CALLS: &str = "system calls";
+
+fn rows(table: &mut Table, load: Load, both: &[Runs; 2]) {
+    let fold = |pick: fn(&Runs) -> &Vec<f64>| -> Vec<Option<Figure>> {
+        both.iter()
+            .map(|runs| Some(Figure::of(pick(runs))))
+            .collect()
+    };
+    let calls = both.iter().map(|runs| runs.system_calls.map(Figure::once));
+    let figures = [
+        ("wall us", fold(|runs| &runs.wall_micros)),
+        (CPU, fold(|runs| &runs.cpu_micros)),
+        (CALLS, calls.collect()),
+    ];
+    for (name, figures) in figures {
+        let is_published = name == CPU && matches!(load, Load::AtOnce(_));
+        table.rows.push(Row {
+            labels: vec![load.name(), name.into()],
+            figures,
+            published: is_published.then_some(published::ACCEPT),
+        });
+    }
+}
+
+fn targets(report: &mut BenchReport, table: &Table, load: Load) {
+    let name = load.name();
+    let of = |figure, column| table.figure(&[&name, figure], column);
+    let calls = ratio(of(CALLS, "single"), of(CALLS, "multishot"));
+    let what = format!("system calls, single against multishot, {name}");
+    report.target(what, "x", Wanted::AtLeast(1.1), calls);
+    let cpu = ratio(of(CPU, "multishot"), of(CPU, "single")).map(|part| (1.0 - part) * 100.0);
+    let what = format!("CPU saved by multishot, {name}");
+    report.target(what, "%", Wanted::AtLeast(1.65), cpu);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_lost_with_either_accept() {
+        let mut ignore = |_: &str| {};
+        let mut stage = Stage {
+            pace: Pace::Tiny,
+            server: &ServerProgram::ThisProcess,
+            progress: &mut ignore,
+        };
+        for load in [Load::AtOnce(60), Load::OneByOne(5)] {
+            let both = compare(&mut stage, load, 1, &mut String::new()).expect("both serve");
+            for runs in both {
+                assert_eq!((runs.lost, runs.cpu_micros.len()), (0, 1));
+            }
+        }
+    }
+}

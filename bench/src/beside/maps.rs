@@ -1,0 +1,159 @@
+//! Pairing on well-known concurrent maps: an entry per key holds both sides.
+//!
+//! What each map offers decides how both sides are looked at together: under the lock of the entry
+//! (dashmap, scc), or under a mutex in the entry, with a mark for one that is on its way out
+//! (papaya).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::pairing::{Both, Busy, Candidate, LOCKED_MAP, Registers, Side, Ticket, candidate};
+use crate::report::Role;
+
+/// All of them.
+pub(crate) fn candidates() -> Vec<Candidate> {
+    vec![
+        candidate::<Locked>(LOCKED_MAP, Role::Detail),
+        candidate::<Dash>("dashmap", Role::Beside),
+        candidate::<Scc>("scc", Role::Beside),
+        candidate::<Papaya>("papaya", Role::Beside),
+    ]
+}
+
+/// A `HashMap` of the standard library under a parking_lot mutex.
+pub(crate) struct Locked(Mutex<HashMap<u64, Both>>);
+
+impl Registers for Locked {
+    type Object = ();
+    type Ticket<'a> = Ticket<'a, Self>;
+
+    fn new(_pairs: u32) -> Self {
+        Self(Mutex::default())
+    }
+
+    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.lock().entry(key).or_default().add(side)?;
+        Ok(Ticket::new(self, side, key))
+    }
+
+    fn unregister(&self, side: Side, key: u64) {
+        let mut map = self.0.lock();
+        if let Some(both) = map.get_mut(&key) {
+            both.remove(side);
+            if both.is_empty() {
+                map.remove(&key);
+            }
+        }
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        self.0.lock().get(&key).is_some_and(|both| both.is_full())
+    }
+}
+
+pub(crate) struct Dash(dashmap::DashMap<u64, Both>);
+
+impl Registers for Dash {
+    type Object = ();
+    type Ticket<'a> = Ticket<'a, Self>;
+
+    fn new(_pairs: u32) -> Self {
+        Self(dashmap::DashMap::new())
+    }
+
+    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.entry(key).or_default().add(side)?;
+        Ok(Ticket::new(self, side, key))
+    }
+
+    fn unregister(&self, side: Side, key: u64) {
+        if let dashmap::Entry::Occupied(mut entry) = self.0.entry(key) {
+            entry.get_mut().remove(side);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        self.0.get(&key).is_some_and(|both| both.is_full())
+    }
+}
+
+pub(crate) struct Scc(scc::HashMap<u64, Both>);
+
+impl Registers for Scc {
+    type Object = ();
+    type Ticket<'a> = Ticket<'a, Self>;
+
+    fn new(_pairs: u32) -> Self {
+        Self(scc::HashMap::new())
+    }
+
+    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.entry_sync(key).or_default().add(side)?;
+        Ok(Ticket::new(self, side, key))
+    }
+
+    fn unregister(&self, side: Side, key: u64) {
+        if let scc::hash_map::Entry::Occupied(mut entry) = self.0.entry_sync(key) {
+            entry.get_mut().remove(side);
+            if entry.get().is_empty() {
+                let _ = entry.remove();
+            }
+        }
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        let is_full = self.0.read_sync(&key, |_, both| both.is_full());
+        is_full.unwrap_or(false)
+    }
+}
+
+/// Both sides, and whether the entry is being removed.
+type Guarded = Arc<Mutex<(Both, bool)>>;
+
+pub(crate) struct Papaya(papaya::HashMap<u64, Guarded>);
+
+impl Registers for Papaya {
+    type Object = ();
+    type Ticket<'a> = Ticket<'a, Self>;
+
+    fn new(_pairs: u32) -> Self {
+        Self(papaya::HashMap::new())
+    }
+
+    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+        let map = self.0.pin();
+        loop {
+            let entry = map.get_or_insert_with(key, Arc::default);
+            let mut guarded = entry.lock();
+            if !guarded.1 {
+                guarded.0.add(side)?;
+                return Ok(Ticket::new(self, side, key));
+            }
+            drop(guarded);
+            // On its way out: the next look finds another one, or none.
+            std::thread::yield_now();
+        }
+    }
+
+    fn unregister(&self, side: Side, key: u64) {
+        let map = self.0.pin();
+        let Some(entry) = map.get(&key) else { return };
+        let mut guarded = entry.lock();
+        guarded.0.remove(side);
+        if guarded.0.is_empty() {
+            guarded.1 = true;
+            drop(guarded);
+            map.remove(&key);
+        }
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        let map = self.0.pin();
+        map.get(&key).is_some_and(|entry| entry.lock().0.is_full())
+    }
+}

@@ -1,0 +1,450 @@
+//! `bench buffers`: find an idle buffer among those in use.
+//!
+//! Before: a walk over all buffers under a read lock. Ours: [`flatpath_structures::pool`]. Beside:
+//! well-known queues and locked stacks of boxed memory. Every candidate but the walk hands out the
+//! memory itself.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flatpath_structures::pool::{Buffer, Pool, PoolConfig, Zero};
+
+use crate::Stage;
+use crate::before::Claim;
+use crate::before::buffer_list::BufferList;
+use crate::error::Error;
+use crate::measure::{Turn, hammer, interleave, per_operation};
+use crate::pace::{Pace, cores};
+use crate::plot::Plot;
+use crate::published;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+
+/// Small, so that a hundred thousand of them fit: the list does not care.
+const BUFFER_BYTES: usize = 512;
+/// Buffers each thread may have beside what is in use.
+const IDLE_PER_THREAD: u32 = 8;
+/// Buffers on their way from the taker to the putter, at most.
+const IN_TRANSIT_MAX: usize = 1024;
+
+const WALK: &str = "walked list";
+const FIXED: &str = "fixed: test first";
+const OURS: &str = "ours";
+
+/// Where buffers come from.
+pub(crate) trait Recycler: Sync {
+    /// What is handed out.
+    type Item: Send;
+    /// An idle one.
+    fn take(&self) -> Option<Self::Item>;
+    /// Makes it idle.
+    fn put(&self, item: Self::Item);
+}
+
+impl Recycler for BufferList {
+    type Item = u32;
+
+    fn take(&self) -> Option<u32> {
+        BufferList::take(self)
+    }
+
+    fn put(&self, item: u32) {
+        BufferList::put(self, item);
+    }
+}
+
+impl Recycler for Pool {
+    type Item = Buffer;
+
+    fn take(&self) -> Option<Buffer> {
+        Pool::take(self, BUFFER_BYTES)
+    }
+
+    fn put(&self, item: Buffer) {
+        drop(item);
+    }
+}
+
+/// A stack of boxed memory under a mutex.
+pub(crate) struct LockedStack(Mutex<Vec<Box<[u8]>>>);
+
+impl Recycler for LockedStack {
+    type Item = Box<[u8]>;
+
+    fn take(&self) -> Option<Box<[u8]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn put(&self, item: Box<[u8]>) {
+        let mut stack = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stack.push(item);
+    }
+}
+
+/// `count` pieces of memory.
+pub(crate) fn boxes(count: usize) -> Vec<Box<[u8]>> {
+    (0..count).map(|_| vec![0; BUFFER_BYTES].into()).collect()
+}
+
+/// A pool with `in_use` buffers taken, and those.
+fn pool(in_use: usize, threads: usize) -> (Pool, Vec<Buffer>) {
+    let idle = IDLE_PER_THREAD as usize * threads + IN_TRANSIT_MAX;
+    let pool = Pool::new(PoolConfig {
+        classes: vec![BUFFER_BYTES],
+        budget_bytes: (in_use + idle) * BUFFER_BYTES,
+        zero: Zero::WrittenOnPut,
+    });
+    let held = (0..in_use).map_while(|_| Recycler::take(&pool)).collect();
+    (pool, held)
+}
+
+/// Nanoseconds per take + put, each thread holding up to `hold` at a time.
+pub(crate) fn pairs<R: Recycler>(pool: &R, threads: usize, hold: usize, slice: Duration) -> f64 {
+    let per_turn = hammer(threads, slice, |_| {
+        let mut held = Vec::with_capacity(hold);
+        move || {
+            while held.len() < hold {
+                // Another thread may hold the last idle one for a moment.
+                match pool.take() {
+                    Some(item) => held.push(item),
+                    None => thread::yield_now(),
+                }
+            }
+            held.drain(..).for_each(|item| pool.put(item));
+        }
+    });
+    per_turn / hold as f64
+}
+
+/// Nanoseconds per buffer taken on one thread and put on another, the hand-over included.
+pub(crate) fn split<R: Recycler>(pool: &R, slice: Duration) -> f64 {
+    let transit = Mutex::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
+    let lock = || transit.lock().unwrap_or_else(PoisonError::into_inner);
+    let over = AtomicBool::new(false);
+    // Handed over in batches, which makes the hand-over itself nearly free.
+    const BATCH: usize = 64;
+    let taker = || {
+        let begin = Instant::now();
+        let (mut count, mut batch) = (0_u64, Vec::with_capacity(BATCH));
+        while begin.elapsed() < slice {
+            while batch.len() < BATCH {
+                match pool.take() {
+                    Some(item) => batch.push(item),
+                    None => break,
+                }
+            }
+            count += batch.len() as u64;
+            let mut waiting = lock();
+            waiting.extend(batch.drain(..));
+            let is_full = waiting.len() + BATCH > IN_TRANSIT_MAX;
+            drop(waiting);
+            if is_full {
+                thread::yield_now();
+            }
+        }
+        over.store(true, Ordering::Release);
+        (begin, count)
+    };
+    let putter = || {
+        let mut batch = VecDeque::with_capacity(IN_TRANSIT_MAX);
+        loop {
+            // Before the look: what was handed over before the end is seen after it.
+            let is_over = over.load(Ordering::Acquire);
+            std::mem::swap(&mut *lock(), &mut batch);
+            if batch.is_empty() {
+                if is_over {
+                    return Instant::now();
+                }
+                thread::yield_now();
+            }
+            batch.drain(..).for_each(|item| pool.put(item));
+        }
+    };
+    thread::scope(|scope| {
+        let putting = scope.spawn(putter);
+        let (begin, count) = taker();
+        let end = putting.join().unwrap_or(begin);
+        per_operation(end - begin, count)
+    })
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    let mut report = BenchReport {
+        name: "buffers",
+        about: "an idle buffer: a walk over those in use, against a pool",
+        ..BenchReport::default()
+    };
+    let walked = walked(stage);
+    for threads in ["1", "2"] {
+        let mut plot = Plot::lines("walk", &walked, &[threads], "buffers in use");
+        plot.name = if threads == "1" {
+            "walk-1-thread"
+        } else {
+            "walk-2-threads"
+        };
+        plot.title = format!("{}, {threads} thread(s)", walked.title);
+        report.plots.push(plot);
+    }
+    let few = few(stage);
+    report
+        .plots
+        .push(Plot::lines("few", &few, &["1"], "threads"));
+    let split = split_roles(stage);
+    targets(&mut report, &walked, &few, &split);
+    report.tables = vec![walked, few, split, zeroing(stage)];
+    report.notes.push(format!(
+        "figures are wall time over take + put pairs of all threads; this machine has {} cores, \
+         threads beyond them take turns and show preemption, not parallelism",
+        cores()
+    ));
+    report.notes.push(
+        "the walk hands out an index, every other candidate the memory itself; idle buffers stand \
+         at the end of the walked list, as in the publication: idle ones anywhere would halve it"
+            .into(),
+    );
+    if pace != Pace::Full {
+        report.notes.push("fewer rows than a full run".into());
+    }
+    Ok(report)
+}
+
+fn walked(stage: &mut Stage<'_>) -> Table {
+    let pace = stage.pace;
+    const FULL: &[u32] = &[10, 12, 17, 196, 197, 198, 199, 200, 1_000, 10_000, 100_000];
+    let in_use = pace.pick(FULL, &[10, 199, 200, 1_000, 100_000], &[10, 200]);
+    let threads: &[usize] = pace.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 8], &[1, 2]);
+    let mut table = Table {
+        title: "Take + put by buffers in use".into(),
+        unit: "ns per pair",
+        labels: vec!["in use", "threads"],
+        columns: vec![
+            Column::new(WALK, Role::Before),
+            Column::new(FIXED, Role::Fixed),
+            Column::new(OURS, Role::Ours),
+        ],
+        rows: Vec::new(),
+    };
+    for &in_use in in_use {
+        for &threads in threads {
+            // A walk of a hundred thousand takes milliseconds, and one for every thread is needed.
+            if pace == Pace::Quick && in_use > 1_000 && threads > 2 {
+                continue;
+            }
+            stage.step(&format!("buffers: {in_use} in use, {threads} threads"));
+            let slice = pace.slice(threads);
+            let idle = IDLE_PER_THREAD * threads as u32;
+            let list = |claim| BufferList::new(in_use, idle, claim);
+            let (swap, test) = (list(Claim::Swap), list(Claim::TestThenSwap));
+            let (ours, _held) = pool(in_use as usize, threads);
+            let mut turns: [Turn<'_>; 3] = [
+                Box::new(|| pairs(&swap, threads, 1, slice)),
+                Box::new(|| pairs(&test, threads, 1, slice)),
+                Box::new(|| pairs(&ours, threads, 1, slice)),
+            ];
+            let figures = interleave(pace.rounds(), &mut turns);
+            table.rows.push(Row {
+                labels: vec![in_use.to_string(), threads.to_string()],
+                figures: figures.into_iter().map(Some).collect(),
+                published: published::find(published::BUFFERS, in_use).filter(|_| threads == 1),
+            });
+        }
+    }
+    table
+}
+
+/// Few in use: what a pool costs beside well-known structures.
+fn few(stage: &mut Stage<'_>) -> Table {
+    const IN_USE: usize = 1_000;
+    let pace = stage.pace;
+    let threads: &[usize] = pace.pick(&[1, 2, 4, 8, 64], &[1, 2, 8], &[2]);
+    let holds: &[usize] = pace.pick(&[1, 4, 24], &[1, 4], &[1]);
+    let mut table = Table {
+        title: "Take + put beside well-known structures, by threads and buffers held".into(),
+        unit: "ns per pair",
+        labels: vec!["threads", "held"],
+        columns: vec![Column::new(OURS, Role::Ours)],
+        rows: Vec::new(),
+    };
+    table.columns.push(Column::new("Mutex<Vec>", Role::Beside));
+    #[cfg(feature = "beside")]
+    table.columns.extend(crate::beside::pools::columns());
+    for &threads in threads {
+        for &hold in holds {
+            stage.step(&format!("buffers: {threads} threads, {hold} held each"));
+            let slice = pace.slice(threads);
+            let (ours, _held) = pool(IN_USE, threads * hold);
+            let idle = threads * hold.max(IDLE_PER_THREAD as usize);
+            let stack = LockedStack(Mutex::new(boxes(idle)));
+            let mut turns: Vec<Turn<'_>> = vec![
+                Box::new(|| pairs(&ours, threads, hold, slice)),
+                Box::new(|| pairs(&stack, threads, hold, slice)),
+            ];
+            #[cfg(feature = "beside")]
+            turns.extend(crate::beside::pools::pairs(idle, threads, hold, slice));
+            let figures = interleave(pace.rounds(), &mut turns);
+            table.rows.push(Row {
+                labels: vec![threads.to_string(), hold.to_string()],
+                figures: figures.into_iter().map(Some).collect(),
+                published: None,
+            });
+        }
+    }
+    table
+}
+
+fn split_roles(stage: &mut Stage<'_>) -> Table {
+    stage.step("buffers: taken on one thread, put on another");
+    let slice = stage.pace.slice(2);
+    let idle = 4 * IN_TRANSIT_MAX;
+    let walk = |claim| BufferList::new(200, idle as u32, claim);
+    let (swap, test) = (walk(Claim::Swap), walk(Claim::TestThenSwap));
+    let (ours, _held) = pool(200, idle / IDLE_PER_THREAD as usize);
+    let stack = LockedStack(Mutex::new(boxes(idle)));
+    let mut columns = vec![
+        Column::new(WALK, Role::Before),
+        Column::new(FIXED, Role::Fixed),
+        Column::new(OURS, Role::Ours),
+        Column::new("Mutex<Vec>", Role::Beside),
+    ];
+    let mut turns: Vec<Turn<'_>> = vec![
+        Box::new(|| split(&swap, slice)),
+        Box::new(|| split(&test, slice)),
+        Box::new(|| split(&ours, slice)),
+        Box::new(|| split(&stack, slice)),
+    ];
+    #[cfg(feature = "beside")]
+    {
+        columns.extend(crate::beside::pools::columns());
+        turns.extend(crate::beside::pools::splits(idle, slice));
+    }
+    let figures = interleave(stage.pace.rounds(), &mut turns);
+    Table {
+        title: "Taken on one thread, put on another, hand-over included".into(),
+        unit: "ns per buffer",
+        labels: vec!["in use"],
+        rows: vec![Row {
+            labels: vec!["200".into()],
+            figures: figures.into_iter().map(Some).collect(),
+            published: None,
+        }],
+        columns: std::mem::take(&mut columns),
+    }
+}
+
+/// What zeroing adds: the whole buffer, as the original does, against what was written.
+fn zeroing(stage: &mut Stage<'_>) -> Table {
+    const WRITTEN: usize = 4_096;
+    let pace = stage.pace;
+    let sizes = pace.pick(&[16, 64, 256, 512][..], &[16, 256], &[16]);
+    let mut table = Table {
+        title: "Zeroing before reuse, 4 KiB written, in cache".into(),
+        unit: "ns per pair",
+        labels: vec!["buffer, KiB"],
+        columns: vec![
+            Column::new("zero all", Role::Before),
+            Column::new("ours, written only", Role::Ours),
+            Column::new("ours, never", Role::Detail),
+        ],
+        rows: Vec::new(),
+    };
+    for &kib in sizes {
+        stage.step(&format!("buffers: zeroing {kib} KiB"));
+        let bytes = kib * 1024;
+        let pool = |zero| {
+            Pool::new(PoolConfig {
+                classes: vec![bytes],
+                budget_bytes: bytes,
+                zero,
+            })
+        };
+        let (all, written) = (pool(Zero::Never), pool(Zero::WrittenOnPut));
+        let slice = pace.slice(1);
+        let once = |pool: &Pool, wipe: bool| {
+            let text = [7; WRITTEN];
+            hammer(1, slice, |_| {
+                let pool = pool.clone();
+                move || {
+                    let Some(mut buffer) = pool.take(bytes) else {
+                        return;
+                    };
+                    buffer.append(&text);
+                    if wipe {
+                        buffer.clear();
+                        buffer.spare_mut().fill(0);
+                    }
+                    std::hint::black_box(&mut buffer);
+                }
+            })
+        };
+        let mut turns: [Turn<'_>; 3] = [
+            Box::new(|| once(&all, true)),
+            Box::new(|| once(&written, false)),
+            Box::new(|| once(&all, false)),
+        ];
+        let figures: Vec<Figure> = interleave(pace.rounds(), &mut turns);
+        table.rows.push(Row {
+            labels: vec![kib.to_string()],
+            figures: figures.into_iter().map(Some).collect(),
+            published: None,
+        });
+    }
+    table
+}
+
+fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table) {
+    use Wanted::{AtLeast, AtMost};
+    let ours = |n, t| walked.figure(&[n, t], OURS);
+    let over = |n, t, name| ratio(walked.figure(&[n, t], name), ours(n, t));
+    let flat = ratio(ours("100000", "1"), ours("10", "1"));
+    report.target(
+        "100,000 in use against 10, 1 thread",
+        "x",
+        AtMost(1.2),
+        flat,
+    );
+    for (threads, list, fixed) in [("1", 50.0, 30.0), ("2", 500.0, 50.0), ("8", 500.0, 50.0)] {
+        let what = format!("200 in use, {threads} thread(s), against");
+        let (walk, test) = (over("200", threads, WALK), over("200", threads, FIXED));
+        report.target(format!("{what} the walked list"), "x", AtLeast(list), walk);
+        report.target(format!("{what} the fixed list"), "x", AtLeast(fixed), test);
+    }
+    for (threads, bound) in [("1", 0.8), ("2", 4.0), ("8", 4.0)] {
+        let what = format!("best crate against ours, {threads} thread(s), 1 held");
+        let labels = [threads, "1"];
+        let reached = ratio(
+            few.best(&labels, Role::Beside),
+            few.best(&labels, Role::Ours),
+        );
+        report.target(what, "x", AtLeast(bound), reached);
+    }
+    let split = split.best(&["200"], Role::Ours);
+    report.target(
+        "taken on one thread, put on another",
+        "ns",
+        AtMost(100.0),
+        split,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_gives_back_what_it_handed_out() {
+        let (ours, held) = pool(3, 2);
+        assert_eq!(held.len(), 3);
+        let slice = Duration::from_micros(200);
+        assert!(pairs(&ours, 2, 4, slice) > 0.0);
+        assert!(split(&ours, slice) > 0.0);
+        assert_eq!(ours.statistics().in_use_bytes, 3 * BUFFER_BYTES);
+        let list = BufferList::new(3, 16, Claim::Swap);
+        assert!(pairs(&list, 2, 4, slice) > 0.0);
+        assert!(split(&list, slice) > 0.0);
+        assert_eq!(std::iter::from_fn(|| list.take()).count(), 16);
+    }
+}

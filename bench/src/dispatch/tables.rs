@@ -1,0 +1,256 @@
+//! The tables, targets and pictures of `bench dispatch`.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{Enqueued, Flow, Measured, Stage, candidates};
+use crate::error::Error;
+use crate::measure::{Turn, interleave};
+use crate::plot::Plot;
+use crate::published;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+
+/// Candidates that count how often workers are woken: the first ones.
+const COUNTED: usize = 3;
+const WALK: &str = "walked list";
+const OURS: &str = "ours";
+
+/// All rounds of one candidate at one load.
+struct Rounds {
+    mean: Figure,
+    merged: Enqueued,
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    let sizes: &[usize] = pace.pick(&[8, 32, 128, 512], &[8, 32, 512], &[8]);
+    let candidates = candidates();
+    let mut report = BenchReport {
+        name: "dispatch",
+        about: "a request for an idle worker: a walk over all threads, against an idle stack",
+        ..BenchReport::default()
+    };
+    for (flow, title) in [
+        (
+            Flow::Saturated,
+            "Enqueue, saturated (no worker is ever idle)",
+        ),
+        (
+            Flow::Paced,
+            "Enqueue, one item every 10 us (mostly a wake-up)",
+        ),
+    ] {
+        let mut means = table(title, "mean ns per enqueue", &candidates);
+        let mut details = details(&format!("{title}, in detail"));
+        let mut last = Vec::new();
+        for &workers in sizes {
+            stage.step(&format!("dispatch: {workers} workers, {flow:?}"));
+            last = measure(&candidates, workers, flow, stage);
+            means.rows.push(Row {
+                labels: vec![workers.to_string()],
+                figures: last.iter().map(|rounds| Some(rounds.mean)).collect(),
+                published: published::find(published::DISPATCH, workers),
+            });
+            for (candidate, rounds) in candidates.iter().zip(&last).take(COUNTED) {
+                details
+                    .rows
+                    .push(detail(workers, candidate.0, &rounds.merged));
+            }
+        }
+        let shares = histogram(
+            &format!("{title}, {} workers", sizes[sizes.len() - 1]),
+            &last,
+        );
+        let is_saturated = flow == Flow::Saturated;
+        let names = match is_saturated {
+            true => ("saturated", "saturated-histogram"),
+            false => ("paced", "paced-histogram"),
+        };
+        report
+            .plots
+            .push(Plot::lines(names.0, &means, &[], "workers"));
+        report
+            .plots
+            .push(Plot::lines(names.1, &shares, &[], "ns, at least"));
+        targets(&mut report, flow, &means, &details);
+        report.tables.extend([means, details, shares]);
+    }
+    report.notes.push(format!(
+        "the published figures are min/mean/max of svc_xprt_enqueue under NFS load on 4 cores; \
+         {} of the clock's own nanoseconds are taken off each of ours",
+        *crate::measure::CLOCK_NS
+    ));
+    report.notes.push(format!(
+        "one producer and the workers share {} cores; maxima of milliseconds are the producer \
+         being scheduled out, with every candidate",
+        crate::pace::cores()
+    ));
+    Ok(report)
+}
+
+fn role(name: &str) -> Role {
+    match name {
+        WALK => Role::Before,
+        "fixed: test first" => Role::Fixed,
+        OURS => Role::Ours,
+        _ => Role::Beside,
+    }
+}
+
+fn table(title: &str, unit: &'static str, candidates: &[Measured]) -> Table {
+    let columns = candidates
+        .iter()
+        .map(|(name, _)| Column::new(*name, role(name)));
+    Table {
+        title: title.into(),
+        unit,
+        labels: vec!["workers"],
+        columns: columns.collect(),
+        rows: Vec::new(),
+    }
+}
+
+fn details(title: &str) -> Table {
+    let names = [
+        "min",
+        "p50",
+        "p99",
+        "max",
+        "wakes per item",
+        "% found nothing",
+    ];
+    Table {
+        title: title.into(),
+        unit: "ns per enqueue, all rounds",
+        labels: vec!["workers", "candidate"],
+        columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
+        rows: Vec::new(),
+    }
+}
+
+fn detail(workers: usize, name: &str, enqueued: &Enqueued) -> Row {
+    let histogram = &enqueued.histogram;
+    let ns = |value: u64| Some(Figure::once(value as f64));
+    let share = |part: u64, whole: u64| Figure::once(part as f64 / whole.max(1) as f64);
+    let wakes = enqueued.wakes;
+    Row {
+        labels: vec![workers.to_string(), name.into()],
+        figures: vec![
+            ns(histogram.min()),
+            ns(histogram.value_at_quantile(0.5)),
+            ns(histogram.value_at_quantile(0.99)),
+            ns(histogram.max()),
+            wakes.map(|wakes| share(wakes.all, enqueued.items)),
+            wakes.map(|wakes| share(wakes.found_nothing * 100, wakes.all)),
+        ],
+        published: None,
+    }
+}
+
+fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_>) -> Vec<Rounds> {
+    let slice = stage.pace.slice(workers) * stage.pace.pick(2, 2, 4);
+    let merged: Vec<Mutex<Option<Enqueued>>> =
+        candidates.iter().map(|_| Mutex::new(None)).collect();
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for ((_, run), merged) in candidates.iter().zip(&merged) {
+        turns.push(Box::new(move || {
+            let enqueued = run(workers, flow, slice);
+            let mean = enqueued.mean_ns();
+            merge(
+                &mut merged.lock().unwrap_or_else(PoisonError::into_inner),
+                enqueued,
+            );
+            mean
+        }));
+    }
+    let means = interleave(stage.pace.rounds(), &mut turns);
+    drop(turns);
+    let merged = merged.into_iter().map(|cell| {
+        let inner = cell.into_inner().unwrap_or_else(PoisonError::into_inner);
+        inner.expect("every candidate had its turn")
+    });
+    let pairs = means.into_iter().zip(merged);
+    pairs
+        .map(|(mean, merged)| Rounds { mean, merged })
+        .collect()
+}
+
+fn merge(sum: &mut Option<Enqueued>, round: Enqueued) {
+    let Some(sum) = sum else {
+        *sum = Some(round);
+        return;
+    };
+    // The same bounds: always fits.
+    let _ = sum.histogram.add(&round.histogram);
+    sum.raw_ns += round.raw_ns;
+    sum.items += round.items;
+    if let (Some(sum), Some(round)) = (&mut sum.wakes, round.wakes) {
+        sum.all += round.all;
+        sum.found_nothing += round.found_nothing;
+    }
+}
+
+/// Shares by powers of two.
+fn histogram(title: &str, rounds: &[Rounds]) -> Table {
+    const FIRST: u32 = 3;
+    const LAST: u32 = 16;
+    let counted = &rounds[..COUNTED.min(rounds.len())];
+    let names = [WALK, "fixed: test first", OURS];
+    let row = |power: u32| {
+        let low = if power == FIRST { 0 } else { 1_u64 << power };
+        let high = if power == LAST {
+            u64::MAX
+        } else {
+            (1_u64 << (power + 1)) - 1
+        };
+        let share = |rounds: &Rounds| {
+            let histogram = &rounds.merged.histogram;
+            let count = histogram.count_between(low, high);
+            Some(Figure::once(
+                count as f64 * 100.0 / histogram.len().max(1) as f64,
+            ))
+        };
+        Row {
+            labels: vec![(1_u64 << power).to_string()],
+            figures: counted.iter().map(share).collect(),
+            published: None,
+        }
+    };
+    let columns = names.iter().zip(counted).map(|(name, _)| Column {
+        name: (*name).into(),
+        role: Role::Beside,
+    });
+    Table {
+        title: title.into(),
+        unit: "% of enqueues that took at least so many ns and less than twice as many",
+        labels: vec!["ns"],
+        columns: columns.collect(),
+        rows: (FIRST..=LAST).map(row).collect(),
+    }
+}
+
+fn targets(report: &mut BenchReport, flow: Flow, means: &Table, details: &Table) {
+    use Wanted::{AtLeast, AtMost};
+    let of = |workers, name| means.figure(&[workers], name);
+    if flow == Flow::Saturated {
+        for workers in ["8", "32", "128", "512"] {
+            let what = format!("saturated enqueue, {workers} workers");
+            report.target(what, "ns", AtMost(40.0), of(workers, OURS));
+        }
+        let flat = ratio(of("512", OURS), of("8", OURS));
+        report.target("512 workers against 8, saturated", "x", AtMost(1.3), flat);
+        for (workers, bound) in [("8", 4.0), ("32", 50.0), ("128", 50.0), ("512", 50.0)] {
+            let what = format!("walked list against ours, {workers} workers, saturated");
+            let reached = ratio(of(workers, WALK), of(workers, OURS));
+            report.target(what, "x", AtLeast(bound), reached);
+        }
+    } else {
+        for workers in ["8", "32", "128", "512"] {
+            let of = |column| details.figure(&[workers, OURS], column);
+            let what = format!("wakes that found nothing, {workers} workers, paced");
+            report.target(what, "%", AtMost(3.0), of("% found nothing"));
+            let what = format!("wakes per item, {workers} workers, paced");
+            report.target(what, "", AtMost(1.0), of("wakes per item"));
+        }
+    }
+}

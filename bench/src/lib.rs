@@ -1,0 +1,180 @@
+//! Before and after: the measurements that the originals of Flatpath's five structures published,
+//! replayed on this machine, with the published figures in a column beside.
+//!
+//! Every bench measures the old way ([`before`](self), an honest implementation of it), ours, and
+//! with the feature `beside` well-known crates, in the same run, in turns. Where the old way can be
+//! helped by a cheap fix, it is measured with it as well; where it wins, the table says so.
+//!
+//! | module | what it is |
+//! |--------|------------|
+//! | `accept`, `buffers`, `dispatch`, `tokens`, `pairing` | the five published measurements |
+//! | `queue`, `wheel` | two structures that the five need |
+//! | `before/` | the old ways, one file each |
+//! | `beside/` | well-known crates |
+//! | `measure` | slices, interleaved rounds, medians |
+//! | `report`, `text`, `plot`, `published` | what is told, and how |
+//!
+//! Used by `flatpath bench`; its tests run each bench with tiny inputs. Not here: whole servers
+//! beside other servers (`bench/peers`).
+#![forbid(unsafe_code)]
+
+mod error;
+mod pace;
+mod machine;
+mod published;
+mod report;
+mod measure;
+mod text;
+mod plot;
+mod before;
+#[cfg(feature = "beside")]
+mod beside;
+mod accept;
+mod buffers;
+mod dispatch;
+mod tokens;
+mod pairing;
+mod queue;
+mod wheel;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use machine::Occupation;
+
+pub use accept::ServerProgram;
+pub use error::Error;
+pub use machine::Machine;
+pub use pace::Pace;
+pub use report::{
+    BenchReport, Column, Figure, Published, Report, Role, Row, Table, Target, Wanted,
+};
+
+/// A core's share that other processes may use before the figures are called disturbed.
+const OTHERS_PERCENT_MAX: f64 = 10.0;
+
+/// One bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bench {
+    /// Single accepts against one multishot accept, in the real server.
+    Accept,
+    /// A walked buffer list against the pool.
+    Buffers,
+    /// A walked thread list against queue and crew.
+    Dispatch,
+    /// A tree, or an array, per socket against tokens.
+    Tokens,
+    /// Two lists under a mutex against pairing.
+    Pairing,
+    /// A locked deque against the queue.
+    Queue,
+    /// A tree and a heap of timers against the wheel.
+    Wheel,
+}
+
+impl Bench {
+    /// All of them, in the order of the path of a connection.
+    pub const ALL: [Bench; 7] = [
+        Bench::Accept,
+        Bench::Buffers,
+        Bench::Dispatch,
+        Bench::Tokens,
+        Bench::Pairing,
+        Bench::Queue,
+        Bench::Wheel,
+    ];
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How thorough.
+    pub pace: Pace,
+    /// Where the real server comes from, for `accept`.
+    pub server: ServerProgram,
+}
+
+/// Runs benches one after the other. `progress` is told what is measured at the moment.
+///
+/// # Errors
+/// A server or client that does not work; figures that disappoint are no error.
+pub fn run(
+    benches: &[Bench],
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, Error> {
+    let begin = Instant::now();
+    let machine = Machine::describe();
+    let mut stage = Stage {
+        pace: options.pace,
+        server: &options.server,
+        progress,
+    };
+    let reports = benches.iter().map(|bench| stage.run(*bench));
+    let benches = reports.collect::<Result<Vec<_>, _>>()?;
+    Ok(Report {
+        machine,
+        pace: options.pace.name(),
+        seconds: begin.elapsed().as_secs_f64(),
+        benches,
+    })
+}
+
+impl Report {
+    /// The report as text.
+    pub fn text(&self) -> String {
+        text::report(self)
+    }
+
+    /// Draws every picture as SVG into `directory`, which must exist; returns the files.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn draw(&self, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+        let files = self
+            .benches
+            .iter()
+            .map(|bench| plot::write(bench, directory));
+        Ok(files.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+}
+
+/// What a bench is given.
+struct Stage<'a> {
+    pace: Pace,
+    server: &'a ServerProgram,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Stage<'_> {
+    /// Tells what is measured at the moment.
+    fn step(&mut self, what: &str) {
+        (self.progress)(what);
+    }
+
+    fn run(&mut self, bench: Bench) -> Result<BenchReport, Error> {
+        let before = Occupation::now();
+        let mut report = self.measure(bench)?;
+        let others = before.and_then(Occupation::others_percent).unwrap_or(0.0);
+        if others > OTHERS_PERCENT_MAX {
+            report.notes.push(format!(
+                "disturbed: other processes used {others:.0} % of a core meanwhile; threads that \
+                 should have met did not, and the figures mean little"
+            ));
+        }
+        report.others_percent = others;
+        Ok(report)
+    }
+
+    fn measure(&mut self, bench: Bench) -> Result<BenchReport, Error> {
+        match bench {
+            Bench::Accept => accept::run(self),
+            Bench::Buffers => buffers::run(self),
+            Bench::Dispatch => dispatch::run(self),
+            Bench::Tokens => tokens::run(self),
+            Bench::Pairing => pairing::run(self),
+            Bench::Queue => queue::run(self),
+            Bench::Wheel => wheel::run(self),
+        }
+    }
+}

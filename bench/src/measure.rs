@@ -1,0 +1,249 @@
+//! Measuring: slices of time, interleaved rounds, medians.
+//!
+//! Every candidate of a row has its turn in every round, so that a machine that grows slower or
+//! faster during the run does it to all of them. The figure is the median of the rounds.
+//!
+//! Nanoseconds per operation are **wall time over operations of all threads together**: threads
+//! that scale perfectly over two cores halve the figure. Threads beyond the cores take turns; they
+//! show what preemption does to a structure, not what parallelism does.
+
+use std::cell::Cell;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::report::Figure;
+
+/// One candidate's turn: returns its figure.
+pub(crate) type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
+
+/// Gives every candidate its turn in every round. Candidates in order of the columns.
+pub(crate) fn interleave(rounds: usize, turns: &mut [Turn<'_>]) -> Vec<Figure> {
+    let mut samples = vec![Vec::with_capacity(rounds); turns.len()];
+    for round in 0..rounds.max(1) {
+        for step in 0..turns.len() {
+            // Another one begins in every round: nobody always comes after the same neighbour.
+            let index = (round + step) % turns.len();
+            samples[index].push(turns[index]());
+        }
+    }
+    samples
+        .into_iter()
+        .map(|samples| Figure::of(&samples))
+        .collect()
+}
+
+/// What an operation costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Hammered {
+    /// Wall time over operations of all threads together.
+    pub(crate) wall_ns: f64,
+    /// CPU time of all threads over their operations.
+    pub(crate) cpu_ns: f64,
+}
+
+/// Runs an operation on `threads` threads for a slice of time: wall nanoseconds per operation.
+/// `prepare` is called on each thread and makes its operation.
+pub(crate) fn hammer<P, O>(threads: usize, slice: Duration, prepare: P) -> f64
+where
+    P: Fn(usize) -> O + Sync,
+    O: FnMut(),
+{
+    hammered(threads, slice, prepare).wall_ns
+}
+
+/// Like [`hammer`], with the CPU time.
+pub(crate) fn hammered<P, O>(threads: usize, slice: Duration, prepare: P) -> Hammered
+where
+    P: Fn(usize) -> O + Sync,
+    O: FnMut(),
+{
+    let stop = AtomicBool::new(false);
+    let start = Barrier::new(threads + 1);
+    let spans = Mutex::new(Vec::with_capacity(threads));
+    thread::scope(|scope| {
+        for index in 0..threads {
+            let (stop, start, spans, prepare) = (&stop, &start, &spans, &prepare);
+            scope.spawn(move || {
+                let mut operation = prepare(index);
+                operation();
+                start.wait();
+                let (begin, cpu_ns) = (Instant::now(), thread_cpu_ns());
+                let mut count = 0_u64;
+                loop {
+                    operation();
+                    count += 1;
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                let span = (begin, Instant::now(), count, thread_cpu_ns() - cpu_ns);
+                spans
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(span);
+            });
+        }
+        start.wait();
+        thread::sleep(slice);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let spans = spans.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let begin = spans.iter().map(|span| span.0).min();
+    let end = spans.iter().map(|span| span.1).max();
+    let count: u64 = spans.iter().map(|span| span.2).sum();
+    let cpu = Duration::from_nanos(spans.iter().map(|span| span.3).sum());
+    let wall = begin
+        .zip(end)
+        .map_or(Duration::ZERO, |(begin, end)| end - begin);
+    Hammered {
+        wall_ns: per_operation(wall, count),
+        cpu_ns: per_operation(cpu, count),
+    }
+}
+
+/// Nanoseconds per operation.
+pub(crate) fn per_operation(elapsed: Duration, operations: u64) -> f64 {
+    elapsed.as_secs_f64() * 1e9 / operations.max(1) as f64
+}
+
+/// What reading the clock costs, in nanoseconds: taken off every single measured operation.
+pub(crate) static CLOCK_NS: LazyLock<u64> = LazyLock::new(|| {
+    let mut gaps: Vec<u64> = (0..10_000).map(|_| raw_timed(|| ())).collect();
+    gaps.sort_unstable();
+    gaps[gaps.len() / 2]
+});
+
+/// The same on average: taken off a mean. The best of several tries, as nobody is to be flattered.
+pub(crate) static CLOCK_MEAN_NS: LazyLock<f64> = LazyLock::new(|| {
+    const READINGS: u64 = 2_000;
+    let mean = || (0..READINGS).map(|_| raw_timed(|| ())).sum::<u64>() as f64 / READINGS as f64;
+    (0..20).map(|_| mean()).fold(f64::MAX, f64::min)
+});
+
+/// Nanoseconds of one operation, the clock's own included.
+#[inline]
+pub(crate) fn raw_timed(operation: impl FnOnce()) -> u64 {
+    let begin = Instant::now();
+    operation();
+    begin.elapsed().as_nanos() as u64
+}
+
+/// Nanoseconds of one operation, without the clock's own.
+#[inline]
+pub(crate) fn timed(operation: impl FnOnce()) -> u64 {
+    raw_timed(operation).saturating_sub(*CLOCK_NS)
+}
+
+/// CPU time of the calling thread so far, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The middle value, or the mean of the two middle ones. Zero for none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match (sorted.len() % 2, sorted.get(middle)) {
+        (_, None) => 0.0,
+        (1, Some(value)) => *value,
+        (_, Some(value)) => f64::midpoint(sorted[middle - 1], *value),
+    }
+}
+
+/// A small seeded generator (xorshift): the same order in every run.
+pub(crate) struct Dice(Cell<u64>);
+
+impl Dice {
+    /// Seeds other than 0 give different rows of numbers.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Cell::new(
+            seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 << 40,
+        ))
+    }
+
+    /// The next number below `end`, which must not be 0.
+    #[inline]
+    pub(crate) fn below(&self, end: u32) -> u32 {
+        let mut word = self.0.get();
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        self.0.set(word);
+        (((word >> 32) * u64::from(end)) >> 32) as u32
+    }
+
+    /// The numbers 0 to `end` - 1 in random order.
+    pub(crate) fn shuffled(&self, end: u32) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (0..end).collect();
+        for last in (1..end).rev() {
+            numbers.swap(last as usize, self.below(last + 1) as usize);
+        }
+        numbers
+    }
+}
+
+/// A value alone on its pair of cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn one_disturbed_round_does_not_move_the_median() {
+        assert_eq!(median(&[3.5, 90.0, 3.6]).to_bits(), 3.6_f64.to_bits());
+        assert_eq!(median(&[4.0, 2.0]).to_bits(), 3.0_f64.to_bits());
+        assert_eq!(median(&[]).to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
+    fn every_candidate_has_every_turn() {
+        let counts = [Cell::new(0), Cell::new(0), Cell::new(0)];
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        for count in &counts {
+            turns.push(Box::new(|| {
+                count.set(count.get() + 1);
+                f64::from(count.get())
+            }));
+        }
+        let figures = interleave(3, &mut turns);
+        for figure in figures {
+            assert_eq!((figure.least, figure.median, figure.most), (1.0, 2.0, 3.0));
+        }
+    }
+
+    #[test]
+    fn all_threads_work_until_the_slice_is_over() {
+        let operations: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        let slice = Duration::from_millis(5);
+        let ns = hammer(3, slice, |index| {
+            let mine = &operations[index];
+            move || {
+                mine.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(ns > 0.0);
+        // One before the clock starts, at least one while it runs.
+        assert!(
+            operations
+                .iter()
+                .all(|count| count.load(Ordering::Relaxed) >= 2)
+        );
+    }
+
+    #[test]
+    fn shuffling_keeps_every_number_once() {
+        let mut numbers = Dice::new(7).shuffled(100);
+        assert_ne!(numbers, (0..100).collect::<Vec<_>>());
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+}

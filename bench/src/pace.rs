@@ -1,0 +1,57 @@
+//! Pace: how much of a bench is run, and how long each figure is measured.
+//!
+//! | pace  | for                        | all benches together |
+//! |-------|----------------------------|----------------------|
+//! | full  | figures that are published | some minutes         |
+//! | quick | a look at a machine        | under a minute       |
+//! | tiny  | the tests: does it run     | seconds              |
+
+use std::time::Duration;
+
+/// How thorough a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Every row, five rounds.
+    Full,
+    /// The rows that matter most, three rounds, short slices.
+    Quick,
+    /// One row or two and no meaning: for tests.
+    Tiny,
+}
+
+impl Pace {
+    /// Its name, as it stands in reports.
+    pub fn name(self) -> &'static str {
+        self.pick("full", "quick", "tiny")
+    }
+
+    /// One of three, by pace.
+    pub(crate) fn pick<T>(self, full: T, quick: T, tiny: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Tiny => tiny,
+        }
+    }
+
+    /// How often each candidate of a row has its turn; the figure is the median.
+    pub(crate) fn rounds(self) -> usize {
+        self.pick(5, 3, 1)
+    }
+
+    /// How long one turn takes. Threads that share cores need longer to have a turn each.
+    pub(crate) fn slice(self, threads: usize) -> Duration {
+        let crowded = threads > cores();
+        let micros = match self {
+            Self::Full => 40_000 * if crowded { 2 } else { 1 },
+            Self::Quick => 6_000 * if crowded { 3 } else { 1 },
+            Self::Tiny => 300,
+        };
+        Duration::from_micros(micros)
+    }
+}
+
+/// Cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,575 @@
+//! `bench pairing`: two parties that name the same key find each other.
+//!
+//! Before: two lists under one mutex. Ours: [`flatpath_structures::pairing`]. Beside: well-known
+//! concurrent maps. Two loads: everybody registers at once from many threads, as published; and one
+//! more pair comes and goes beside a few that stay, where lists are at their best.
+
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flatpath_structures::pairing::{
+    Consumer, Endpoint, PairingKey, Producer, Registration, Registry,
+};
+use hdrhistogram::Histogram;
+
+use crate::Stage;
+use crate::before::pairing_lists::PairingLists;
+use crate::error::Error;
+use crate::measure::{Dice, Turn, hammer, interleave, per_operation, timed};
+use crate::plot::Plot;
+use crate::published;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+
+/// Pairs of the publication.
+const PAIRS: u32 = 174_000;
+/// More pairs than this take the lists minutes.
+const LISTS_PAIRS_MAX: u32 = 20_000;
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+const LISTS: &str = "two lists";
+const OURS: &str = "ours";
+pub(crate) const LOCKED_MAP: &str = "one locked map";
+
+/// Which side of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Producer = 0,
+    Consumer = 1,
+}
+
+/// Somebody has this side of the key already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// A registry of pairs.
+pub(crate) trait Registers: Sync + Sized {
+    /// What is registered; made beforehand.
+    type Object: Default + Send + Sync;
+    /// Holds a registration; dropping it ends it.
+    type Ticket<'a>: Send
+    where
+        Self: 'a;
+    /// A registry for about so many pairs.
+    fn new(pairs: u32) -> Self;
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Self::Ticket<'_>, Busy>;
+    /// For those whose ticket is [`Ticket`].
+    fn unregister(&self, side: Side, key: u64);
+    fn is_connected(&self, key: u64) -> bool;
+}
+
+/// The end of a registration is a call.
+pub(crate) struct Ticket<'a, R: Registers> {
+    registry: &'a R,
+    side: Side,
+    key: u64,
+}
+
+/// An entry of a map: which sides are there. Both are connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Both([bool; 2]);
+
+impl Side {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Producer => Self::Consumer,
+            Self::Consumer => Self::Producer,
+        }
+    }
+}
+
+impl<'a, R: Registers> Ticket<'a, R> {
+    pub(crate) fn new(registry: &'a R, side: Side, key: u64) -> Self {
+        Self {
+            registry,
+            side,
+            key,
+        }
+    }
+}
+
+impl<R: Registers> Drop for Ticket<'_, R> {
+    fn drop(&mut self) {
+        self.registry.unregister(self.side, self.key);
+    }
+}
+
+impl Both {
+    pub(crate) fn add(&mut self, side: Side) -> Result<(), Busy> {
+        match std::mem::replace(&mut self.0[side as usize], true) {
+            true => Err(Busy),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, side: Side) {
+        self.0[side as usize] = false;
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(crate) fn is_full(self) -> bool {
+        self.0 == [true; 2]
+    }
+}
+
+/// Ours: a party that may be either side, and does nothing when it meets its peer.
+#[derive(Debug, Default)]
+pub(crate) struct Party;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event(u64);
+
+impl PairingKey for Event {
+    fn word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Producer<Party> for Party {
+    type Error = Busy;
+}
+
+impl Consumer<Party> for Party {
+    type Error = Busy;
+}
+
+type Ours = Registry<Event, Party, Party>;
+
+impl Registers for Ours {
+    type Object = Arc<Endpoint<Party>>;
+    type Ticket<'a> = Registration<&'a Ours>;
+
+    fn new(pairs: u32) -> Self {
+        Registry::new(pairs)
+    }
+
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Registration<&Self>, Busy> {
+        let object = Arc::clone(object);
+        match side {
+            Side::Producer => Registry::register_producer(self, Event(key), object),
+            Side::Consumer => Registry::register_consumer(self, Event(key), object),
+        }
+        .map_err(|_| Busy)
+    }
+
+    fn unregister(&self, _side: Side, _key: u64) {
+        // Dropping the registration is what ends it.
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        Registry::is_connected(self, Event(key))
+    }
+}
+
+/// What became of a storm.
+#[derive(Clone, Debug)]
+pub(crate) struct Storm {
+    /// Of each registration.
+    histogram: Histogram<u64>,
+    /// Until everybody was registered.
+    wall: Duration,
+    /// Pairs that were not connected then; none, if all is well.
+    strays: u32,
+}
+
+/// A candidate: its name, its part, its storm, and its coming and going.
+pub(crate) struct Candidate {
+    name: &'static str,
+    role: Role,
+    storm: fn(u32, usize) -> Storm,
+    few: fn(u32, Duration) -> f64,
+}
+
+pub(crate) fn candidate<R: Registers>(name: &'static str, role: Role) -> Candidate {
+    Candidate {
+        name,
+        role,
+        storm: storm::<R>,
+        few: few::<R>,
+    }
+}
+
+fn candidates() -> Vec<Candidate> {
+    let mut all = vec![
+        candidate::<PairingLists>(LISTS, Role::Before),
+        candidate::<Ours>(OURS, Role::Ours),
+    ];
+    #[cfg(feature = "beside")]
+    all.extend(crate::beside::maps::candidates());
+    all
+}
+
+/// Keys look like addresses of objects, as the originals are.
+fn key(number: u32) -> u64 {
+    0xFFFF_8880_0000_0000 + u64::from(number) * 64
+}
+
+/// Everybody registers at once: `pairs` producers and consumers in random order, from so many
+/// threads.
+fn storm<R: Registers>(pairs: u32, threads: usize) -> Storm {
+    let registry = R::new(pairs);
+    let objects: Vec<R::Object> = (0..2 * pairs).map(|_| R::Object::default()).collect();
+    let order = Dice::new(4).shuffled(2 * pairs);
+    let start = Barrier::new(threads);
+    let empty = || {
+        Histogram::new_with_max(LATENCY_NS_MAX, 3)
+            .expect("three digits and a minute are within what a histogram can be")
+    };
+    let results = Mutex::new((empty(), Vec::with_capacity(threads), Vec::new()));
+    thread::scope(|scope| {
+        for part in parts(&order, threads) {
+            let (registry, objects, start, results) = (&registry, &objects, &start, &results);
+            let empty = &empty;
+            scope.spawn(move || {
+                let mut histogram = empty();
+                let mut tickets = Vec::with_capacity(part.len());
+                start.wait();
+                let begin = Instant::now();
+                for &number in part {
+                    let side = match number % 2 {
+                        0 => Side::Producer,
+                        _ => Side::Consumer,
+                    };
+                    let object = &objects[number as usize];
+                    let ns = timed(|| {
+                        tickets.push(registry.register(side, key(number / 2), object));
+                    });
+                    histogram.saturating_record(ns);
+                }
+                let span = (begin, Instant::now());
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                // The same bounds: always fits.
+                let _ = results.0.add(&histogram);
+                results.1.push(span);
+                results.2.append(&mut tickets);
+            });
+        }
+    });
+    let (histogram, spans, tickets) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let begin = spans.iter().map(|span| span.0).min();
+    let end = spans.iter().map(|span| span.1).max();
+    // The lists would take as long again to look at all of them.
+    let looked_at = (0..pairs).step_by(pairs.div_ceil(1_000) as usize);
+    let strays = looked_at.filter(|number| !registry.is_connected(key(*number)));
+    let strays = strays.count() as u32;
+    // In the order of the lists, newest first: ending is not measured.
+    tickets.into_iter().rev().for_each(drop);
+    Storm {
+        histogram,
+        wall: begin
+            .zip(end)
+            .map_or(Duration::ZERO, |(begin, end)| end - begin),
+        strays,
+    }
+}
+
+/// Exactly so many parts, as even as can be: everybody waits at the barrier for all of them.
+fn parts<T>(whole: &[T], count: usize) -> impl Iterator<Item = &[T]> {
+    let bound = move |part: usize| whole.len() * part / count;
+    (0..count).map(move |part| &whole[bound(part)..bound(part + 1)])
+}
+
+/// `pairs` stay, one more comes and goes: nanoseconds per registration or its end.
+fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
+    const STEPS: f64 = 4.0;
+    let registry = R::new(pairs + 1);
+    let objects: Vec<R::Object> = (0..2 * pairs + 2).map(|_| R::Object::default()).collect();
+    let stay: Vec<_> = (0..2 * pairs)
+        .map(|number| {
+            let side = if number % 2 == 0 {
+                Side::Producer
+            } else {
+                Side::Consumer
+            };
+            registry.register(side, key(number / 2), &objects[number as usize])
+        })
+        .collect();
+    let [.., producer, consumer] = &objects[..] else {
+        return 0.0;
+    };
+    let turn = hammer(1, slice, |_| {
+        || {
+            let first = registry.register(Side::Producer, key(pairs), producer);
+            let second = registry.register(Side::Consumer, key(pairs), consumer);
+            drop((first, second));
+        }
+    });
+    drop(stay);
+    turn / STEPS
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let mut report = BenchReport {
+        name: "pairing",
+        about: "a key's two sides: two lists under a mutex, against a sharded table",
+        ..BenchReport::default()
+    };
+    let candidates = candidates();
+    let few = few_table(stage, &candidates);
+    report
+        .plots
+        .push(Plot::lines("few", &few, &[], "pairs registered"));
+    let (storms, details) = storms(stage, &candidates, &mut report.notes);
+    let mut plot = Plot::lines("at-once", &storms, &["144"], "pairs");
+    plot.title += ", 144 threads";
+    report.plots.push(plot);
+    targets(&mut report, &few, &storms);
+    extrapolate(&mut report.notes, &storms);
+    report.tables = vec![few, storms, details];
+    report.notes.push(format!(
+        "144 threads on {} cores: maxima of milliseconds are threads being scheduled out",
+        crate::pace::cores()
+    ));
+    Ok(report)
+}
+
+fn columns(candidates: &[Candidate]) -> Vec<Column> {
+    let column = |candidate: &Candidate| Column::new(candidate.name, candidate.role);
+    candidates.iter().map(column).collect()
+}
+
+fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
+    let pace = stage.pace;
+    let sizes: &[u32] = pace.pick(&[1, 10, 30, 100, 300, 1_000], &[1, 10, 100, 1_000], &[10]);
+    let row = |&pairs: &u32| {
+        stage.step(&format!("pairing: beside {pairs} pairs"));
+        let slice = pace.slice(1);
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        for candidate in candidates {
+            turns.push(Box::new(move || (candidate.few)(pairs, slice)));
+        }
+        let figures = interleave(pace.rounds(), &mut turns);
+        Row {
+            labels: vec![pairs.to_string()],
+            figures: figures.into_iter().map(Some).collect(),
+            published: None,
+        }
+    };
+    Table {
+        title: "One more pair comes and goes, one thread".into(),
+        unit: "ns per registration or its end",
+        labels: vec!["pairs"],
+        columns: columns(candidates),
+        rows: sizes.iter().map(row).collect(),
+    }
+}
+
+/// Wall time per registration, and latencies in detail.
+fn storms(
+    stage: &mut Stage<'_>,
+    candidates: &[Candidate],
+    notes: &mut Vec<String>,
+) -> (Table, Table) {
+    let pace = stage.pace;
+    let sizes: &[u32] = pace.pick(
+        &[1_000, 5_000, LISTS_PAIRS_MAX, PAIRS],
+        &[1_000, PAIRS],
+        &[200],
+    );
+    let threads: &[usize] = pace.pick(&[2, 8, 144], &[2, 144], &[3]);
+    let mut walls = Table {
+        title: "Everybody registers at once".into(),
+        unit: "wall ns per registration",
+        labels: vec!["pairs", "threads"],
+        columns: columns(candidates),
+        rows: Vec::new(),
+    };
+    let names = ["min", "avg", "p99", "max"];
+    let mut details = Table {
+        title: "Everybody registers at once, in detail".into(),
+        unit: "ns per registration",
+        labels: vec!["pairs", "threads", "candidate"],
+        columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
+        rows: Vec::new(),
+    };
+    for &pairs in sizes {
+        for &threads in threads {
+            let samples = weather(stage, candidates, pairs, threads);
+            let mut figures = Vec::new();
+            for (candidate, storms) in candidates.iter().zip(&samples) {
+                let each = 2 * u64::from(pairs);
+                let walls: Vec<f64> = storms
+                    .iter()
+                    .map(|storm| per_operation(storm.wall, each))
+                    .collect();
+                figures.push((!walls.is_empty()).then(|| Figure::of(&walls)));
+                details
+                    .rows
+                    .extend(detail(pairs, threads, candidate.name, storms));
+                let strays: u32 = storms.iter().map(|storm| storm.strays).sum();
+                if strays > 0 {
+                    notes.push(format!("{}: {strays} pairs not connected", candidate.name));
+                }
+            }
+            walls.rows.push(Row {
+                labels: vec![pairs.to_string(), threads.to_string()],
+                figures,
+                published: None,
+            });
+        }
+    }
+    (walls, details)
+}
+
+/// The storms of each candidate, interleaved. The lists have fewer from thousands of pairs on, and
+/// none where one would take minutes.
+fn weather(
+    stage: &mut Stage<'_>,
+    candidates: &[Candidate],
+    pairs: u32,
+    threads: usize,
+) -> Vec<Vec<Storm>> {
+    const LISTS_ONCE: u32 = 5_000;
+    let rounds = match pairs > LISTS_ONCE {
+        true => stage.pace.pick(3, 1, 1),
+        false => stage.pace.rounds(),
+    };
+    let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for (candidate, samples) in candidates.iter().zip(&mut samples) {
+            let too_many = pairs > LISTS_PAIRS_MAX || (pairs > LISTS_ONCE && round > 0);
+            if candidate.role == Role::Before && too_many {
+                continue;
+            }
+            let name = candidate.name;
+            stage.step(&format!(
+                "pairing: {pairs} pairs, {threads} threads, {name}"
+            ));
+            samples.push((candidate.storm)(pairs, threads));
+        }
+    }
+    samples
+}
+
+fn detail(pairs: u32, threads: usize, name: &str, storms: &[Storm]) -> Option<Row> {
+    let mut merged = storms.first()?.histogram.clone();
+    for storm in &storms[1..] {
+        // The same bounds: always fits.
+        let _ = merged.add(&storm.histogram);
+    }
+    let figures = [
+        merged.min() as f64,
+        merged.mean(),
+        merged.value_at_quantile(0.99) as f64,
+        merged.max() as f64,
+    ];
+    Some(Row {
+        labels: vec![pairs.to_string(), threads.to_string(), name.into()],
+        figures: figures.map(|figure| Some(Figure::once(figure))).to_vec(),
+        published: (pairs == PAIRS && threads == 144 && name == OURS).then_some(published::PAIRING),
+    })
+}
+
+/// What the lists would take: their cost is linear in what is registered.
+fn extrapolate(notes: &mut Vec<String>, storms: &Table) {
+    for row in storms.rows.iter().rev() {
+        let [pairs, threads] = &row.labels[..] else {
+            continue;
+        };
+        let measured = row.figures.first().copied().flatten();
+        let (Some(figure), Ok(pairs)) = (measured, pairs.parse::<u32>()) else {
+            continue;
+        };
+        let times = f64::from(PAIRS) / f64::from(pairs);
+        let each_us = figure.median * times / 1e3;
+        let seconds = each_us / 1e6 * 2.0 * f64::from(PAIRS);
+        notes.push(format!(
+            "the lists are not measured with {PAIRS} pairs: extrapolated from {pairs} pairs and \
+             {threads} threads, linearly, they would take {each_us:.0} us per registration, \
+             {seconds:.0} s in all, or longer where they no longer fit the cache"
+        ));
+        return;
+    }
+}
+
+fn targets(report: &mut BenchReport, few: &Table, storms: &Table) {
+    use Wanted::{AtLeast, AtMost};
+    let pairs = PAIRS.to_string();
+    let at = |threads, name| storms.figure(&[&pairs, threads], name);
+    let registrations = 2.0 * f64::from(PAIRS);
+    let millis = at("144", OURS).map(|ns| ns * registrations / 1e6);
+    report.target("174,000 pairs from 144 threads", "ms", AtMost(80.0), millis);
+    let of = |name| storms.figure(&["20000", "144"], name);
+    let what = "two lists against ours, 20,000 pairs, 144 threads";
+    report.target(what, "x", AtLeast(500.0), ratio(of(LISTS), of(OURS)));
+    for threads in ["2", "144"] {
+        let what = format!("one locked map against ours, 174,000 pairs, {threads} threads");
+        let reached = ratio(at(threads, LOCKED_MAP), at(threads, OURS));
+        report.target(what, "x", AtLeast(2.0), reached);
+        let what = format!("best concurrent map against ours, 174,000 pairs, {threads} threads");
+        let best = storms.best(&[&pairs, threads], Role::Beside);
+        report.target(what, "x", AtLeast(0.85), ratio(best, at(threads, OURS)));
+    }
+    let of = |name| few.figure(&["10"], name);
+    let what = "beside 10 pairs, ours against two lists";
+    report.target(what, "x", AtMost(1.0), ratio(of(OURS), of(LISTS)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn introduces<R: Registers>() {
+        let registry = R::new(10);
+        let object = [(); 3].map(|()| R::Object::default());
+        let (one, other) = (key(1), key(2));
+        let first = registry.register(Side::Producer, one, &object[0]).ok();
+        assert!(first.is_some() && !registry.is_connected(one));
+        assert!(registry.register(Side::Producer, one, &object[1]).is_err());
+        let second = registry.register(Side::Consumer, one, &object[2]).ok();
+        assert!(registry.is_connected(one) && !registry.is_connected(other));
+        drop(first);
+        assert!(!registry.is_connected(one));
+        let again = registry.register(Side::Producer, one, &object[0]).ok();
+        assert!(registry.is_connected(one));
+        drop((second, again));
+        assert!(registry.register(Side::Consumer, one, &object[1]).is_ok());
+    }
+
+    #[test]
+    fn every_candidate_introduces_both_sides_and_refuses_a_third() {
+        introduces::<PairingLists>();
+        introduces::<Ours>();
+        #[cfg(feature = "beside")]
+        {
+            use crate::beside::maps::{Dash, Locked, Papaya, Scc};
+            introduces::<Locked>();
+            introduces::<Dash>();
+            introduces::<Scc>();
+            introduces::<Papaya>();
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_parts_as_threads_and_nothing_is_left_over() {
+        for (length, count) in [(2_000, 144), (600, 4), (3, 5)] {
+            let whole: Vec<u32> = (0..length).collect();
+            let split: Vec<&[u32]> = parts(&whole, count).collect();
+            assert_eq!(split.len(), count);
+            assert_eq!(split.concat(), whole);
+        }
+    }
+
+    #[test]
+    fn a_storm_leaves_nobody_unconnected() {
+        for candidate in candidates() {
+            let storm = (candidate.storm)(300, 4);
+            assert_eq!(storm.strays, 0, "{}", candidate.name);
+            assert_eq!(storm.histogram.len(), 600, "{}", candidate.name);
+        }
+    }
+}

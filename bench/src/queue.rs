@@ -1,0 +1,320 @@
+//! `bench queue`: hand numbers from producers to consumers, oldest first.
+//!
+//! Before: a deque under a mutex. Ours: [`flatpath_structures::queue`]. Each producer owns 256
+//! numbers and may push one again when it was consumed, so every queue is bounded by its users.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flatpath_structures::queue::Queue;
+
+use crate::Stage;
+use crate::before::locked_queue::LockedQueue;
+use crate::error::Error;
+use crate::measure::{CLOCK_MEAN_NS, Padded, interleave, per_operation, raw_timed};
+use crate::plot::Plot;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+
+/// Numbers of one producer.
+pub(crate) const NUMBERS_EACH: u32 = 256;
+/// One push in so many is timed by itself: reading the clock costs as much as a push.
+const TIMED_EVERY: u64 = 8;
+
+const BEFORE: &str = "Mutex<VecDeque>";
+const OURS: &str = "ours";
+
+/// A queue of numbers.
+pub(crate) trait Channel: Sync {
+    /// Appends a number.
+    fn push(&self, number: u32);
+    /// Takes the oldest.
+    fn pop(&self) -> Option<u32>;
+}
+
+impl Channel for Queue {
+    #[inline]
+    fn push(&self, number: u32) {
+        Queue::push(self, number);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        Queue::pop(self)
+    }
+}
+
+impl Channel for LockedQueue {
+    #[inline]
+    fn push(&self, number: u32) {
+        LockedQueue::push(self, number);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        LockedQueue::pop(self)
+    }
+}
+
+/// A queue made for `numbers` numbers, measured with so many producers and consumers.
+pub(crate) type Measured = (&'static str, Role, fn(&Load) -> Passed);
+
+/// Who takes part, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    producers: usize,
+    consumers: usize,
+    slice: Duration,
+}
+
+/// What became of a slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passed {
+    /// Wall nanoseconds per number handed over.
+    wall_ns: f64,
+    /// What a producer waits for one push, on average.
+    push_ns: f64,
+}
+
+impl Load {
+    /// Numbers of all producers.
+    pub(crate) fn numbers(&self) -> u32 {
+        self.producers as u32 * NUMBERS_EACH
+    }
+
+    /// Hands numbers over for the slice.
+    pub(crate) fn pass<C: Channel>(&self, queue: &C) -> Passed {
+        let field = Field {
+            away: (0..self.numbers()).map(|_| Padded::default()).collect(),
+            over: AtomicBool::new(false),
+            popped: AtomicU64::new(0),
+            pushed: Mutex::default(),
+            start: Barrier::new(self.producers + self.consumers + 1),
+        };
+        let _ = *CLOCK_MEAN_NS;
+        let begin = thread::scope(|scope| {
+            for producer in 0..self.producers {
+                let (field, queue) = (&field, queue);
+                scope.spawn(move || field.produce(producer as u32, queue));
+            }
+            for _ in 0..self.consumers {
+                let (field, queue) = (&field, queue);
+                scope.spawn(move || field.consume(queue));
+            }
+            field.start.wait();
+            let begin = Instant::now();
+            thread::sleep(self.slice);
+            field.over.store(true, Ordering::Relaxed);
+            (begin, Instant::now())
+        });
+        let (push_ns, timed) = *field.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        Passed {
+            wall_ns: per_operation(begin.1 - begin.0, field.popped.load(Ordering::Relaxed)),
+            push_ns: (push_ns as f64 / timed.max(1) as f64 - *CLOCK_MEAN_NS).max(0.0),
+        }
+    }
+}
+
+/// What producers and consumers share beside the queue.
+struct Field {
+    /// By number: pushed and not yet consumed.
+    away: Vec<Padded<AtomicBool>>,
+    over: AtomicBool,
+    popped: AtomicU64,
+    /// Sum and count of the timed pushes.
+    pushed: Mutex<(u64, u64)>,
+    start: Barrier,
+}
+
+impl Field {
+    fn produce<C: Channel>(&self, producer: u32, queue: &C) {
+        let first = producer * NUMBERS_EACH;
+        let (mut count, mut sum, mut timings) = (0_u64, 0, 0);
+        self.start.wait();
+        while !self.over.load(Ordering::Relaxed) {
+            let number = first + (count % u64::from(NUMBERS_EACH)) as u32;
+            let away = &self.away[number as usize].0;
+            if away.load(Ordering::Acquire) {
+                thread::yield_now();
+                continue;
+            }
+            away.store(true, Ordering::Relaxed);
+            if count.is_multiple_of(TIMED_EVERY) {
+                sum += raw_timed(|| queue.push(number));
+                timings += 1;
+            } else {
+                queue.push(number);
+            }
+            count += 1;
+        }
+        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        pushed.0 += sum;
+        pushed.1 += timings;
+    }
+
+    fn consume<C: Channel>(&self, queue: &C) {
+        let mut count = 0;
+        self.start.wait();
+        while !self.over.load(Ordering::Relaxed) {
+            match queue.pop() {
+                Some(number) => {
+                    self.away[number as usize].0.store(false, Ordering::Release);
+                    count += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+        self.popped.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// All candidates, ours first but for the old way.
+fn candidates() -> Vec<Measured> {
+    let mut all: Vec<Measured> = vec![
+        (BEFORE, Role::Before, |load| {
+            load.pass(&LockedQueue::with_capacity(load.numbers() as usize))
+        }),
+        (OURS, Role::Ours, |load| {
+            load.pass(&Queue::new(load.numbers()))
+        }),
+    ];
+    #[cfg(feature = "beside")]
+    all.extend(crate::beside::queues::candidates());
+    all
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    const FULL: &[(usize, usize)] = &[(1, 1), (4, 1), (8, 2), (64, 1), (64, 2), (64, 8)];
+    let shapes = pace.pick(FULL, &[(1, 1), (4, 1), (8, 2), (64, 2)], &[(1, 1)]);
+    let candidates = candidates();
+    let table = |title: &str, unit| Table {
+        title: title.into(),
+        unit,
+        labels: vec!["producers", "consumers"],
+        columns: candidates.iter().map(|c| Column::new(c.0, c.1)).collect(),
+        rows: Vec::new(),
+    };
+    let mut walls = table("Numbers handed over", "wall ns per number");
+    let mut pushes = table("What a producer waits", "ns per push, mean");
+    for &(producers, consumers) in shapes {
+        stage.step(&format!(
+            "queue: {producers} producers, {consumers} consumers"
+        ));
+        let slice = pace.slice(producers + consumers) * pace.pick(1, 2, 1);
+        let load = Load {
+            producers,
+            consumers,
+            slice,
+        };
+        let (wall, push) = measure(&candidates, &load, pace.rounds());
+        let labels = vec![producers.to_string(), consumers.to_string()];
+        for (table, figures) in [(&mut walls, wall), (&mut pushes, push)] {
+            table.rows.push(Row {
+                labels: labels.clone(),
+                figures: figures.into_iter().map(Some).collect(),
+                published: None,
+            });
+        }
+    }
+    let mut report = BenchReport {
+        name: "queue",
+        about: "a work queue: a locked deque, against a queue that is pushed to without a lock",
+        ..BenchReport::default()
+    };
+    report
+        .plots
+        .push(Plot::bars("wall", &walls, "producers, consumers"));
+    report
+        .plots
+        .push(Plot::bars("push", &pushes, "producers, consumers"));
+    targets(&mut report, &walls, &pushes);
+    report.tables = vec![walls, pushes];
+    report.notes.push(
+        "ArrayQueue and the bounded concurrent-queue are bounded rings and faster one to one; the \
+         targets compare with the unbounded ones"
+            .into(),
+    );
+    Ok(report)
+}
+
+/// Both figures of each candidate, interleaved.
+fn measure(candidates: &[Measured], load: &Load, rounds: usize) -> (Vec<Figure>, Vec<Figure>) {
+    let pushes = Mutex::new(vec![Vec::new(); candidates.len()]);
+    let mut turns = Vec::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        let pushes = &pushes;
+        let turn: crate::measure::Turn<'_> = Box::new(move || {
+            let passed = candidate.2(load);
+            let mut pushes = pushes.lock().unwrap_or_else(PoisonError::into_inner);
+            pushes[index].push(passed.push_ns);
+            passed.wall_ns
+        });
+        turns.push(turn);
+    }
+    let walls = interleave(rounds, &mut turns);
+    drop(turns);
+    let pushes = pushes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (
+        walls,
+        pushes.iter().map(|samples| Figure::of(samples)).collect(),
+    )
+}
+
+/// Crates without a bound, which the targets compare with.
+const UNBOUNDED: &[&str] = &["SegQueue", "concurrent-queue", "crossbeam-channel", "flume"];
+
+fn targets(report: &mut BenchReport, walls: &Table, pushes: &Table) {
+    let best = |labels: &[&str]| {
+        let figures = UNBOUNDED
+            .iter()
+            .filter_map(|name| walls.figure(labels, name));
+        figures.reduce(f64::min)
+    };
+    for labels in [
+        ["4", "1"],
+        ["8", "2"],
+        ["64", "1"],
+        ["64", "2"],
+        ["64", "8"],
+    ] {
+        let over =
+            |table: &Table| ratio(table.figure(&labels, BEFORE), table.figure(&labels, OURS));
+        let what = format!("locked deque against ours, {} to {}", labels[0], labels[1]);
+        let time = over(walls);
+        report.target(format!("{what}, time"), "x", Wanted::AtLeast(4.0), time);
+        let push = over(pushes);
+        report.target(format!("{what}, push"), "x", Wanted::AtLeast(10.0), push);
+    }
+    for (labels, bound) in [(["1", "1"], 0.7), (["64", "1"], 1.2), (["64", "2"], 1.2)] {
+        let what = format!(
+            "best unbounded crate against ours, {} to {}",
+            labels[0], labels[1]
+        );
+        let reached = ratio(best(&labels), walls.figure(&labels, OURS));
+        report.target(what, "x", Wanted::AtLeast(bound), reached);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_hands_numbers_over() {
+        let load = Load {
+            producers: 2,
+            consumers: 2,
+            slice: Duration::from_millis(2),
+        };
+        for (name, _, run) in candidates() {
+            let passed = run(&load);
+            assert!(
+                passed.wall_ns > 0.0 && passed.wall_ns < 1e9,
+                "{name}: {passed:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `bench wheel`: time-outs that are armed, moved and cancelled and hardly ever expire.
+//!
+//! Before: a balanced tree, and a heap with lazy deletion. Ours: [`flatpath_structures::wheel`].
+//! Ticks of a millisecond, deadlines 1 to 60 seconds ahead, one thread.
+
+use std::time::Instant;
+
+use flatpath_structures::wheel::Wheel;
+
+use crate::Stage;
+use crate::before::timer_heap::TimerHeap;
+use crate::before::timer_tree::TimerTree;
+use crate::error::Error;
+use crate::measure::{Dice, per_operation};
+use crate::pace::Pace;
+use crate::plot::Plot;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
+
+const TICK_NS: u64 = 1_000_000;
+/// 65 seconds.
+const SLOTS: u32 = 1 << 16;
+const TREE: &str = "BTreeSet";
+const HEAP: &str = "BinaryHeap, lazy";
+const OURS: &str = "ours";
+
+/// What every candidate can do.
+trait Timers {
+    fn arm(&mut self, timer: u32, deadline_ns: u64);
+    fn cancel(&mut self, timer: u32);
+    /// Appends what is due and disarms it.
+    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>);
+}
+
+impl Timers for Wheel {
+    fn arm(&mut self, timer: u32, deadline_ns: u64) {
+        Wheel::arm(self, timer, deadline_ns);
+    }
+
+    fn cancel(&mut self, timer: u32) {
+        Wheel::cancel(self, timer);
+    }
+
+    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
+        let from = due.len();
+        Wheel::expire(self, now_ns, due);
+        // The caller fires what was not cancelled meanwhile; asking is part of the cost.
+        for &timer in &due[from..] {
+            self.confirm(timer);
+        }
+    }
+}
+
+impl Timers for TimerTree {
+    fn arm(&mut self, timer: u32, deadline_ns: u64) {
+        TimerTree::arm(self, timer, deadline_ns);
+    }
+
+    fn cancel(&mut self, timer: u32) {
+        TimerTree::cancel(self, timer);
+    }
+
+    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
+        TimerTree::expire(self, now_ns, due);
+    }
+}
+
+impl Timers for TimerHeap {
+    fn arm(&mut self, timer: u32, deadline_ns: u64) {
+        TimerHeap::arm(self, timer, deadline_ns);
+    }
+
+    fn cancel(&mut self, timer: u32) {
+        TimerHeap::cancel(self, timer);
+    }
+
+    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
+        TimerHeap::expire(self, now_ns, due);
+    }
+}
+
+/// What is measured, in the order of the rows.
+const STEPS: [(&str, &str); 6] = [
+    ("arm", "ns"),
+    ("refresh, random", "ns"),
+    ("refresh, 30 s on", "ns"),
+    ("cancel", "ns"),
+    ("expire, per timer", "ns"),
+    ("worst tick", "us"),
+];
+
+/// One candidate's figures, in the order of [`STEPS`].
+type Steps = [f64; STEPS.len()];
+
+/// One pass through the life of `count` timers.
+fn pass(timers: &mut impl Timers, count: u32, dice: &Dice) -> Steps {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let far = || SECOND_NS + u64::from(dice.below(59_000)) * TICK_NS;
+    let deadlines: Vec<u64> = (0..count).map(|_| far()).collect();
+    let moved: Vec<u64> = (0..count).map(|_| far()).collect();
+    let order = dice.shuffled(count);
+    let per_timer = |begin: Instant| per_operation(begin.elapsed(), u64::from(count));
+
+    let begin = Instant::now();
+    for (timer, deadline) in (0..).zip(&deadlines) {
+        timers.arm(timer, *deadline);
+    }
+    let arm = per_timer(begin);
+    let begin = Instant::now();
+    for (timer, deadline) in order.iter().zip(&moved) {
+        timers.arm(*timer, *deadline);
+    }
+    let random = per_timer(begin);
+    let begin = Instant::now();
+    for timer in &order {
+        timers.arm(*timer, 30 * SECOND_NS);
+    }
+    let onwards = per_timer(begin);
+    let begin = Instant::now();
+    for timer in &order {
+        timers.cancel(*timer);
+    }
+    let cancel = per_timer(begin);
+
+    for (timer, deadline) in order.iter().zip(&deadlines) {
+        timers.arm(*timer, *deadline);
+    }
+    let mut due = Vec::with_capacity(count as usize);
+    let (mut worst_ns, mut sum_ns) = (0, 0);
+    for tick in 0..61_000 {
+        let begin = Instant::now();
+        timers.expire(tick * TICK_NS, &mut due);
+        let ns = begin.elapsed().as_nanos() as u64;
+        (worst_ns, sum_ns) = (worst_ns.max(ns), sum_ns + ns);
+    }
+    let expired = due.len().max(1) as f64;
+    let (each, worst) = (sum_ns as f64 / expired, worst_ns as f64 / 1e3);
+    [arm, random, onwards, cancel, each, worst]
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    let counts: &[u32] = pace.pick(
+        &[10_000, 100_000, 1_000_000],
+        &[10_000, 1_000_000],
+        &[1_000],
+    );
+    let mut report = BenchReport {
+        name: "wheel",
+        about: "time-outs: a tree and a heap, against a timer wheel",
+        ..BenchReport::default()
+    };
+    for &count in counts {
+        let rounds = if count >= 1_000_000 {
+            pace.pick(3, 1, 1)
+        } else {
+            pace.rounds()
+        };
+        let table = table(stage, count, rounds);
+        if count == 1_000_000 {
+            let ours = |step| table.figure(&[step, "ns"], OURS);
+            for step in ["arm", "refresh, random", "refresh, 30 s on", "cancel"] {
+                let what = format!("{step}, 1,000,000 timers");
+                report.target(what, "ns", Wanted::AtMost(25.0), ours(step));
+            }
+            let worst = table.figure(&["worst tick", "us"], OURS);
+            let what = "worst tick, 1,000,000 timers";
+            report.target(what, "us", Wanted::AtMost(200.0), worst);
+        }
+        report.plots = vec![Plot::bars("most", &table, "operation")];
+        report.tables.push(table);
+    }
+    report.notes.push(
+        "the heap's cancel only marks: the work is left for its expiry. At 10,000 timers most of \
+         expire is the clock and empty ticks, six for each timer"
+            .into(),
+    );
+    Ok(report)
+}
+
+fn table(stage: &mut Stage<'_>, count: u32, rounds: usize) -> Table {
+    let mut samples: [Vec<Steps>; 3] = Default::default();
+    for round in 0..rounds {
+        stage.step(&format!("wheel: {count} timers, round {}", round + 1));
+        let dice = || Dice::new(round as u64 + 3);
+        // A million times in a tree takes longer than all the others together.
+        if stage.pace != Pace::Quick || count < 1_000_000 {
+            samples[0].push(pass(&mut TimerTree::new(count), count, &dice()));
+        }
+        samples[1].push(pass(&mut TimerHeap::new(count), count, &dice()));
+        let mut wheel = Wheel::new(TICK_NS, SLOTS);
+        wheel.reserve(count);
+        samples[2].push(pass(&mut wheel, count, &dice()));
+    }
+    let row = |(index, (name, unit)): (usize, &(&str, &str))| Row {
+        labels: vec![(*name).into(), (*unit).into()],
+        figures: samples
+            .iter()
+            .map(|rounds| {
+                let column: Vec<f64> = rounds.iter().map(|steps| steps[index]).collect();
+                (!column.is_empty()).then(|| Figure::of(&column))
+            })
+            .collect(),
+        published: None,
+    };
+    Table {
+        title: format!("{count} timers"),
+        unit: "ns or us per operation",
+        labels: vec!["operation", "unit"],
+        columns: vec![
+            Column::new(TREE, Role::Before),
+            Column::new(HEAP, Role::Fixed),
+            Column::new(OURS, Role::Ours),
+        ],
+        rows: STEPS.iter().enumerate().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All three against each other, with moves and cancellations in between.
+    #[test]
+    fn every_candidate_expires_the_same_timers_in_the_same_tick() {
+        const TIMERS: u32 = 200;
+        let dice = Dice::new(11);
+        let mut wheel = Wheel::new(TICK_NS, 256);
+        let mut tree = TimerTree::new(TIMERS);
+        let mut heap = TimerHeap::new(TIMERS);
+        let all: [&mut dyn Timers; 3] = [&mut wheel, &mut tree, &mut heap];
+        let mut all = all;
+        for tick in 1..400_u64 {
+            for _ in 0..20 {
+                let timer = dice.below(TIMERS);
+                let ahead = u64::from(dice.below(1_000)) + 1;
+                let is_cancelled = dice.below(4) == 0;
+                for timers in &mut all {
+                    match is_cancelled {
+                        true => timers.cancel(timer),
+                        false => timers.arm(timer, (tick + ahead) * TICK_NS),
+                    }
+                }
+            }
+            let due = all.each_mut().map(|timers| {
+                let mut due = Vec::new();
+                timers.expire(tick * TICK_NS, &mut due);
+                due.sort_unstable();
+                due
+            });
+            assert_eq!(due[0], due[1], "tick {tick}");
+            assert_eq!(due[1], due[2], "tick {tick}");
+        }
+    }
+}

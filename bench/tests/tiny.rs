@@ -1,0 +1,100 @@
+//! Every bench with tiny inputs: it runs, its report is whole, its pictures are drawn. What the
+//! figures are does not matter here.
+
+use flatpath_bench::{Bench, BenchReport, Options, Pace, Role, ServerProgram, run};
+
+fn tiny(bench: Bench) {
+    let options = Options {
+        pace: Pace::Tiny,
+        server: ServerProgram::ThisProcess,
+    };
+    let mut steps = 0;
+    let report = run(&[bench], &options, &mut |_| steps += 1).expect("it runs");
+    assert!(steps > 0, "progress is told");
+    assert_eq!(report.benches.len(), 1);
+    let result = &report.benches[0];
+    check(result);
+
+    let text = report.text();
+    assert!(
+        text.contains(result.name) && text.contains(&report.machine.kernel),
+        "{text}"
+    );
+    let json = serde_json::to_value(&report).expect("JSON");
+    assert_eq!(json["benches"][0]["name"], result.name);
+    let rows = &json["benches"][0]["tables"][0]["rows"];
+    assert!(rows[0]["figures"][0]["median"].is_number(), "{json}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = report.draw(directory.path()).expect("drawn");
+    assert!(!files.is_empty());
+    for file in files {
+        let svg = std::fs::read_to_string(&file).expect("a file");
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(
+            svg.contains("ours") || svg.contains("multishot"),
+            "{}",
+            file.display()
+        );
+    }
+}
+
+/// Tables are rectangular, and something is compared in at least one.
+fn check(bench: &BenchReport) {
+    assert!(!bench.tables.is_empty());
+    let has = |role| {
+        let mut columns = bench.tables.iter().flat_map(|table| &table.columns);
+        columns.any(|column| column.role == role)
+    };
+    assert!(has(Role::Before) && has(Role::Ours), "{}", bench.name);
+    for table in &bench.tables {
+        assert!(!table.rows.is_empty(), "{}", table.title);
+        for row in &table.rows {
+            assert_eq!(row.labels.len(), table.labels.len(), "{}", table.title);
+            assert_eq!(row.figures.len(), table.columns.len(), "{}", table.title);
+            for figure in row.figures.iter().flatten() {
+                assert!(
+                    figure.median.is_finite() && figure.median >= 0.0,
+                    "{}",
+                    table.title
+                );
+                assert!(figure.least <= figure.median && figure.median <= figure.most);
+            }
+        }
+    }
+}
+
+#[test]
+fn accept_runs_small() {
+    tiny(Bench::Accept);
+}
+
+#[test]
+fn buffers_runs_small() {
+    tiny(Bench::Buffers);
+}
+
+#[test]
+fn dispatch_runs_small() {
+    tiny(Bench::Dispatch);
+}
+
+#[test]
+fn tokens_runs_small() {
+    tiny(Bench::Tokens);
+}
+
+#[test]
+fn pairing_runs_small() {
+    tiny(Bench::Pairing);
+}
+
+#[test]
+fn queue_runs_small() {
+    tiny(Bench::Queue);
+}
+
+#[test]
+fn wheel_runs_small() {
+    tiny(Bench::Wheel);
+}
