@@ -10,6 +10,7 @@ mod settings;
 mod nfs;
 mod serve;
 mod doctor;
+mod bench;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),
+    /// Measure the old way and ours in one run, with the published figures beside.
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,186 @@
+//! `flatpath bench`: the published measurements, replayed here, before and after side by side.
+//!
+//! The report goes to standard output as text, and with `--json` to a file as well. On a terminal,
+//! standard error shows what is measured at the moment. Code 0 says that everything was measured,
+//! whatever came out; a missed target is a result, not a failure.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use flatpath_bench::{Bench, Options, Pace, Report, ServerProgram};
+
+use crate::failure::Failure;
+
+/// The command line of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// What to measure; several may be named
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<Name>,
+
+    /// Fewer rows and shorter slices: all of it in under a minute
+    #[arg(long)]
+    quick: bool,
+
+    /// Write the report as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Draw the figures as SVG files into this directory, which is made if need be
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Single accepts, or one multishot accept for all
+    Accept,
+    /// An idle buffer: a walk over those in use, or a pool
+    Buffers,
+    /// A request for an idle worker: a walk over all threads, or an idle stack
+    Dispatch,
+    /// References to pages: a tree or an array per socket, or tokens
+    Tokens,
+    /// Partners that find each other: two lists, or a table
+    Pairing,
+    /// A work queue: a locked deque, or a queue pushed to without a lock
+    Queue,
+    /// Time-outs: a tree or a heap, or a wheel
+    Wheel,
+    /// All of them
+    All,
+}
+
+/// Runs the benches that were named.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    // Before anything is measured: it would be a pity afterwards.
+    if let Some(directory) = &arguments.plot {
+        fs::create_dir_all(directory).map_err(|cause| unusable("--plot", directory, &cause))?;
+    }
+    if let Some(file) = &arguments.json {
+        fs::write(file, "").map_err(|cause| unusable("--json", file, &cause))?;
+    }
+    if cfg!(debug_assertions) {
+        log::warn!("this is a debug build: its figures mean little");
+    }
+    let server = std::env::current_exe()
+        .map_err(|cause| Failure::Failed(format!("this program cannot find itself: {cause}")))?;
+    let options = Options {
+        pace: if arguments.quick {
+            Pace::Quick
+        } else {
+            Pace::Full
+        },
+        server: ServerProgram::Program(server),
+    };
+    let mut progress = Progress::begin();
+    let outcome = flatpath_bench::run(&benches(&arguments.names), &options, &mut |step| {
+        progress.show(step);
+    });
+    progress.end();
+    let report = outcome.map_err(|error| Failure::Failed(error.to_string()))?;
+    deliver(&report, arguments)
+}
+
+/// Each bench once, in the order of a connection's path.
+fn benches(names: &[Name]) -> Vec<Bench> {
+    let is_named = |bench: &Bench| {
+        let name = match bench {
+            Bench::Accept => Name::Accept,
+            Bench::Buffers => Name::Buffers,
+            Bench::Dispatch => Name::Dispatch,
+            Bench::Tokens => Name::Tokens,
+            Bench::Pairing => Name::Pairing,
+            Bench::Queue => Name::Queue,
+            Bench::Wheel => Name::Wheel,
+        };
+        names.contains(&name) || names.contains(&Name::All)
+    };
+    Bench::ALL.into_iter().filter(is_named).collect()
+}
+
+fn deliver(report: &Report, arguments: &Arguments) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output
+        .write_all(report.text().as_bytes())
+        .and_then(|()| output.flush())
+        .map_err(|cause| Failure::Failed(format!("standard output is closed: {cause}")))?;
+    if let Some(file) = &arguments.json {
+        let text = serde_json::to_string_pretty(report)
+            .map_err(|cause| Failure::Failed(format!("the report has no JSON form: {cause}")))?;
+        fs::write(file, text + "\n").map_err(|cause| unusable("--json", file, &cause))?;
+    }
+    if let Some(directory) = &arguments.plot {
+        let files = report.draw(directory);
+        for file in files.map_err(|error| Failure::Failed(error.to_string()))? {
+            log::info!("drawn {}", file.display());
+        }
+    }
+    Ok(())
+}
+
+fn unusable(flag: &str, path: &Path, cause: &io::Error) -> Failure {
+    Failure::WrongUse(format!("{flag} {}: {cause}", path.display()))
+}
+
+/// One line on a terminal, rewritten with every step; nothing elsewhere.
+struct Progress {
+    is_shown: bool,
+}
+
+impl Progress {
+    fn begin() -> Self {
+        Self {
+            is_shown: io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&mut self, step: &str) {
+        if self.is_shown {
+            // Back to the first column, and clear the line.
+            self.write(&format!("\r\x1b[K{step}"));
+        }
+    }
+
+    fn end(&mut self) {
+        if self.is_shown {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    /// A terminal that is gone shows nothing, and the measurement goes on.
+    fn write(&mut self, text: &str) {
+        let mut terminal = io::stderr().lock();
+        let written = terminal
+            .write_all(text.as_bytes())
+            .and_then(|()| terminal.flush());
+        self.is_shown = written.is_ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_every_bench_and_each_is_run_once() {
+        assert_eq!(benches(&[Name::All, Name::Wheel]), Bench::ALL);
+        let two = [Name::Wheel, Name::Accept, Name::Wheel];
+        assert_eq!(benches(&two), [Bench::Accept, Bench::Wheel]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_wrong_use_before_anything_is_measured() {
+        let arguments = Arguments {
+            names: vec![Name::All],
+            quick: true,
+            json: Some("/no/such/directory/report.json".into()),
+            plot: None,
+        };
+        let failure = run(&arguments).expect_err("nothing to write to");
+        assert!(matches!(failure, Failure::WrongUse(ref text) if text.contains("--json")));
+    }
+}
