@@ -1,35 +1,60 @@
-//! Receive buffers: the same count and accounting as the kernel's buffer ring, in ordinary memory.
+//! Receive buffers of the drivers that read by themselves: the same count and accounting as the
+//! kernel's buffer ring.
 //!
 //! Newest first, so that the warm buffer is used next and untouched ones stay untouched.
 //!
 //! Invariants
-//! - B1: a buffer is in `free`, held by a receive in progress, or with the caller (`out`).
+//! - B1: a buffer is in `free`, held by a receive in progress, with the caller, or kept; `places`
+//!   says which of the last two.
 //!
 //! Cost: O(1), no allocation after set-up. The memory is touched, and so counted, when first used.
 
+use std::cell::OnceCell;
+
+use rustix::io::Errno;
+
 use crate::completion::Piece;
+use crate::region::{Region, RegionConfig};
+use crate::waker::Waker;
+
+/// Where a page is that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Free, or with the kernel, or being received into.
+    Driver,
+    /// With the caller, as a piece.
+    Caller,
+    /// Some of it was kept when its piece was put back.
+    Kept,
+}
 
 pub(crate) struct Buffers {
-    memory: Box<[u8]>,
-    buffer_bytes: usize,
+    region: Region,
+    group: u16,
     free: Vec<u16>,
-    out: Box<[bool]>,
+    places: Box<[Place]>,
 }
 
 impl Buffers {
-    /// `count` is at most 32,768.
-    pub(crate) fn new(count: u32, buffer_bytes: u32) -> Buffers {
-        let (count, buffer_bytes) = (count as usize, buffer_bytes as usize);
-        Buffers {
-            memory: vec![0; count * buffer_bytes].into_boxed_slice(),
-            buffer_bytes,
+    /// `pages` is at most 32,768.
+    pub(crate) fn new(group: u16, config: &RegionConfig, waker: &Waker) -> Result<Buffers, Errno> {
+        let region = Region::new(config)?;
+        region.wakes(waker);
+        let count = config.pages as usize;
+        Ok(Buffers {
+            region,
+            group,
             free: (0..count).rev().map(|buffer| buffer as u16).collect(),
-            out: vec![false; count].into_boxed_slice(),
-        }
+            places: vec![Place::Driver; count].into_boxed_slice(),
+        })
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
     }
 
     pub(crate) fn in_use(&self) -> u32 {
-        (self.out.len() - self.free.len()) as u32
+        (self.places.len() - self.free.len()) as u32
     }
 
     /// True when no buffer is free.
@@ -37,14 +62,24 @@ impl Buffers {
         self.free.is_empty()
     }
 
+    /// Buffers that can be received into.
+    pub(crate) fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
     /// A free buffer to receive into; goes back with `unused` or to the caller with `filled`.
     pub(crate) fn take(&mut self) -> Option<u16> {
-        self.free.pop()
+        let taken = self.free.pop();
+        if taken.is_none() {
+            self.region.starve();
+        }
+        taken
     }
 
     pub(crate) fn space(&mut self, buffer: u16) -> &mut [u8] {
-        let start = usize::from(buffer) * self.buffer_bytes;
-        &mut self.memory[start..start + self.buffer_bytes]
+        debug_assert_eq!(self.places[usize::from(buffer)], Place::Driver);
+        // SAFETY: `take` gave it to the receive in progress, on this thread (B1).
+        unsafe { self.region.space(u32::from(buffer)) }
     }
 
     pub(crate) fn unused(&mut self, buffer: u16) {
@@ -52,32 +87,52 @@ impl Buffers {
     }
 
     pub(crate) fn filled(&mut self, buffer: u16, bytes: usize) -> Piece {
-        debug_assert!((1..=self.buffer_bytes).contains(&bytes));
-        self.out[usize::from(buffer)] = true;
+        debug_assert!((1..=self.region.page_bytes() as usize).contains(&bytes));
+        self.places[usize::from(buffer)] = Place::Caller;
         Piece {
             buffer,
+            group: self.group,
             bytes: bytes as u32,
+            region: self.region.id(),
+            base: OnceCell::new(),
         }
     }
 
-    pub(crate) fn bytes(&self, piece: &Piece) -> &[u8] {
-        assert!(
-            self.out[usize::from(piece.buffer)],
-            "C5: the piece is of another driver"
-        );
-        let start = usize::from(piece.buffer) * self.buffer_bytes;
-        &self.memory[start..start + piece.len()]
+    pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.region.piece_bytes(piece)
     }
 
     pub(crate) fn put(&mut self, piece: Piece) {
-        let out = &mut self.out[usize::from(piece.buffer)];
+        let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
-            *out,
+            *place == Place::Caller && piece.region == self.region.id(),
             "C5: piece {} is not out; it belongs to another driver",
             piece.buffer
         );
-        *out = false;
-        self.free.push(piece.buffer);
+        if let Some(base) = piece.base.into_inner() {
+            *place = Place::Kept;
+            drop(base);
+        } else {
+            *place = Place::Driver;
+            self.free.push(piece.buffer);
+        }
+    }
+
+    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let (places, free) = (&mut self.places, &mut self.free);
+        self.region.reclaim(|page| {
+            let place = &mut places[page as usize];
+            assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
+            *place = Place::Driver;
+            free.push(page as u16);
+        })
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        self.region.close();
     }
 }
 
@@ -87,7 +142,13 @@ mod tests {
 
     #[test]
     fn every_buffer_is_given_out_once_and_comes_back() {
-        let mut buffers = Buffers::new(4, 16);
+        let config = RegionConfig {
+            pages: 4,
+            page_bytes: 16,
+            reserve_pages: 0,
+            ..RegionConfig::default()
+        };
+        let mut buffers = Buffers::new(0, &config, &Waker::simulated()).expect("memory");
         for _ in 0..3 {
             let mut pieces = vec![];
             while let Some(buffer) = buffers.take() {

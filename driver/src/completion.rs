@@ -1,8 +1,12 @@
 //! What comes out of a wait: completions, and the received bytes they carry.
 
+use std::cell::OnceCell;
+
+use flatpath_structures::tokens::Pinned;
 pub use rustix::io::Errno;
 
 use crate::Socket;
+use crate::region::Pages;
 
 /// Something that happened to an operation.
 #[derive(Debug)]
@@ -37,11 +41,16 @@ pub enum Outcome {
 }
 
 /// Received bytes in one of the driver's buffers. Not `Clone`, so it cannot be put back twice.
-#[derive(Debug)]
 #[must_use = "a piece is a buffer of the driver and must be put back"]
 pub struct Piece {
     pub(crate) buffer: u16,
+    /// The driver's number of the region.
+    pub(crate) group: u16,
     pub(crate) bytes: u32,
+    /// The region's own name, which no other region has.
+    pub(crate) region: u64,
+    /// The piece's own reference to its page, from the first fragment on.
+    pub(crate) base: OnceCell<Pinned<Pages>>,
 }
 
 impl Piece {
@@ -49,5 +58,22 @@ impl Piece {
     #[expect(clippy::len_without_is_empty, reason = "a piece is never empty")]
     pub fn len(&self) -> usize {
         self.bytes as usize
+    }
+
+    /// Which of the driver's regions it lies in; 0 is the common one.
+    pub fn group(&self) -> u16 {
+        self.group
+    }
+}
+
+/// Without the region's name, which differs from run to run.
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Piece")
+            .field("group", &self.group)
+            .field("buffer", &self.buffer)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }

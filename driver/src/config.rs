@@ -1,7 +1,15 @@
 //! What a driver is made with.
 
+use crate::region::{Backing, RegionConfig};
+
 /// Receive buffers at most: a buffer number has 16 bits and the kernel takes no more.
 pub const BUFFERS_MAX: u32 = 32_768;
+
+/// Bytes of one receive buffer at most.
+pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 24;
+
+/// Part of the common receive buffers that may be kept beyond their turn: one in four.
+const COMMON_KEPT_SHARE: u32 = 4;
 
 /// Which kind of descriptor accepted connections get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +38,25 @@ pub struct DriverConfig {
     pub receive_buffer_bytes: u32,
     /// What accepted connections become.
     pub descriptors: Descriptors,
+    /// Further regions to receive into, as groups 1, 2 and so on; group 0 are the buffers above.
+    pub regions: Vec<RegionConfig>,
+}
+
+impl DriverConfig {
+    /// The region that is made of the common receive buffers.
+    pub(crate) fn common(&self) -> RegionConfig {
+        RegionConfig {
+            pages: self.receive_buffers,
+            page_bytes: self.receive_buffer_bytes,
+            reserve_pages: self.receive_buffers - self.receive_buffers / COMMON_KEPT_SHARE,
+            backing: Backing::Private,
+        }
+    }
+
+    /// All regions, the common one first.
+    pub(crate) fn all_regions(&self) -> impl Iterator<Item = RegionConfig> + '_ {
+        std::iter::once(self.common()).chain(self.regions.iter().cloned())
+    }
 }
 
 impl Default for DriverConfig {
@@ -40,6 +67,7 @@ impl Default for DriverConfig {
             receive_buffers: 512,
             receive_buffer_bytes: 8192,
             descriptors: Descriptors::Ordinary,
+            regions: Vec::new(),
         }
     }
 }

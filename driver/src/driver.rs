@@ -29,7 +29,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::{Completion, DriverStatistics, Listener, Piece, SendList, Socket, Waker};
+use crate::{Completion, DriverStatistics, Listener, Piece, Region, SendList, Socket, Waker};
 
 /// The largest token: the two bits above are the driver's.
 pub const TOKEN_MAX: u64 = (1 << 62) - 1;
@@ -93,13 +93,34 @@ pub trait Driver {
     /// like) hit one connection: re-arm. The listener stays open until the final completion.
     fn accept(&mut self, listener: &Listener, token: u64, shots: Shots);
 
-    /// Starts receiving into the driver's buffers.
+    /// Starts receiving into the common buffers: [`Driver::receive_into`] with group 0.
+    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+        self.receive_into(socket, token, shots, 0);
+    }
+
+    /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
+    /// [`DriverConfig::regions`](crate::DriverConfig::regions) in order, from 1 on.
     ///
     /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when one
     /// is: after a [`Driver::put`], or in the next turn if every piece was put back by then.
     /// Whether a receive without data fails so when it is armed depends on the kernel. Any other
     /// failure means that the connection is broken.
-    fn receive(&mut self, socket: Socket, token: u64, shots: Shots);
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16);
+
+    /// The region of a group.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn region(&self, group: u16) -> &Region;
+
+    /// Pages of a group that can be received into at this moment: neither out as pieces nor kept.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn free(&self, group: u16) -> u32;
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.
     ///
@@ -123,9 +144,10 @@ pub trait Driver {
     fn cancel(&mut self, operation: Operation<'_>, token: u64);
 
     /// The bytes of a piece.
-    fn bytes(&self, piece: &Piece) -> &[u8];
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8];
 
-    /// Gives a piece back; its buffer may be received into again.
+    /// Gives a piece back; its buffer may be received into again, or, when something of it was
+    /// [kept](Region::keep), once that is dropped.
     fn put(&mut self, piece: Piece);
 
     /// Submits everything started since the last call, waits for completions and appends them.
@@ -133,7 +155,8 @@ pub trait Driver {
     /// Returns at the latest after `timeout_ns` (`None`: no limit; zero: at once), earlier with
     /// completions, after a wake-up, on a signal, and at once when `ready` says that the caller has
     /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that
-    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. All receives that
+    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. After a stall it also
+    /// returns when pages come back. All receives that
     /// a driver makes for one call happen before it returns.
     ///
     /// # Errors

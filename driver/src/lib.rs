@@ -5,7 +5,7 @@
 //! the same on every driver: start operations, wait, handle what came.
 //!
 //! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its words,
-//! `segment` what is sent, `waker` how another thread ends a wait. Then `uring`, `epoll` and
+//! `segment` what is sent, `region` and `fragment` what is received and kept, `waker` how another thread ends a wait. Then `uring`, `epoll` and
 //! [`simulation`], each with one file per operation. [`probe`] and [`select`] tell which of them
 //! this machine takes.
 //!
@@ -29,6 +29,8 @@ mod config;
 mod statistics;
 mod clock;
 mod refusal;
+mod region;
+mod fragment;
 mod buffers;
 mod schedule;
 pub mod uring;
@@ -41,7 +43,9 @@ pub mod files;
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
 pub use refusal::{Cause, Refusal};
+pub use region::{Backing, Pages, Region, RegionConfig};
 pub use schedule::schedule_as_batch;
 pub use segment::{SEGMENTS_MAX, Segment, SendList};
 pub use select::{Choice, Selection, select};

@@ -21,9 +21,11 @@ pub struct DriverStatistics {
     pub short_sends: u64,
     /// Wake-ups that cost a system call of the waking thread.
     pub wakes: u64,
-    /// Gauge: receive buffers with the caller.
+    /// Gauge: common receive buffers with the caller, or kept.
     pub buffers_in_use: u32,
-    /// Receive buffers in all.
+    /// Gauge: pages of all regions that somebody keeps.
+    pub pages_kept: u32,
+    /// Common receive buffers in all.
     pub buffers: u32,
     /// Gauge: sockets open.
     pub sockets: u32,

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use flatpath_driver::{Piece, Socket};
+use flatpath_driver::{Account, Piece, Socket};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
@@ -122,6 +122,14 @@ pub(crate) struct Connection {
     pub(crate) in_waiting: bool,
     /// In the queue of connections that wait for a receive buffer.
     pub(crate) starved: bool,
+    /// As many fragments are held as may be: nothing is received until some are back.
+    pub(crate) holds_too_much: bool,
+    /// Which region the next receive goes to.
+    pub(crate) group: u16,
+    /// Which region the outstanding receive goes to.
+    pub(crate) receive_group: u16,
+    /// Counts the fragments held; made with the first one.
+    pub(crate) account: Option<Account>,
     pub(crate) control: Control,
     pub(crate) output: Output,
     pub(crate) input: Option<Buffer>,
@@ -157,6 +165,10 @@ impl Connection {
             stalled: None,
             in_waiting: false,
             starved: false,
+            holds_too_much: false,
+            group: 0,
+            receive_group: 0,
+            account: None,
             control: Control::default(),
             output: Output::default(),
             input: None,
@@ -178,7 +190,9 @@ impl Connection {
             return false;
         }
         match self.control.closing {
-            Closing::No => self.control.input_wanted && self.stalled.is_none(),
+            Closing::No => {
+                self.control.input_wanted && self.stalled.is_none() && !self.holds_too_much
+            }
             Closing::Lingering => self.fin_sent,
             Closing::AfterOutput | Closing::Abort => false,
         }
@@ -234,7 +248,8 @@ impl Connection {
                 Overdue::Linger,
             );
         }
-        if self.control.closing == Closing::No && self.stalled.is_none() {
+        let waits_for_us = self.stalled.is_some() || self.holds_too_much;
+        if self.control.closing == Closing::No && !waits_for_us {
             let since = self.clocks.phase_ns;
             let phase = self.control.phase;
             let length_ns = match phase {

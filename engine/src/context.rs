@@ -7,16 +7,20 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Segment, Socket};
+use flatpath_driver::{Account, Fragment, Piece, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, Pool};
 
 use crate::connection::{Closing, Control};
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::output::Output;
+use crate::payload::Payload;
 use crate::protocol::{Phase, Protocol, Turn};
+use crate::returns::{Resumer, Returns, number_of};
+use crate::statistics::Statistics;
 use crate::worker::{ConnectionId, JobDesk, Reservation, Task, WorkerScope};
 
 /// No buffer could be had within the memory budget.
@@ -45,6 +49,31 @@ pub enum Stall {
     Jobs,
     /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
     Memory,
+    /// Something outside the engine is not ready: until [`Resumer::resume`]. It has no deadline.
+    Outside,
+}
+
+/// Which memory a connection receives into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// The buffers that all connections share: right for what is handled in the same turn.
+    Common,
+    /// The pages of the listener's own region ([`Protocol::region`]): right for large bodies.
+    Listener,
+}
+
+/// What a call can keep of its input, and on whose account.
+pub(crate) struct Keeping<'a> {
+    /// The input's piece, and where in it the input begins; `None` for input that was copied.
+    pub(crate) source: Option<(&'a Region, &'a Piece, usize)>,
+    pub(crate) account: &'a mut Option<Account>,
+    pub(crate) returns: &'a Arc<Returns>,
+    pub(crate) statistics: &'a Statistics,
+    /// Where the connection receives next.
+    pub(crate) group: &'a mut u16,
+    /// The listener's own group; 0 when it has none.
+    pub(crate) own_group: u16,
+    pub(crate) own: Option<&'a Region>,
 }
 
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
@@ -104,6 +133,7 @@ pub struct Context<'a, P: Protocol> {
     pub(crate) spare: &'a mut Vec<Box<Envelope<P>>>,
     pub(crate) connection: ConnectionId,
     pub(crate) socket: Socket,
+    pub(crate) keeping: Keeping<'a>,
 }
 
 impl<P: Protocol> Context<'_, P> {
@@ -164,6 +194,86 @@ impl<P: Protocol> Context<'_, P> {
             from: 0,
             to,
         });
+    }
+
+    /// Keeps `range` of this call's input beyond the call, where it lies: the way to hand a body on
+    /// without a copy. Several parts of one input are fine. A connection that holds too many
+    /// fragments receives nothing until some are dropped; see
+    /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max).
+    ///
+    /// `None` when the input is a remainder that was copied, when as many pages are kept as may be,
+    /// and for an empty range. [`Context::keep_or_copy`] helps then.
+    ///
+    /// # Panics
+    /// When the range is beyond the input.
+    pub fn keep(&mut self, range: Range<usize>) -> Option<Fragment> {
+        if range.is_empty() {
+            return None;
+        }
+        let (region, piece, from) = self.keeping.source?;
+        let key = self.connection.key;
+        let returns = self.keeping.returns;
+        let account = self
+            .keeping
+            .account
+            .get_or_insert_with(|| Account::new(number_of(key), Arc::clone(returns) as _));
+        let bytes = range.len() as u64;
+        let fragment = region.keep(piece, from + range.start..from + range.end, account)?;
+        self.keeping.statistics.body_bytes_kept.add(bytes);
+        Some(fragment)
+    }
+
+    /// Appends `range` of this call's `input` to a payload: kept where it lies, or copied to pooled
+    /// buffers where that cannot be.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was appended.
+    pub fn keep_or_copy(
+        &mut self,
+        input: &[u8],
+        range: Range<usize>,
+        payload: &mut Payload,
+    ) -> Result<(), NoRoom> {
+        if let Some(fragment) = self.keep(range.clone()) {
+            payload.push(fragment);
+            return Ok(());
+        }
+        self.copy(&input[range], payload)
+    }
+
+    /// Appends a copy of `bytes` to a payload.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the budget is used up; nothing was appended.
+    pub fn copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
+        payload.push_copy(self.pool, bytes)?;
+        let statistics = self.keeping.statistics;
+        statistics.body_bytes_copied.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Fragments that this connection's users hold now.
+    pub fn held(&self) -> u32 {
+        self.keeping.account.as_ref().map_or(0, Account::held)
+    }
+
+    /// Chooses where the next receive goes, from then on. [`Pages::Listener`] means the common
+    /// buffers for a protocol without a region.
+    pub fn receive_into(&mut self, pages: Pages) {
+        *self.keeping.group = match pages {
+            Pages::Common => 0,
+            Pages::Listener => self.keeping.own_group,
+        };
+    }
+
+    /// The listener's own region on this network thread.
+    pub fn region(&self) -> Option<&Region> {
+        self.keeping.own
+    }
+
+    /// Ends a stall of this connection from elsewhere; see [`Stall::Outside`].
+    pub fn resumer(&self) -> Resumer {
+        Resumer::new(self.keeping.returns, self.connection.key)
     }
 
     /// Bytes queued and not yet taken by the kernel.

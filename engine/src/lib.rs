@@ -12,6 +12,8 @@ mod foreman;
 mod listener;
 mod network;
 mod output;
+mod payload;
+mod returns;
 mod running;
 mod server;
 mod signals;
@@ -19,12 +21,16 @@ mod statistics;
 mod worker;
 
 pub use bytes::Bytes;
-pub use context::{Context, Job, NoRoom, Stall};
+pub use context::{Context, Job, NoRoom, Pages, Stall};
 pub use error::Error;
-pub use flatpath_driver::{Choice, DriverConfig, Shots};
+pub use flatpath_driver::{
+    Attachment, Backing, Choice, DriverConfig, Fragment, Region, RegionConfig, Returner, Shots,
+};
 pub use flatpath_structures::pool::{Buffer, Pool};
 pub use limits::Limits;
+pub use payload::{Part, Payload};
 pub use protocol::{Phase, Protocol, Turn};
+pub use returns::Resumer;
 pub use running::{Bound, Handle, Running};
 pub use server::{Scheduling, Server};
 pub use signals::SignalWatch;

@@ -61,6 +61,10 @@ pub const IDLE_BYTES_KEPT: usize = 1024 * 1024;
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Bytes of a large page that are joined at a time to a remainder before it: enough for most heads,
+/// so that the rest of the page is offered where it lies.
+pub const JOIN_BYTES_MAX: usize = 4 * 1024;
+
 /// Bounds an operator may set. All durations are deadlines, none is a hint.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -69,6 +73,9 @@ pub struct Limits {
     pub connections_max: usize,
     /// Memory for all pooled buffers (input kept, output queued, chunks with workers), in bytes.
     pub buffer_bytes_max: usize,
+    /// Fragments of receive pages that one connection's users may hold; with more it receives
+    /// nothing until they hold half of it.
+    pub pages_per_connection_max: u32,
     /// Requests with workers or queued for them, over all connections of one network thread.
     pub in_flight_max: usize,
     /// From accept, or from a request's first byte, to the end of its head.
@@ -98,6 +105,7 @@ impl Default for Limits {
         Limits {
             connections_max: 0,
             buffer_bytes_max: 256 * 1024 * 1024,
+            pages_per_connection_max: 32,
             in_flight_max: 16 * 1024,
             head_ns_max: 30 * SECOND,
             idle_ns_max: 75 * SECOND,

@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::Socket;
+use flatpath_driver::{Region, RegionConfig, Socket};
 use flatpath_structures::pool::Pool;
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::connection::{Closing, Control};
-use crate::context::{Context, Envelope, Job};
+use crate::context::{Context, Envelope, Job, Keeping};
 use crate::limits::Limits;
 use crate::output::Output;
 use crate::protocol::{Phase, Protocol, Turn};
@@ -29,6 +29,7 @@ pub(crate) struct Call<'a> {
     pub(crate) connection: ConnectionId,
     pub(crate) socket: Socket,
     pub(crate) session: Key,
+    pub(crate) keeping: Keeping<'a>,
 }
 
 /// A protocol on one network thread, whatever it is. A panic in the protocol aborts the connection
@@ -44,6 +45,11 @@ pub(crate) trait Speaker {
     fn expired(&mut self, call: Call<'_>, phase: Phase);
     fn draining(&mut self, call: Call<'_>);
     fn refusal(&self) -> Bytes;
+    fn region(&self) -> Option<RegionConfig>;
+    fn region_made(&self, ring: usize, region: &Region);
+    fn region_from_accept(&self) -> bool;
+    fn pages_max(&self) -> Option<u32>;
+    fn turn_ended(&mut self);
 }
 
 /// The one implementation of [`Speaker`].
@@ -84,6 +90,7 @@ impl<P: Protocol> Lanes<P> {
             spare: &mut self.spare,
             connection: call.connection,
             socket: call.socket,
+            keeping: call.keeping,
         };
         let lane = &mut self.lane;
         let protocol = &*self.protocol;
@@ -170,4 +177,42 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn refusal(&self) -> Bytes {
         self.protocol.refusal()
     }
+
+    fn region(&self) -> Option<RegionConfig> {
+        self.protocol.region()
+    }
+
+    fn region_made(&self, ring: usize, region: &Region) {
+        self.protocol.region_made(ring, region);
+    }
+
+    fn region_from_accept(&self) -> bool {
+        self.protocol.region_from_accept()
+    }
+
+    fn pages_max(&self) -> Option<u32> {
+        self.protocol.pages_max()
+    }
+
+    fn turn_ended(&mut self) {
+        let (protocol, lane) = (&*self.protocol, &mut self.lane);
+        let _ = catch_unwind(AssertUnwindSafe(|| protocol.turn_ended(lane)));
+    }
+}
+
+/// The regions that listeners want besides the common one, in order, and the group of each
+/// listener: 0 for those that want none.
+pub(crate) fn regions_of<'a>(
+    speakers: impl Iterator<Item = &'a dyn Speaker>,
+) -> (Vec<RegionConfig>, Vec<u16>) {
+    let mut regions = Vec::new();
+    let groups = speakers.map(|speaker| match speaker.region() {
+        Some(region) => {
+            regions.push(region);
+            u16::try_from(regions.len()).unwrap_or_default()
+        }
+        None => 0,
+    });
+    let groups = groups.collect();
+    (regions, groups)
 }

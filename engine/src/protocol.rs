@@ -22,8 +22,9 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use flatpath_driver::{Region, RegionConfig};
 
-pub use crate::context::{Context, Job, NoRoom, Stall};
+pub use crate::context::{Context, Job, NoRoom, Pages, Stall};
 use crate::worker::WorkerScope;
 
 /// One pass of a network thread over everything that has arrived.
@@ -171,6 +172,34 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Must not need memory: a static text. Empty: nothing is said.
     fn refusal(&self) -> Bytes {
         Bytes::new()
+    }
+
+    /// Receive memory of this listener's own, on each network thread; a connection that asks for it
+    /// ([`Context::receive_into`]) is received into it page by page, with one receive at a time.
+    /// What is left unconsumed there with a [`Stall`] stays in its page. By default none.
+    fn region(&self) -> Option<RegionConfig> {
+        None
+    }
+
+    /// The region of network thread `ring` is there. Called on that thread, before any connection.
+    fn region_made(&self, ring: usize, region: &Region) {
+        let _ = (ring, region);
+    }
+
+    /// True: connections receive into the listener's region from their first byte on.
+    fn region_from_accept(&self) -> bool {
+        false
+    }
+
+    /// Most fragments that one connection's users may hold before it stops receiving; `None`: as
+    /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max) says.
+    fn pages_max(&self) -> Option<u32> {
+        None
+    }
+
+    /// The end of a turn in which one of this listener's connections was called.
+    fn turn_ended(&self, lane: &mut Self::Lane) {
+        let _ = lane;
     }
 
     /// The connection is gone. Its jobs that are still with workers come back through `retire`.

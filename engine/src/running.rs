@@ -17,6 +17,7 @@ use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
+use crate::listener::{Speaker, regions_of};
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
 use crate::server::{Endpoint, Options, Server};
 use crate::statistics::Statistics;
@@ -340,29 +341,39 @@ impl NetworkThread {
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.
-    fn run(self, report: &Sender<io::Result<()>>) -> io::Result<()> {
+    fn run(mut self, report: &Sender<io::Result<()>>) -> io::Result<()> {
+        let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
+        let speakers: Vec<_> = self.speakers.iter().map(|made| made(places)).collect();
+        let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        self.options.driver.regions = regions;
+        let spoken = (speakers, groups);
         if !self.uring {
             return match Epoll::new(&self.options.driver) {
-                Ok(driver) => self.serve(driver, report),
+                Ok(driver) => self.serve(driver, spoken, report),
                 Err(cause) => give_up(&cause, report),
             };
         }
         match Uring::new(&self.options.driver) {
-            Ok(driver) => self.serve(driver, report),
+            Ok(driver) => self.serve(driver, spoken, report),
             Err(refusal) if self.options.choice == Choice::Uring => {
                 give_up(&io::Error::other(refusal.to_string()), report)
             }
             Err(refusal) => {
                 log::warn!("ring {}: epoll after all: {refusal}", self.ring);
                 match Epoll::new(&self.options.driver) {
-                    Ok(driver) => self.serve(driver, report),
+                    Ok(driver) => self.serve(driver, spoken, report),
                     Err(cause) => give_up(&cause, report),
                 }
             }
         }
     }
 
-    fn serve<D: Driver>(self, driver: D, report: &Sender<io::Result<()>>) -> io::Result<()> {
+    fn serve<D: Driver>(
+        self,
+        driver: D,
+        (speakers, groups): (Vec<Box<dyn Speaker>>, Vec<u16>),
+        report: &Sender<io::Result<()>>,
+    ) -> io::Result<()> {
         let waker: Waker = driver.waker();
         if self.shared.inboxes[usize::from(self.ring)]
             .waker
@@ -371,12 +382,7 @@ impl NetworkThread {
         {
             return give_up(&io::Error::other("a ring was started twice"), report);
         }
-        let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
-        let listeners = self
-            .listeners
-            .into_iter()
-            .zip(self.speakers.iter().map(|speaker| speaker(places)))
-            .collect();
+        let listeners = self.listeners.into_iter().zip(speakers).collect();
         let mut network = Network::new(
             driver,
             Setup {
@@ -384,8 +390,8 @@ impl NetworkThread {
                 shared: self.shared,
                 limits: self.options.limits,
                 accept_shots: self.options.accept_shots,
-                receive_buffers: self.options.driver.receive_buffers as usize,
                 listeners,
+                groups,
             },
         );
         // The sockets listen already: whoever connects from now on is served.

@@ -12,7 +12,7 @@ use flatpath_structures::crew::CrewLimits;
 use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
 use crate::limits::{BUFFER_CLASSES, Limits};
-use crate::listener::Lanes;
+use crate::listener::{Lanes, Speaker, regions_of};
 use crate::network::{After, Network, Setup};
 use crate::protocol::Protocol;
 use crate::statistics::Statistics;
@@ -62,14 +62,13 @@ impl SimulatedServer {
         let Conditions {
             seed,
             faults,
-            driver,
+            mut driver,
             mut limits,
             accept,
         } = conditions;
         if limits.connections_max == 0 {
             limits.connections_max = CONNECTIONS_MAX;
         }
-        let (simulation, world) = Simulation::new(seed, &driver, faults);
         let pool = Pool::new(PoolConfig {
             classes: BUFFER_CLASSES.to_vec(),
             budget_bytes: limits.buffer_bytes_max,
@@ -84,13 +83,16 @@ impl SimulatedServer {
         let shared = Arc::new(Shared::new(1, limits.in_flight_max, crew, pool));
         let places = limits.connections_max + crate::limits::ACCEPT_ONE_BY_ONE;
         let speaker = Box::new(Lanes::new(Arc::new(protocol), places));
+        let (regions, groups) = regions_of(std::iter::once(&*speaker as &dyn Speaker));
+        driver.regions = regions;
+        let (simulation, world) = Simulation::new(seed, &driver, faults);
         let setup = Setup {
             ring: 0,
             shared: Arc::clone(&shared),
             limits,
             accept_shots: accept,
-            receive_buffers: driver.receive_buffers as usize,
             listeners: vec![(world.listen(), speaker)],
+            groups,
         };
         let network = Network::new(simulation, setup);
         SimulatedServer {

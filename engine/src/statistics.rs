@@ -33,6 +33,12 @@ pub struct Statistics {
     pub expired: Counter,
     /// Receives that found every receive buffer in use.
     pub receive_stalls: Counter,
+    /// Times a connection stopped receiving because its users held too many fragments.
+    pub keep_stalls: Counter,
+    /// Bytes of bodies handed on in the page they were received in.
+    pub body_bytes_kept: Counter,
+    /// Bytes of bodies that had to be copied within this process.
+    pub body_bytes_copied: Counter,
     /// Requests that were stalled and then refused for want of room.
     pub stalls_refused: Counter,
     /// Jobs sent to workers.

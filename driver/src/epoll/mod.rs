@@ -37,6 +37,7 @@ use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::{BUFFERS_MAX, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
@@ -65,7 +66,7 @@ pub struct Epoll {
     entries: Vec<Entry>,
     listeners: Vec<Accepting>,
     sends: SendTable,
-    buffers: Buffers,
+    buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
     unasked: Vec<Completion>,
@@ -94,8 +95,12 @@ impl Epoll {
             let words = format!("receive buffers: a power of two up to {BUFFERS_MAX}, not empty");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
         }
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waker = Waker::new()?;
+        let regions = (0..)
+            .zip(config.all_regions())
+            .map(|(group, region)| Buffers::new(group, &region, &waker));
+        let regions = regions.collect::<Result<Vec<_>, Errno>>()?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         if let Some(eventfd) = waker.eventfd() {
             // Every write is an edge, whatever the counter says: it is never read.
             let flags = EventFlags::IN | EventFlags::ET;
@@ -107,7 +112,7 @@ impl Epoll {
             entries: Vec::new(),
             listeners: Vec::new(),
             sends: SendTable::default(),
-            buffers: Buffers::new(buffers, config.receive_buffer_bytes),
+            buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),
             skipped: false,
@@ -118,6 +123,12 @@ impl Epoll {
                 ..DriverStatistics::default()
             },
         })
+    }
+
+    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
+    fn reclaim(&mut self) -> bool {
+        let groups = self.buffers.iter_mut();
+        groups.fold(false, |starved, group| group.reclaim() || starved)
     }
 
     fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
@@ -211,7 +222,9 @@ impl Epoll {
         if may_block {
             self.forget_idle_listeners();
         }
-        if may_block && self.waker.may_sleep(ready) {
+        let buffers = &self.buffers;
+        let ready = || ready() || buffers.iter().any(|group| group.region().is_relieved());
+        if may_block && self.waker.may_sleep(&ready) {
             let timeout = timeout_ns.map(timespec);
             let taken = self.take_events(timeout.as_ref());
             self.waker.awake();
@@ -261,9 +274,17 @@ impl Driver for Epoll {
         self.start_accept(listener, token, shots);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, shots);
+        self.start_receive(socket, token, shots, group);
+    }
+
+    fn region(&self, group: u16) -> &Region {
+        self.buffers[usize::from(group)].region()
+    }
+
+    fn free(&self, group: u16) -> u32 {
+        self.buffers[usize::from(group)].free()
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
@@ -287,12 +308,12 @@ impl Driver for Epoll {
         self.start_cancel(operation, token);
     }
 
-    fn bytes(&self, piece: &Piece) -> &[u8] {
-        self.buffers.bytes(piece)
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.buffers[usize::from(piece.group)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers.put(piece);
+        self.buffers[usize::from(piece.group)].put(piece);
     }
 
     fn wait(
@@ -303,14 +324,16 @@ impl Driver for Epoll {
     ) -> io::Result<()> {
         let before = completions.len();
         completions.append(&mut self.unasked);
+        let relieved = self.reclaim();
         self.run_work(completions);
-        let produced = completions.len() > before;
+        let produced = completions.len() > before || relieved;
         if produced && !self.skipped {
             self.skipped = true;
         } else {
             self.skipped = false;
             let timeout_ns = if produced { Some(0) } else { timeout_ns };
             self.poll(timeout_ns, ready)?;
+            self.reclaim();
             self.run_work(completions);
         }
         self.counters.completions += (completions.len() - before) as u64;
@@ -326,7 +349,8 @@ impl Driver for Epoll {
         DriverStatistics {
             system_calls: self.counters.system_calls + self.counters.enters,
             wakes: self.waker.writes(),
-            buffers_in_use: self.buffers.in_use(),
+            buffers_in_use: self.buffers[0].in_use(),
+            pages_kept: self.buffers.iter().map(|group| group.region().kept()).sum(),
             ..self.counters
         }
     }

@@ -24,7 +24,11 @@ enum Read {
 }
 
 impl Epoll {
-    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+        assert!(
+            usize::from(group) < self.buffers.len(),
+            "there is no group {group}"
+        );
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
         let entry = self.entry_of(descriptor);
@@ -36,7 +40,11 @@ impl Epoll {
             entry.receive.is_none(),
             "C2: a second receive on {socket:?}"
         );
-        entry.receive = Some(Receive { token, shots });
+        entry.receive = Some(Receive {
+            token,
+            shots,
+            group,
+        });
         self.queue_receive(descriptor);
     }
 
@@ -55,7 +63,12 @@ impl Epoll {
         for _ in 0..PIECES_PER_TURN_MAX {
             let entry = self.entry_of(descriptor);
             // Cancelled, or completed with one shot.
-            let Some(Receive { token, shots }) = entry.receive else {
+            let Some(Receive {
+                token,
+                shots,
+                group,
+            }) = entry.receive
+            else {
                 return;
             };
             if !entry.readable {
@@ -70,7 +83,7 @@ impl Epoll {
                 }
                 return;
             }
-            let Read::Outcome(outcome) = self.read(descriptor) else {
+            let Read::Outcome(outcome) = self.read(descriptor, group) else {
                 continue;
             };
             let more = shots == Shots::Many && matches!(outcome, Outcome::Received(_));
@@ -86,13 +99,14 @@ impl Epoll {
         self.queue_receive(descriptor);
     }
 
-    fn read(&mut self, descriptor: RawFd) -> Read {
-        let Some(buffer) = self.buffers.take() else {
+    fn read(&mut self, descriptor: RawFd, group: u16) -> Read {
+        let buffers = &mut self.buffers[usize::from(group)];
+        let Some(buffer) = buffers.take() else {
             self.counters.stalls += 1;
             return Read::Outcome(Outcome::Failed(Errno::NOBUFS));
         };
         self.counters.system_calls += 1;
-        let space = self.buffers.space(buffer);
+        let space = buffers.space(buffer);
         let length = space.len();
         let entry = &mut self.entries[descriptor as usize];
         let Some(socket) = &entry.socket else {
@@ -104,10 +118,10 @@ impl Epoll {
                 if bytes < length && !entry.ending {
                     entry.readable = false;
                 }
-                Read::Outcome(Outcome::Received(self.buffers.filled(buffer, bytes)))
+                Read::Outcome(Outcome::Received(buffers.filled(buffer, bytes)))
             }
             other => {
-                self.buffers.unused(buffer);
+                buffers.unused(buffer);
                 match other {
                     Ok(_) => Read::Outcome(Outcome::EndOfStream),
                     Err(Errno::INTR) => Read::Nothing,

@@ -21,6 +21,7 @@ use crate::segment::SendList;
 pub(super) struct Receive {
     pub(super) token: u64,
     pub(super) shots: Shots,
+    pub(super) group: u16,
 }
 
 /// A send under way.

@@ -12,10 +12,14 @@ use rustix::io::Errno;
 
 use super::trial::{Bench, connect, expect, listen, number, pair, result};
 use crate::driver::Shots;
+use crate::region::{Backing, RegionConfig};
 use crate::uring::accept::accept_entry;
-use crate::uring::buffers::{BufferRing, GROUP};
+use crate::uring::buffers::BufferRing;
 use crate::uring::close::{Target, close_entry};
 use crate::uring::receive::receive_entry;
+
+/// The only buffer group of a trial.
+const GROUP: u16 = 0;
 
 fn target(stream: &TcpStream) -> Target {
     Target::Descriptor(types::Fd(stream.as_raw_fd()))
@@ -23,7 +27,13 @@ fn target(stream: &TcpStream) -> Target {
 
 /// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
 fn buffers(bench: &Bench, bytes: u32, flags: u16) -> Result<ManuallyDrop<BufferRing>, Errno> {
-    let buffers = BufferRing::with_flags(bench.ring(), 4, bytes, flags);
+    let config = RegionConfig {
+        pages: 4,
+        page_bytes: bytes,
+        reserve_pages: 0,
+        backing: Backing::Private,
+    };
+    let buffers = BufferRing::with_flags(bench.ring(), (GROUP, 0), &config, flags);
     let buffers = buffers.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
     Ok(ManuallyDrop::new(buffers))
 }
@@ -63,7 +73,7 @@ pub(super) fn multishot_receive() -> Result<(), Errno> {
     let mut bench = Bench::new()?;
     let mut buffers = buffers(&bench, 64, 0)?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
-    unsafe { bench.push(&receive_entry(target(&server), Shots::Many)) }?;
+    unsafe { bench.push(&receive_entry(target(&server), Shots::Many, GROUP)) }?;
     bench.submit()?;
     for bytes in [b"one", b"two"] {
         write(&client, bytes)?;
@@ -183,7 +193,7 @@ pub(super) fn incremental_buffers() -> Result<(), Errno> {
     let buffers = buffers(&bench, 64, flags)?;
     write(&client, b"some")?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
-    unsafe { bench.push(&receive_entry(target(&server), Shots::Once)) }?;
+    unsafe { bench.push(&receive_entry(target(&server), Shots::Once, GROUP)) }?;
     let entry = bench.next()?;
     drop(ManuallyDrop::into_inner(buffers));
     expect(result(&entry)? == 4 && cqueue::buffer_more(entry.flags()))

@@ -34,6 +34,7 @@ use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Socket};
 use crate::statistics::DriverStatistics;
@@ -45,7 +46,7 @@ const WALL_SECONDS_AT_START: u64 = 1_800_000_000;
 /// The simulated driver. See the module.
 pub struct Simulation {
     network: Network,
-    buffers: Buffers,
+    buffers: Vec<Buffers>,
     direct: bool,
     completion_entries: usize,
     waker: Waker,
@@ -61,12 +62,17 @@ impl Simulation {
         let now_ns = world.now_ns;
         let network = Network::of(world);
         let buffers = config.receive_buffers;
+        let waker = Waker::simulated();
+        let regions = (0..).zip(config.all_regions()).map(|(group, region)| {
+            let made = Buffers::new(group, &region, &waker);
+            made.expect("a simulation has possible regions, and memory for them")
+        });
         let simulation = Simulation {
             network: network.clone(),
-            buffers: Buffers::new(buffers, config.receive_buffer_bytes),
+            buffers: regions.collect(),
             direct: matches!(config.descriptors, Descriptors::Direct { .. }),
             completion_entries: config.completion_entries.max(1) as usize,
-            waker: Waker::simulated(),
+            waker,
             now_ns,
             counters: DriverStatistics {
                 buffers,
@@ -188,11 +194,11 @@ impl Driver for Simulation {
         self.start(token, Kind::Accept { listener }, shots);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         let socket = number_of(socket);
         let mut world = self.network.world();
         world.connection_of(socket, "a receive");
-        let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on } if *on == socket);
+        let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
         if world
             .operations
             .find(|running| same(&running.kind))
@@ -201,7 +207,7 @@ impl Driver for Simulation {
             world.broken_promise(&format!("C2: a second receive on socket {socket}"));
         }
         drop(world);
-        self.start(token, Kind::Receive { socket }, shots);
+        self.start(token, Kind::Receive { socket, group }, shots);
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
@@ -251,7 +257,7 @@ impl Driver for Simulation {
         let mut world = self.network.world();
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
-            (Operation::Receive(of), Kind::Receive { socket }) => number_of(*of) == *socket,
+            (Operation::Receive(of), Kind::Receive { socket, .. }) => number_of(*of) == *socket,
             (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
             _ => false,
         };
@@ -261,12 +267,20 @@ impl Driver for Simulation {
         }
     }
 
-    fn bytes(&self, piece: &Piece) -> &[u8] {
-        self.buffers.bytes(piece)
+    fn region(&self, group: u16) -> &Region {
+        self.buffers[usize::from(group)].region()
+    }
+
+    fn free(&self, group: u16) -> u32 {
+        self.buffers[usize::from(group)].free()
+    }
+
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.buffers[usize::from(piece.group)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers.put(piece);
+        self.buffers[usize::from(piece.group)].put(piece);
         self.network.world().pieces_out -= 1;
     }
 
@@ -276,7 +290,9 @@ impl Driver for Simulation {
         ready: &dyn Fn() -> bool,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let busy = ready();
+        let groups = self.buffers.iter_mut();
+        let relieved = groups.fold(false, |starved, group| group.reclaim() || starved);
+        let busy = ready() || relieved;
         let network = self.network.clone();
         let mut world = network.world();
         let before = completions.len();
@@ -306,7 +322,8 @@ impl Driver for Simulation {
         let world = self.network.world();
         DriverStatistics {
             submissions: world.operations.started(),
-            buffers_in_use: self.buffers.in_use(),
+            buffers_in_use: self.buffers[0].in_use(),
+            pages_kept: self.buffers.iter().map(|group| group.region().kept()).sum(),
             sockets: world.sockets.len() as u32,
             ..self.counters
         }
@@ -318,7 +335,7 @@ fn end(network: &Network, socket: u32, reset: bool) {
     let mut world = network.world();
     let uses = |kind: &Kind| match kind {
         Kind::Accept { .. } => false,
-        Kind::Receive { socket: on } | Kind::Send { socket: on, .. } => *on == socket,
+        Kind::Receive { socket: on, .. } | Kind::Send { socket: on, .. } => *on == socket,
     };
     if let Some(running) = world.operations.find(|running| uses(&running.kind)) {
         let token = running.token;

@@ -26,6 +26,7 @@ pub(super) enum Kind {
     },
     Receive {
         socket: u32,
+        group: u16,
     },
     Send {
         socket: u32,

@@ -12,7 +12,7 @@ const SHOTS_PER_TURN_MAX: usize = 8;
 
 impl World {
     /// Lets every operation come to what it can come to now.
-    pub(super) fn progress(&mut self, buffers: &mut Buffers, direct: bool) {
+    pub(super) fn progress(&mut self, buffers: &mut [Buffers], direct: bool) {
         let live = self.operations.live(&mut self.random);
         for number in live {
             if self.operations.at(number).cancelled {
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    fn progress_one(&mut self, number: u64, buffers: &mut Buffers, direct: bool) {
+    fn progress_one(&mut self, number: u64, buffers: &mut [Buffers], direct: bool) {
         for _ in 0..SHOTS_PER_TURN_MAX {
             let running = self.operations.at(number);
             if running.over {
@@ -39,7 +39,9 @@ impl World {
             }
             let came_to_something = match running.kind {
                 Kind::Accept { listener } => self.progress_accept(number, listener, direct),
-                Kind::Receive { socket } => self.progress_receive(number, socket, buffers),
+                Kind::Receive { socket, group } => {
+                    self.progress_receive(number, socket, &mut buffers[usize::from(group)])
+                }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
             };
             if !came_to_something {
@@ -246,7 +248,8 @@ impl World {
     }
 
     fn close_behind_send(&mut self, socket: u32) {
-        let receives = |kind: &Kind| matches!(kind, Kind::Receive { socket: on } if *on == socket);
+        let receives =
+            |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
         if self
             .operations
             .find(|running| receives(&running.kind))

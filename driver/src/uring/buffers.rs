@@ -1,12 +1,19 @@
-//! Provided-buffer ring: memory that the kernel picks receive buffers from, oldest first.
+//! Provided-buffer rings: memory that the kernel picks receive buffers from, oldest first.
 //!
-//! One mapping holds the ring's entries, page-aligned, and behind them the buffers. The kernel
-//! reads entries up to the tail that this side publishes; a buffer number comes back with a
+//! A mapping holds the ring's entries, page-aligned; the buffers are the pages of a region. The
+//! kernel reads entries up to the tail that this side publishes; a buffer number comes back with a
 //! completion.
 //!
+//! One receive fills one buffer. Kernels from 6.12 on can fill a buffer little by little
+//! (IOU_PBUF_RING_INC, which `probe` tries), but the flag that says whether a buffer is used up has
+//! been missing at the end of a stream and after truncation, in several releases; a page that is
+//! given back while the kernel goes on writing would break the promise of `region`. So it is not
+//! used.
+//!
 //! Invariants
-//! - B1: a buffer is with the kernel or with the caller. `is_out` says which; it changes in `take`
-//!   and `put` only, so a completion that names a buffer twice, or none of ours, is found out.
+//! - B1: a buffer is with the kernel, with the caller, or kept. `places` says which; it changes in
+//!   `take`, `put` and `reclaim` only, so a completion that names a buffer twice, or none of ours,
+//!   is found out.
 //! - B2: the memory is unmapped only after the ring that knows it has no operation left.
 //!
 //! Ordering
@@ -14,6 +21,7 @@
 //!
 //! Cost: put writes 16 bytes and a tail; take is a test. No system call after set-up.
 
+use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -24,45 +32,54 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::Piece;
+use crate::buffers::Place;
 use crate::refusal::Refusal;
-
-/// The only buffer group.
-pub(crate) const GROUP: u16 = 0;
+use crate::region::{Region, RegionConfig};
+use crate::waker::Waker;
 
 pub(crate) struct BufferRing {
-    base: NonNull<c_void>,
-    mapped_bytes: usize,
-    /// Where the buffers begin, in bytes from `base`.
-    buffers_at: usize,
-    buffer_bytes: usize,
+    entries: NonNull<c_void>,
+    entries_bytes: usize,
+    region: Region,
+    group: u16,
+    /// The kernel's number of the first buffer.
+    first: u16,
     mask: u16,
     tail: u16,
-    out: Box<[bool]>,
+    places: Box<[Place]>,
     out_count: u32,
 }
 
 impl BufferRing {
-    /// Maps the memory and registers it; all buffers are with the kernel afterwards.
-    pub(crate) fn new(ring: &IoUring, count: u32, buffer_bytes: u32) -> Result<Self, Refusal> {
-        BufferRing::with_flags(ring, count, buffer_bytes, 0)
+    /// Maps the memory and registers it; all buffers are with the kernel afterwards. The kernel
+    /// knows them by numbers from `first` on, so that one number tells ring and page.
+    pub(crate) fn new(
+        ring: &IoUring,
+        (group, first): (u16, u16),
+        config: &RegionConfig,
+        waker: &Waker,
+    ) -> Result<Self, Refusal> {
+        let buffers = BufferRing::with_flags(ring, (group, first), config, 0)?;
+        buffers.region.wakes(waker);
+        Ok(buffers)
     }
 
     /// The same with flags of the kernel's, which `probe` tries.
     pub(crate) fn with_flags(
         ring: &IoUring,
-        count: u32,
-        buffer_bytes: u32,
+        (group, first): (u16, u16),
+        config: &RegionConfig,
         flags: u16,
     ) -> Result<Self, Refusal> {
-        let mut buffers = BufferRing::map(count, buffer_bytes)
+        let mut buffers = BufferRing::map((group, first), config)
             .map_err(|errno| Refusal::of("mapping receive buffers", errno))?;
-        // Power of two up to 32,768, checked with the configuration.
-        let entries = count as u16;
+        // Power of two up to 32,768, checked with the region.
+        let entries = config.pages as u16;
         // SAFETY: the address is page-aligned and has room for the entries; B2 keeps it mapped.
         let registered = unsafe {
-            let address = buffers.base.as_ptr() as u64;
+            let address = buffers.entries.as_ptr() as u64;
             ring.submitter()
-                .register_buf_ring_with_flags(address, entries, GROUP, flags)
+                .register_buf_ring_with_flags(address, entries, group, flags)
         };
         registered
             .map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
@@ -73,108 +90,137 @@ impl BufferRing {
         Ok(buffers)
     }
 
-    fn map(count: u32, buffer_bytes: u32) -> Result<BufferRing, Errno> {
+    fn map((group, first): (u16, u16), config: &RegionConfig) -> Result<BufferRing, Errno> {
+        let region = Region::new(config)?;
         let page = rustix::param::page_size();
-        let entries = count as usize;
-        let buffer_bytes = buffer_bytes as usize;
-        let buffers_at = (entries * size_of::<BufRingEntry>()).next_multiple_of(page);
-        let mapped_bytes = buffers_at + (entries * buffer_bytes).next_multiple_of(page);
+        let count = config.pages as usize;
+        let entries_bytes = (count * size_of::<BufRingEntry>()).next_multiple_of(page);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh private mapping aliases nothing.
-        let base = unsafe {
+        let entries = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
-                mapped_bytes,
+                entries_bytes,
                 protection,
                 MapFlags::PRIVATE,
             )
         }?;
-        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
-        // A child must not share, or copy, memory that the kernel writes to. Old kernels and odd
-        // sandboxes may not know the advice; then only a child that misbehaves is affected.
+        let entries = NonNull::new(entries).ok_or(Errno::NOMEM)?;
+        // As for the region's own memory.
         // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-        let _ = unsafe { madvise(base.as_ptr(), mapped_bytes, Advice::LinuxDontFork) };
+        let _ = unsafe { madvise(entries.as_ptr(), entries_bytes, Advice::LinuxDontFork) };
         Ok(BufferRing {
-            base,
-            mapped_bytes,
-            buffers_at,
-            buffer_bytes,
-            mask: (count - 1) as u16,
+            entries,
+            entries_bytes,
+            region,
+            group,
+            first,
+            mask: (config.pages - 1) as u16,
             tail: 0,
-            out: vec![false; entries].into_boxed_slice(),
+            places: vec![Place::Driver; count].into_boxed_slice(),
             out_count: 0,
         })
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Buffers that the kernel can receive into.
+    pub(crate) fn free(&self) -> u32 {
+        self.places.len() as u32 - self.out_count
     }
 
     pub(crate) fn in_use(&self) -> u32 {
         self.out_count
     }
 
+    /// Whether a number of the kernel's names one of these buffers.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        number
+            .checked_sub(self.first)
+            .is_some_and(|buffer| usize::from(buffer) < self.places.len())
+    }
+
     /// A completion named this buffer: it is the caller's now.
-    pub(crate) fn take(&mut self, buffer: u16, bytes: u32) -> Piece {
-        let out = &mut self.out[usize::from(buffer)];
-        assert!(!*out, "B1: the kernel gave out buffer {buffer} twice");
-        debug_assert!(
-            bytes as usize <= self.buffer_bytes,
-            "more bytes than a buffer has"
+    pub(crate) fn take(&mut self, number: u16, bytes: u32) -> Piece {
+        let buffer = number - self.first;
+        let place = &mut self.places[usize::from(buffer)];
+        assert!(
+            *place == Place::Driver,
+            "B1: the kernel gave out buffer {buffer} twice"
         );
-        *out = true;
+        let bytes_max = self.region.page_bytes();
+        debug_assert!(bytes <= bytes_max, "more bytes than a buffer has");
+        *place = Place::Caller;
         self.out_count += 1;
-        Piece { buffer, bytes }
+        Piece {
+            buffer,
+            group: self.group,
+            bytes: bytes.min(bytes_max),
+            region: self.region.id(),
+            base: OnceCell::new(),
+        }
     }
 
     /// The caller gives a buffer back.
     pub(crate) fn put(&mut self, piece: Piece) {
-        let out = &mut self.out[usize::from(piece.buffer)];
+        let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
-            *out,
+            *place == Place::Caller && piece.region == self.region.id(),
             "C5: piece {} is not out; it belongs to another driver",
             piece.buffer
         );
-        *out = false;
+        if let Some(base) = piece.base.into_inner() {
+            *place = Place::Kept;
+            drop(base);
+            return;
+        }
+        *place = Place::Driver;
         self.out_count -= 1;
         self.give(piece.buffer);
         self.publish();
     }
 
-    pub(crate) fn bytes(&self, piece: &Piece) -> &[u8] {
-        assert!(
-            self.out[usize::from(piece.buffer)],
-            "C5: the piece is of another driver"
-        );
-        let length = (piece.bytes as usize).min(self.buffer_bytes);
-        let address = self.address(piece.buffer);
-        // SAFETY: B1: the buffer is with the caller, so the kernel does not write to it until
-        // `put`, which takes the piece that this borrow rests on. It lies within the mapping.
-        unsafe { std::slice::from_raw_parts(address.as_ptr(), length) }
+    /// Gives the kernel the pages that nobody keeps any more. True when receives had found none
+    /// before.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let Some(region) = self.region.clone_if_idle() else {
+            return false;
+        };
+        let starved = region.reclaim(|page| {
+            let place = &mut self.places[page as usize];
+            assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
+            *place = Place::Driver;
+            self.out_count -= 1;
+            self.give(page as u16);
+        });
+        self.publish();
+        starved
     }
 
-    fn address(&self, buffer: u16) -> NonNull<u8> {
-        let offset = self.buffers_at + usize::from(buffer) * self.buffer_bytes;
-        debug_assert!(offset + self.buffer_bytes <= self.mapped_bytes);
-        // SAFETY: the offset is within the mapping, as buffer numbers are below the count (B1
-        // indexes `out` with them first).
-        unsafe { self.base.cast::<u8>().add(offset) }
+    pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.region.piece_bytes(piece)
     }
 
     /// Writes the next entry; the kernel sees it after `publish`.
     fn give(&mut self, buffer: u16) {
-        let address = self.address(buffer).as_ptr() as u64;
+        let address = self.region.address(u32::from(buffer)).as_ptr() as u64;
         let place = usize::from(self.tail & self.mask);
-        // SAFETY: the place is below the count; the mapping begins with that many entries.
-        let mut entry = unsafe { self.base.cast::<BufRingEntry>().add(place) };
+        // SAFETY: the place is below the count; the mapping has that many entries.
+        let mut entry = unsafe { self.entries.cast::<BufRingEntry>().add(place) };
         // SAFETY: initialised (zeroed or written before), and not read by the kernel: it is beyond
         // the tail, as at most `count` entries are within.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(address);
-        entry.set_len(self.buffer_bytes as u32);
-        entry.set_bid(buffer);
+        entry.set_len(self.region.page_bytes());
+        entry.set_bid(self.first + buffer);
         self.tail = self.tail.wrapping_add(1);
     }
 
     fn publish(&self) {
         // SAFETY: the mapping begins with an initialised (zeroed) entry.
-        let tail = unsafe { BufRingEntry::tail(self.base.cast::<BufRingEntry>().as_ptr()) };
+        let tail = unsafe { BufRingEntry::tail(self.entries.cast::<BufRingEntry>().as_ptr()) };
         // SAFETY: aligned, within the mapping, and accessed by both sides atomically only.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
         // ORDER: E1.
@@ -184,8 +230,9 @@ impl BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
+        self.region.close();
         // SAFETY: B2, kept by the driver's Drop; no borrow outlives self.
-        let unmapped = unsafe { munmap(self.base.as_ptr(), self.mapped_bytes) };
+        let unmapped = unsafe { munmap(self.entries.as_ptr(), self.entries_bytes) };
         debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
     }
 }

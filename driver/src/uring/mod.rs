@@ -42,6 +42,7 @@ use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::refusal::Refusal;
+use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
@@ -53,7 +54,7 @@ pub use self::setup::TaskRun;
 pub struct Uring {
     ring: Ring,
     /// Freed by the drop, once the kernel is done with them (U1).
-    buffers: ManuallyDrop<BufferRing>,
+    buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
     sockets: SocketTable,
     waker: Waker,
@@ -104,8 +105,18 @@ impl Uring {
                 true
             }
         };
-        let buffers = BufferRing::new(&ring, config.receive_buffers, config.receive_buffer_bytes)?;
         let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
+        let mut buffers = Vec::new();
+        let mut first = 0;
+        for (group, region) in (0..).zip(config.all_regions()) {
+            buffers.push(BufferRing::new(
+                &ring,
+                (group, first as u16),
+                &region,
+                &waker,
+            )?);
+            first += region.pages;
+        }
         let counters = DriverStatistics {
             buffers: config.receive_buffers,
             ..DriverStatistics::default()
@@ -132,6 +143,12 @@ impl Uring {
     /// When the kernel works out completions of this ring.
     pub fn task_run(&self) -> TaskRun {
         self.task_run
+    }
+
+    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
+    fn reclaim(&mut self) -> bool {
+        let rings = self.buffers.iter_mut();
+        rings.fold(false, |starved, ring| ring.reclaim() || starved)
     }
 
     /// Turns what was reaped into completions.
@@ -206,9 +223,17 @@ impl Driver for Uring {
         self.start_accept(listener, token, shots);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, shots);
+        self.start_receive(socket, token, shots, group);
+    }
+
+    fn region(&self, group: u16) -> &Region {
+        self.buffers[usize::from(group)].region()
+    }
+
+    fn free(&self, group: u16) -> u32 {
+        self.buffers[usize::from(group)].free()
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
@@ -232,12 +257,12 @@ impl Driver for Uring {
         self.start_cancel(operation, token);
     }
 
-    fn bytes(&self, piece: &Piece) -> &[u8] {
-        self.buffers.bytes(piece)
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.buffers[usize::from(piece.group)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers.put(piece);
+        self.buffers[usize::from(piece.group)].put(piece);
     }
 
     fn wait(
@@ -248,7 +273,10 @@ impl Driver for Uring {
     ) -> io::Result<()> {
         let before = completions.len();
         completions.append(&mut self.unasked);
-        let busy = completions.len() > before || self.ring.has_reaped();
+        let relieved = self.reclaim();
+        let buffers = &self.buffers;
+        let ready = &|| ready() || buffers.iter().any(|ring| ring.region().is_relieved());
+        let busy = completions.len() > before || self.ring.has_reaped() || relieved;
         let block = match timeout_ns {
             _ if busy || ready() => Block::No,
             Some(0) => Block::No,
@@ -262,6 +290,7 @@ impl Driver for Uring {
         } else {
             self.ring.turn(Block::No)?;
         }
+        self.reclaim();
         self.handle_reaped(completions);
         self.counters.completions += (completions.len() - before) as u64;
         self.clock.read();
@@ -279,7 +308,8 @@ impl Driver for Uring {
             submissions: self.ring.submissions,
             completion_overflows: self.ring.overflows,
             wakes: self.waker.writes(),
-            buffers_in_use: self.buffers.in_use(),
+            buffers_in_use: self.buffers[0].in_use(),
+            pages_kept: self.buffers.iter().map(|ring| ring.region().kept()).sum(),
             sockets: self.sockets.count(),
             ..self.counters
         }

@@ -8,7 +8,7 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, squeue};
 
 use super::Uring;
-use super::buffers::GROUP;
+use super::buffers::BufferRing;
 use super::close::Target;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
@@ -16,17 +16,30 @@ use crate::driver::Shots;
 use crate::socket::Socket;
 
 impl Uring {
-    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots) {
+    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
         );
+        assert!(
+            usize::from(group) < self.buffers.len(),
+            "there is no group {group}"
+        );
         self.outstanding += 1;
-        let entry = receive_entry(Target::of(socket), shots);
+        let entry = receive_entry(Target::of(socket), shots, group);
         let entry = entry.user_data(Origin::Receive { token }.pack());
         // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
         // (B2).
         unsafe { self.ring.push(entry, None) };
+    }
+
+    /// The buffer ring that a buffer number is of: numbers go on from ring to ring.
+    ///
+    /// # Panics
+    /// When it is of none.
+    fn ring_of(&mut self, buffer: u16) -> &mut BufferRing {
+        let found = self.buffers.iter_mut().find(|ring| ring.has(buffer));
+        found.expect("B1: the kernel names a buffer that it was given")
     }
 
     pub(super) fn received(
@@ -40,12 +53,15 @@ impl Uring {
         let buffer = cqueue::buffer_select(entry.flags());
         let result = entry.result();
         let outcome = match (u32::try_from(result), buffer) {
-            (Ok(bytes @ 1..), Some(buffer)) => Outcome::Received(self.buffers.take(buffer, bytes)),
+            (Ok(bytes @ 1..), Some(buffer)) => {
+                Outcome::Received(self.ring_of(buffer).take(buffer, bytes))
+            }
             (length, buffer) => {
                 if let Some(buffer) = buffer {
                     // Some kernels name a buffer at the end of the stream or with an error.
-                    let empty = self.buffers.take(buffer, 0);
-                    self.buffers.put(empty);
+                    let ring = self.ring_of(buffer);
+                    let empty = ring.take(buffer, 0);
+                    ring.put(empty);
                 }
                 match length {
                     Ok(0) => Outcome::EndOfStream,
@@ -56,6 +72,8 @@ impl Uring {
         };
         if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
             self.counters.stalls += 1;
+            // Which group it was is not known here; a wake-up in vain is all it costs.
+            self.buffers.iter().for_each(|ring| ring.region().starve());
         }
         completions.push(Completion {
             token,
@@ -66,15 +84,15 @@ impl Uring {
 }
 
 /// The entry that receives from `target` into a buffer of the group.
-pub(crate) fn receive_entry(target: Target, shots: Shots) -> squeue::Entry {
+pub(crate) fn receive_entry(target: Target, shots: Shots, group: u16) -> squeue::Entry {
     match (shots, target) {
-        (Shots::Many, Target::Descriptor(fd)) => opcode::RecvMulti::new(fd, GROUP).build(),
-        (Shots::Many, Target::Slot(slot)) => opcode::RecvMulti::new(slot, GROUP).build(),
+        (Shots::Many, Target::Descriptor(fd)) => opcode::RecvMulti::new(fd, group).build(),
+        (Shots::Many, Target::Slot(slot)) => opcode::RecvMulti::new(slot, group).build(),
         (Shots::Once, target) => {
             let none = std::ptr::null_mut();
             let entry = match target {
-                Target::Descriptor(fd) => opcode::Recv::new(fd, none, 0).buf_group(GROUP).build(),
-                Target::Slot(slot) => opcode::Recv::new(slot, none, 0).buf_group(GROUP).build(),
+                Target::Descriptor(fd) => opcode::Recv::new(fd, none, 0).buf_group(group).build(),
+                Target::Slot(slot) => opcode::Recv::new(slot, none, 0).buf_group(group).build(),
             };
             entry.flags(Flags::BUFFER_SELECT)
         }

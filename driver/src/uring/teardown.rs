@@ -9,7 +9,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::Uring;
-use super::buffers::GROUP;
 use super::ring::Block;
 use crate::completion::{Completion, Outcome};
 
@@ -56,7 +55,7 @@ impl Uring {
             match completion.outcome {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
-                Outcome::Received(piece) => self.buffers.put(piece),
+                Outcome::Received(piece) => self.buffers[usize::from(piece.group)].put(piece),
                 Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
             }
         }
@@ -70,14 +69,9 @@ impl Drop for Uring {
             // SAFETY: the table says that it is open and ours; nothing else closes it.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
-        if empty
-            && self
-                .ring
-                .inner()
-                .submitter()
-                .unregister_buf_ring(GROUP)
-                .is_ok()
-        {
+        let submitter = self.ring.inner().submitter();
+        let mut groups = 0..self.buffers.len() as u16;
+        if empty && groups.all(|group| submitter.unregister_buf_ring(group).is_ok()) {
             // SAFETY: not used again: this is the drop. No operation is left that could (B2, P1).
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
             // SAFETY: as above.

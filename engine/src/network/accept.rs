@@ -39,6 +39,14 @@ pub(super) struct Listener {
     pub(super) speaker: Box<dyn Speaker>,
     state: State,
     operation: u8,
+    /// The group of its region, 0 if it has none.
+    pub(super) group: u16,
+    /// The group that its connections begin with.
+    first_group: u16,
+    /// Most fragments that a connection's users may hold.
+    pub(super) pages_max: u32,
+    /// One of its connections was called in this turn.
+    pub(super) was_called: bool,
     /// Failures in a row that said nothing about descriptors: multishot may be what fails.
     failures: u32,
 }
@@ -47,12 +55,21 @@ pub(super) struct Listener {
 const FAILURES_MAX: u32 = 8;
 
 impl Listener {
-    pub(super) fn new(parts: (Source, Box<dyn Speaker>)) -> Listener {
+    pub(super) fn new(parts: (Source, Box<dyn Speaker>), group: u16, pages_max: u32) -> Listener {
+        let (source, speaker) = parts;
         Listener {
-            source: Some(parts.0),
-            speaker: parts.1,
+            source: Some(source),
             state: State::Off,
             operation: 0,
+            group,
+            first_group: if speaker.region_from_accept() {
+                group
+            } else {
+                0
+            },
+            pages_max: speaker.pages_max().unwrap_or(pages_max).max(1),
+            was_called: false,
+            speaker,
             failures: 0,
         }
     }
@@ -124,7 +141,8 @@ impl<D: Driver> Network<D> {
             return self.turn_away(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
-        let connection = Connection::new(socket, number, session, self.turn.now_ns);
+        let mut connection = Connection::new(socket, number, session, self.turn.now_ns);
+        connection.group = listener.first_group;
         match self.connections.insert(connection) {
             Ok(key) => {
                 if self.open_connections() > self.limits.connections_max {

@@ -34,12 +34,14 @@ use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
 use crate::connection::Connection;
+use crate::context::{Keeping, Stall};
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, Limits, TICK_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX,
     WHEEL_SLOTS,
 };
 use crate::listener::{Call, Speaker};
 use crate::protocol::Turn;
+use crate::returns::Returns;
 use crate::worker::{ConnectionId, JobDesk, Shared, Stage};
 
 use accept::Listener;
@@ -50,8 +52,9 @@ pub(crate) struct Setup {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
     pub(crate) accept_shots: Shots,
-    pub(crate) receive_buffers: usize,
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
+    /// Which group of the driver's each listener may receive into, as `regions_of` says.
+    pub(crate) groups: Vec<u16>,
 }
 
 /// See the module.
@@ -68,10 +71,10 @@ pub(crate) struct Network<D: Driver> {
     stage: Stage,
     drain_started_ns: u64,
     accept_shots: Shots,
-    receive_buffers: usize,
-    pieces_out: usize,
-    /// Receives that found no buffer, oldest first.
-    starved: VecDeque<Key>,
+    /// What other threads say about connections.
+    returns: Arc<Returns>,
+    /// Receives that found no buffer, oldest first, by group.
+    starved: Vec<VecDeque<Key>>,
     /// Connections stalled for want of room in the server, oldest first.
     waiting: VecDeque<Key>,
     /// Connections that had more to do than one settling allows.
@@ -134,7 +137,20 @@ impl<D: Driver> Network<D> {
         let ring = usize::from(setup.ring);
         let desk = JobDesk::new(Arc::clone(&setup.shared), ring, setup.limits.in_flight_max);
         let now_ns = driver.now_ns();
+        let pages_max = setup.limits.pages_per_connection_max;
+        let listeners = setup.listeners.into_iter().zip(setup.groups);
+        let listeners = listeners.map(|(parts, group)| Listener::new(parts, group, pages_max));
+        let listeners: Vec<Listener> = listeners.collect();
+        let mut groups = 1;
+        for listener in &listeners {
+            if listener.group > 0 {
+                let region = driver.region(listener.group);
+                listener.speaker.region_made(ring, region);
+                groups = groups.max(usize::from(listener.group) + 1);
+            }
+        }
         Network {
+            returns: Returns::new(driver.waker()),
             turn: Turn {
                 number: 0,
                 now_ns,
@@ -145,15 +161,13 @@ impl<D: Driver> Network<D> {
             ring: setup.ring,
             shared: setup.shared,
             limits: setup.limits,
-            listeners: setup.listeners.into_iter().map(Listener::new).collect(),
+            listeners,
             connections: Slots::new(capacity),
             desk,
             stage: Stage::Running,
             drain_started_ns: 0,
             accept_shots: setup.accept_shots,
-            receive_buffers: setup.receive_buffers,
-            pieces_out: 0,
-            starved: VecDeque::new(),
+            starved: (0..groups).map(|_| VecDeque::new()).collect(),
             waiting: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),
@@ -172,7 +186,8 @@ impl<D: Driver> Network<D> {
         let timeout_ns = self.timeout_ns();
         let inbox = &self.shared.inboxes[usize::from(self.ring)];
         let (shared, stage) = (&self.shared, self.stage);
-        let ready = || !inbox.arrived.is_empty() || shared.stage() != stage;
+        let returns = &self.returns;
+        let ready = || !inbox.arrived.is_empty() || shared.stage() != stage || returns.any();
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;
         self.backlog.extend(self.completions.drain(..));
@@ -191,11 +206,13 @@ impl<D: Driver> Network<D> {
         }
 
         self.collect_jobs();
+        self.take_returns();
         self.fire_deadlines();
         self.follow_stage();
         self.settle_again();
         self.retry_waiting();
         self.feed_starved();
+        self.end_turn_of_listeners();
         self.tend_listeners();
         self.trim();
         self.desk.flush();
@@ -229,17 +246,13 @@ impl<D: Driver> Network<D> {
     /// Nobody waits for this any more (N2).
     fn discard(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Received(piece) => {
-                self.pieces_out += 1;
-                self.put(piece);
-            }
+            Outcome::Received(piece) => self.put(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
             Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
         }
     }
 
     fn put(&mut self, piece: Piece) {
-        self.pieces_out -= 1;
         self.driver.put(piece);
     }
 
@@ -251,6 +264,8 @@ impl<D: Driver> Network<D> {
     ) -> Option<R> {
         let connection = self.connections.get_mut(key)?;
         let listener = connection.listener;
+        let listening = &mut self.listeners[usize::from(listener)];
+        listening.was_called = true;
         let call = Call {
             turn: self.turn,
             limits: &self.limits,
@@ -265,11 +280,41 @@ impl<D: Driver> Network<D> {
             },
             socket: connection.socket,
             session: connection.session,
+            keeping: Keeping {
+                source: None,
+                account: &mut connection.account,
+                returns: &self.returns,
+                statistics: &self.shared.statistics,
+                group: &mut connection.group,
+                own_group: listening.group,
+                own: (listening.group > 0).then(|| self.driver.region(listening.group)),
+            },
         };
-        Some(act(
-            &mut *self.listeners[usize::from(listener)].speaker,
-            call,
-        ))
+        Some(act(&mut *listening.speaker, call))
+    }
+
+    /// Looks at the connections that other threads spoke of: fragments are back, a stall is over.
+    fn take_returns(&mut self) {
+        for key in self.returns.take() {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.holds_too_much = false;
+            // A user that took its time over a body is no slow peer.
+            connection.control.phase_started = true;
+            if connection.stalled == Some(Stall::Outside) {
+                self.resume(key);
+            }
+            self.settle(key);
+        }
+    }
+
+    fn end_turn_of_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            if std::mem::take(&mut listener.was_called) {
+                listener.speaker.turn_ended();
+            }
+        }
     }
 
     /// How long the next wait may last.

@@ -10,7 +10,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Receive};
 use crate::context::Stall;
-use crate::limits::{INPUT_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::limits::{INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX};
 
 use super::Network;
 
@@ -23,10 +23,7 @@ impl<D: Driver> Network<D> {
             connection.receive = Receive::Off;
         }
         match completion.outcome {
-            Outcome::Received(piece) => {
-                self.pieces_out += 1;
-                self.piece_arrived(key, piece);
-            }
+            Outcome::Received(piece) => self.piece_arrived(key, piece),
             Outcome::EndOfStream => {
                 connection.ended = Ended::Seen;
                 self.pump(key);
@@ -35,7 +32,7 @@ impl<D: Driver> Network<D> {
                 // A stall, never an end of stream: armed again when buffers are back.
                 self.shared.statistics.receive_stalls.add(1);
                 connection.starved = true;
-                self.starved.push_back(key);
+                self.starved[usize::from(connection.receive_group)].push_back(key);
             }
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(errno) => {
@@ -68,8 +65,11 @@ impl<D: Driver> Network<D> {
         if connection.control.closing != Closing::No || !connection.control.input_wanted {
             return self.put(piece);
         }
-        if connection.stalled.is_some() && connection.held.is_empty() {
+        if connection.stalled.is_some() && connection.held.is_empty() && piece.group() == 0 {
             return self.keep(key, piece);
+        }
+        if connection.stalled.is_some() {
+            return connection.held.push_back((piece, 0));
         }
         if connection.held.is_empty() {
             // The common case: nothing waits, the piece is offered where it lies.
@@ -137,7 +137,9 @@ impl<D: Driver> Network<D> {
         let nothing_kept = connection.input.is_none() && connection.held.is_empty();
         if let Some(input) = connection.input.take() {
             self.offer_kept(key, input);
-        } else if nothing_kept && matches!(stall, Some(Stall::Jobs | Stall::Memory)) {
+        } else if nothing_kept
+            && matches!(stall, Some(Stall::Jobs | Stall::Memory | Stall::Outside))
+        {
             // It may be a reply that wants room: the protocol is called all the same.
             self.call(key, |speaker, call| speaker.received(call, &[]));
         }
@@ -151,8 +153,10 @@ impl<D: Driver> Network<D> {
         if let Some(input) = connection.input.take() {
             return self.offer_behind(key, input, piece, from);
         }
-        let listener = usize::from(connection.listener);
+        let listener = &mut self.listeners[usize::from(connection.listener)];
+        listener.was_called = true;
         let bytes = &self.driver.bytes(&piece)[from as usize..];
+        let region = self.driver.region(piece.group());
         let call = crate::listener::Call {
             turn: self.turn,
             limits: &self.limits,
@@ -167,11 +171,25 @@ impl<D: Driver> Network<D> {
             },
             socket: connection.socket,
             session: connection.session,
+            keeping: crate::context::Keeping {
+                source: Some((region, &piece, from as usize)),
+                account: &mut connection.account,
+                returns: &self.returns,
+                statistics: &self.shared.statistics,
+                group: &mut connection.group,
+                own_group: listener.group,
+                own: (listener.group > 0).then(|| self.driver.region(listener.group)),
+            },
         };
-        let consumed = self.listeners[listener].speaker.received(call, bytes);
+        let consumed = listener.speaker.received(call, bytes);
         adopt_stall(connection, self.turn.now_ns);
         let left = &bytes[consumed..];
         if !left.is_empty() && connection.control.input_wanted {
+            if piece.group() > 0 && connection.stalled.is_some() {
+                // One receive at a time: it is the only piece, and is offered again from its page.
+                let from = from + small(consumed);
+                return connection.held.push_front((piece, from));
+            }
             match self
                 .shared
                 .pool
@@ -190,7 +208,11 @@ impl<D: Driver> Network<D> {
 
     /// Joins a piece to the kept input and offers the whole.
     fn offer_behind(&mut self, key: Key, input: Buffer, piece: Piece, from: u32) {
-        let bytes = &self.driver.bytes(&piece)[from as usize..];
+        let mut bytes = &self.driver.bytes(&piece)[from as usize..];
+        let whole = piece.group() == 0 || bytes.len() <= JOIN_BYTES_MAX;
+        if !whole {
+            bytes = &bytes[..JOIN_BYTES_MAX];
+        }
         let needed = input.filled().len() + bytes.len();
         let mut joined = input;
         if joined.room() < bytes.len() {
@@ -214,7 +236,13 @@ impl<D: Driver> Network<D> {
             }
         }
         joined.append(bytes);
-        self.put(piece);
+        if whole {
+            self.put(piece);
+        } else if let Some(connection) = self.connections.get_mut(key) {
+            // The rest is offered next, where it lies if the remainder is gone by then.
+            let from = from + small(JOIN_BYTES_MAX);
+            connection.held.push_front((piece, from));
+        }
         self.offer_kept(key, joined);
     }
 
@@ -283,14 +311,19 @@ impl<D: Driver> Network<D> {
 
     /// Arms receives that found no buffer, oldest first, as many as there are free buffers now.
     pub(super) fn feed_starved(&mut self) {
-        let mut free = self.receive_buffers.saturating_sub(self.pieces_out);
-        while free > 0
-            && let Some(key) = self.starved.pop_front()
-        {
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.starved = false;
-                free -= 1;
-                self.settle(key);
+        for group in 0..self.starved.len() {
+            if self.starved[group].is_empty() {
+                continue;
+            }
+            let mut free = self.driver.free(u16::try_from(group).unwrap_or_default());
+            while free > 0
+                && let Some(key) = self.starved[group].pop_front()
+            {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.starved = false;
+                    free -= 1;
+                    self.settle(key);
+                }
             }
         }
     }

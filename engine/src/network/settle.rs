@@ -27,6 +27,7 @@ impl<D: Driver> Network<D> {
                 break;
             }
         }
+        self.weigh_account(key);
         self.arrange_receive(key);
         if self.arrange_end(key) {
             self.arrange_deadline(key);
@@ -87,6 +88,23 @@ impl<D: Driver> Network<D> {
         due
     }
 
+    /// A connection whose users hold too much receives nothing until they have given back half.
+    fn weigh_account(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let Some(account) = &connection.account else {
+            return;
+        };
+        let pages_max = self.listeners[usize::from(connection.listener)].pages_max;
+        if !connection.holds_too_much && account.held() >= pages_max {
+            connection.holds_too_much = account.wait_below(pages_max / 2 + 1);
+            if connection.holds_too_much {
+                self.shared.statistics.keep_stalls.add(1);
+            }
+        }
+    }
+
     /// Arms or cancels the receive, as the state of the connection wants it.
     fn arrange_receive(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
@@ -95,7 +113,8 @@ impl<D: Driver> Network<D> {
         let wanted = connection.wants_input();
         match connection.receive {
             Receive::Off if wanted && !connection.starved => {
-                let shots = if connection.spoke {
+                // Into a listener's pages one by one: what arrives is likely to be kept.
+                let shots = if connection.spoke && connection.group == 0 {
                     Shots::Many
                 } else {
                     Shots::Once
@@ -107,9 +126,13 @@ impl<D: Driver> Network<D> {
                 connection.operation = connection.operation.wrapping_add(1);
                 connection.receive_operation = connection.operation;
                 let token = token(KIND_RECEIVE, connection.receive_operation, key);
-                self.driver.receive(connection.socket, token, shots);
+                connection.receive_group = connection.group;
+                let (socket, group) = (connection.socket, connection.group);
+                self.driver.receive_into(socket, token, shots, group);
             }
-            Receive::Many if !wanted => self.cancel_receive(key),
+            Receive::Many if !wanted || connection.group != connection.receive_group => {
+                self.cancel_receive(key);
+            }
             // A single receive brings one piece at most; it is cancelled only to close.
             Receive::Once if connection.control.closing != Closing::No && !wanted => {
                 self.cancel_receive(key);

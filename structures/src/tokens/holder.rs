@@ -208,6 +208,11 @@ impl<R: Release> Pinned<R> {
     pub fn page(&self) -> u32 {
         self.page
     }
+
+    /// The region whose page it is.
+    pub fn region(&self) -> &Region<R> {
+        &self.region
+    }
 }
 
 impl<R: Release> Drop for Pinned<R> {

@@ -1,0 +1,299 @@
+//! Fragments: received bytes that stay where they are for as long as somebody wants them.
+//!
+//! A fragment is an owned value: it may be kept as long as one likes, sent to another thread, cut
+//! and cloned. Dropping it is the only way to give it back, so it cannot be given back twice, and
+//! nobody can make one up. Whoever else is to have the page, another process say, takes a token
+//! through an [`Attachment`] while a fragment of the page lives; a token may be returned twice,
+//! forged or stale, and is refused then.
+//!
+//! Invariants
+//! - F1: a fragment holds one count of its page, so the page is not received into (region, G2).
+//! - F2: an account's `held` is the number of its live fragments.
+//! - F3: a bell is rung once per `wait_below` that returned true, never without one.
+//!
+//! Ordering
+//! - E1 settle: `held` goes down, fence, look at the mark -> set the mark, fence, look at `held`:
+//!   either the drop that reaches the mark sees it, or who waits sees that it need not.
+//!
+//! Cost: clone two atomic additions, drop two subtractions and a fence. No allocation.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use flatpath_structures::tokens::{
+    Holder, Pinned, Returned, Returner as TokenReturner, TakeError, Token, TokenRange,
+};
+
+use crate::region::{Pages, Region};
+
+/// Gives tokens back for an [`Attachment`], from any thread.
+pub type Returner = TokenReturner<Pages>;
+
+/// Is told when an account has fallen to the mark it waits for.
+pub trait Bell: Send + Sync {
+    /// The account with this number has fallen below its mark. From any thread; must not block.
+    fn ring(&self, number: u64);
+}
+
+/// Counts the fragments that one user holds; clones share the count.
+#[derive(Clone)]
+pub struct Account(Arc<Purse>);
+
+struct Purse {
+    held: AtomicU32,
+    /// Rings when `held` is below this; 0 when nobody waits.
+    mark: AtomicU32,
+    number: u64,
+    bell: Arc<dyn Bell>,
+}
+
+impl Account {
+    /// An account that holds nothing.
+    pub fn new(number: u64, bell: Arc<dyn Bell>) -> Account {
+        Account(Arc::new(Purse {
+            held: AtomicU32::new(0),
+            mark: AtomicU32::new(0),
+            number,
+            bell,
+        }))
+    }
+
+    /// Fragments held at this moment.
+    pub fn held(&self) -> u32 {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    /// Asks to be told when fewer than `mark` fragments are held. False: they are already, and
+    /// nobody will be told.
+    pub fn wait_below(&self, mark: u32) -> bool {
+        // ORDER: relaxed; the fence orders it (E1).
+        self.0.mark.store(mark, Ordering::Relaxed);
+        // ORDER: E1, the waiter's side.
+        fence(Ordering::SeqCst);
+        if self.0.held.load(Ordering::Relaxed) >= mark {
+            return true;
+        }
+        // ORDER: relaxed: whoever takes the mark down is the one to act on it (F3).
+        self.0.mark.swap(0, Ordering::Relaxed) == 0
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Account")
+            .field("number", &self.0.number)
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One fragment on an account.
+struct Charge(Account);
+
+impl Charge {
+    fn on(account: &Account) -> Charge {
+        account.0.held.fetch_add(1, Ordering::Relaxed);
+        Charge(account.clone())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let purse = &*self.0.0;
+        let held = purse.held.fetch_sub(1, Ordering::Relaxed) - 1;
+        // ORDER: E1, the returner's side.
+        fence(Ordering::SeqCst);
+        let mark = purse.mark.load(Ordering::Relaxed);
+        // ORDER: relaxed: of all who see the mark, the one who takes it down rings (F3).
+        if held < mark && purse.mark.swap(0, Ordering::Relaxed) != 0 {
+            purse.bell.ring(purse.number);
+        }
+    }
+}
+
+/// Received bytes in a page of a region. See the module.
+pub struct Fragment {
+    /// Goes before the charge: who is told of it finds the page on its way back.
+    pin: Pinned<Pages>,
+    charge: Charge,
+    offset: u32,
+    length: u32,
+}
+
+impl Fragment {
+    pub(crate) fn new(pin: Pinned<Pages>, account: &Account, offset: u32, length: u32) -> Fragment {
+        Fragment {
+            pin,
+            charge: Charge::on(account),
+            offset,
+            length,
+        }
+    }
+
+    /// Names the region that the page is of: [`Region::id`](crate::Region::id).
+    pub fn region_id(&self) -> u64 {
+        self.pin.region().release().id()
+    }
+
+    /// The region that the page is of.
+    pub fn region(&self) -> Region {
+        Region::from_tokens(self.pin.region().clone())
+    }
+
+    /// The number of the page.
+    pub fn page(&self) -> u32 {
+        self.pin.page()
+    }
+
+    /// Where in the page the bytes begin.
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// How many bytes there are; never zero, unless all were taken off with
+    /// [`Fragment::split_to`].
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// True when every byte was taken off.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The bytes, where the kernel put them.
+    pub fn bytes(&self) -> &[u8] {
+        let pages = self.pin.region().release();
+        // SAFETY: F1: `pin` holds a count of the page, and lives as long as the borrow of self. The
+        // bytes are part of a piece, checked when it was kept and only ever narrowed.
+        unsafe { pages.bytes(self.pin.page(), self.offset, self.length) }
+    }
+
+    /// A part of it, as another reference to the page.
+    ///
+    /// # Panics
+    /// When the range is beyond the fragment.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Fragment {
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "no such bytes in the fragment"
+        );
+        let pin = self.pin.region().pin(self.pin.page());
+        let pin = pin.expect("2^31 references to a page do not fit in memory");
+        let offset = self.offset + range.start as u32;
+        let length = (range.end - range.start) as u32;
+        Fragment::new(pin, &self.charge.0, offset, length)
+    }
+
+    /// Takes the first `bytes` off, as a fragment of their own.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, bytes: usize) -> Fragment {
+        let front = self.slice(0..bytes);
+        self.advance(bytes);
+        front
+    }
+
+    /// Drops the first `bytes`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn advance(&mut self, bytes: usize) {
+        assert!(bytes <= self.len(), "no such bytes in the fragment");
+        self.offset += bytes as u32;
+        self.length -= bytes as u32;
+    }
+
+    /// Drops all but the first `bytes`; does nothing when there are fewer.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.length = self.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+}
+
+impl Clone for Fragment {
+    fn clone(&self) -> Fragment {
+        self.slice(0..self.len())
+    }
+}
+
+impl Deref for Fragment {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl AsRef<[u8]> for Fragment {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl std::fmt::Debug for Fragment {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Fragment")
+            .field("region", &self.region_id())
+            .field("page", &self.page())
+            .field("offset", &self.offset)
+            .field("length", &self.length)
+            .finish()
+    }
+}
+
+/// Somebody who is given tokens and may not be trusted with them. Its end, on whatever thread,
+/// gives back exactly what it still holds.
+pub struct Attachment(Holder<Pages>);
+
+impl Attachment {
+    pub(crate) fn new(holder: Holder<Pages>) -> Attachment {
+        Attachment(holder)
+    }
+
+    /// Takes a token of the page of a live fragment: only from one can a page be counted on.
+    ///
+    /// # Errors
+    /// [`TakeError::TooManyTokens`] when it holds as many as it may; [`TakeError::NoSuchPage`] when
+    /// the fragment is of another region.
+    pub fn take(&mut self, fragment: &Fragment) -> Result<Token, TakeError> {
+        if fragment.region_id() != self.0.region().release().id() {
+            return Err(TakeError::NoSuchPage);
+        }
+        self.0.take(fragment.page())
+    }
+
+    /// Gives a token back. False: it is not held; it was given back before, or made up.
+    pub fn give_back(&mut self, token: Token) -> bool {
+        self.0.give_back(token)
+    }
+
+    /// Gives ranges of tokens back; see [`Holder::give_back_ranges`].
+    pub fn give_back_ranges(&mut self, ranges: &[TokenRange]) -> Returned {
+        self.0.give_back_ranges(ranges)
+    }
+
+    /// A handle that gives back for this one from any thread.
+    pub fn returner(&mut self) -> Returner {
+        self.0.returner()
+    }
+
+    /// Tokens held at this moment. O(slots used so far).
+    pub fn held(&self) -> u32 {
+        self.0.held()
+    }
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_tuple("Attachment")
+            .field(&self.0.held())
+            .finish()
+    }
+}

@@ -1,0 +1,406 @@
+//! Region: receive memory in pages, each with a count of who still reads it.
+//!
+//! A received page is lent to the caller as a [`Piece`], and usually put back in the same turn: that
+//! costs no count. What is to outlive the turn is *kept* as [`Fragment`]s, which any thread may hold
+//! and drop; the page returns to the driver when nobody counts on it any more.
+//!
+//! | may run beside       | keep, reclaim (the driver's thread) | fragments, attachments |
+//! |----------------------|-------------------------------------|------------------------|
+//! | keep, reclaim        | no                                  | yes                    |
+//! | fragments, attachments | yes                               | yes                    |
+//!
+//! Invariants
+//! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or kept. It
+//!   is kept from the put of a piece of which something was kept until its count is 0.
+//! - G2: a count leaves 0 only in `keep`, for a page that is out as a piece, and then it includes
+//!   one reference of the piece itself. Everything else counts on from a live reference. So each
+//!   keeping ends exactly once, with `page_idle`, and until then nobody writes to the page.
+//! - G3: at most `kept_max` pages are kept, so `reserve_pages` always serve those who keep nothing.
+//! - G4: the mapping goes with the last handle, fragment or attachment; the kernel's use of it ends
+//!   before the driver's handle does.
+//! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
+//!
+//! Ordering
+//! - E1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire): all
+//!   reading of the page comes before the kernel writes to it again.
+//! - E2 starve: push of the page, fence, look at `starving` -> set `starving`, fence, look at the
+//!   stack (in the driver's `ready`): one of the two sees the other.
+//!
+//! Cost: a keep is two or three atomic additions, a drop two; nothing is allocated. Four bytes of
+//! count and four of link per page. Untouched pages are not in memory.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use flatpath_structures::stack::Stack;
+use flatpath_structures::tokens;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::completion::Piece;
+use crate::fragment::{Account, Attachment, Fragment};
+use crate::waker::{Wake, Waker};
+
+/// What the memory of a region is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// Memory of this process alone.
+    #[default]
+    Private,
+    /// A sealed memfd, which other processes can be given to map for reading.
+    Shared,
+}
+
+/// How large a region is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionConfig {
+    /// How many pages: a power of two, at most [`BUFFERS_MAX`](crate::BUFFERS_MAX).
+    pub pages: u32,
+    /// Bytes of one page, which one receive fills at most.
+    pub page_bytes: u32,
+    /// Pages that are never kept, so that there is always something to receive into.
+    pub reserve_pages: u32,
+    /// What the memory is.
+    pub backing: Backing,
+}
+
+/// 64 pages of 64 KiB, eight of them in reserve: 4 MiB for large bodies.
+impl Default for RegionConfig {
+    fn default() -> RegionConfig {
+        RegionConfig {
+            pages: 64,
+            page_bytes: 64 * 1024,
+            reserve_pages: 8,
+            backing: Backing::Private,
+        }
+    }
+}
+
+/// Receive memory; a handle, cheap to clone. See the module.
+#[derive(Clone)]
+pub struct Region(tokens::Region<Pages>);
+
+/// The memory behind a region, and the way of idle pages back to the driver.
+pub struct Pages {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    page_bytes: u32,
+    id: u64,
+    kept_max: u32,
+    descriptor: Option<OwnedFd>,
+    idle: Stack,
+    kept: AtomicU32,
+    starving: AtomicBool,
+    waker: OnceLock<Waker>,
+}
+
+// SAFETY: the mapping belongs to this value alone. Who reads or writes which page of it is decided
+// by the places of pages and their counts (G1, G2), which are atomic where threads meet.
+unsafe impl Send for Pages {}
+// SAFETY: as above; no method hands out memory by `&self` but to holders of a count or of a piece.
+unsafe impl Sync for Pages {}
+
+impl tokens::Release for Pages {
+    fn page_idle(&self, page: u32) {
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+        // ORDER: E1 is the stack's own edge.
+        self.idle.push(page);
+        // ORDER: E2, the returner's side.
+        fence(Ordering::SeqCst);
+        if self.starving.load(Ordering::Relaxed)
+            && let Some(waker) = self.waker.get()
+        {
+            waker.wake();
+        }
+    }
+}
+
+impl Region {
+    /// Maps the memory. Nothing is touched yet.
+    ///
+    /// # Errors
+    /// What the kernel says; INVAL for sizes that no driver takes.
+    pub(crate) fn new(config: &RegionConfig) -> Result<Region, Errno> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        check(config)?;
+        let bytes = config.pages as usize * config.page_bytes as usize;
+        let mapped_bytes = bytes.next_multiple_of(rustix::param::page_size());
+        let (base, descriptor) = match config.backing {
+            Backing::Private => (map_private(mapped_bytes)?, None),
+            Backing::Shared => {
+                let (base, descriptor) = map_shared(mapped_bytes)?;
+                (base, Some(descriptor))
+            }
+        };
+        // A child must not share, or copy, memory that the kernel writes to. Old kernels and odd
+        // sandboxes may not know the advice; then only a child that misbehaves is affected.
+        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
+        let _ = unsafe { madvise(base.as_ptr().cast(), mapped_bytes, Advice::LinuxDontFork) };
+        let pages = Pages {
+            base,
+            mapped_bytes,
+            page_bytes: config.page_bytes,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            kept_max: config.pages.saturating_sub(config.reserve_pages),
+            descriptor,
+            idle: Stack::new(config.pages),
+            kept: AtomicU32::new(0),
+            starving: AtomicBool::new(false),
+            waker: OnceLock::new(),
+        };
+        Ok(Region(tokens::Region::new(config.pages, pages)))
+    }
+
+    pub(crate) fn from_tokens(tokens: tokens::Region<Pages>) -> Region {
+        Region(tokens)
+    }
+
+    fn of(&self) -> &Pages {
+        self.0.release()
+    }
+
+    /// Names the region; no two of one process have the same.
+    pub fn id(&self) -> u64 {
+        self.of().id
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u32 {
+        self.0.pages()
+    }
+
+    /// Bytes of one page.
+    pub fn page_bytes(&self) -> u32 {
+        self.of().page_bytes
+    }
+
+    /// Bytes of all pages. Page `n` begins at byte `n * page_bytes` of the descriptor.
+    pub fn bytes(&self) -> usize {
+        self.pages() as usize * self.page_bytes() as usize
+    }
+
+    /// The memory as a descriptor, sealed against writing (G5); `None` for private memory.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.of().descriptor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Pages that somebody keeps at this moment.
+    pub fn kept(&self) -> u32 {
+        self.of().kept.load(Ordering::Relaxed)
+    }
+
+    /// Most pages that may be kept at a time (G3).
+    pub fn kept_max(&self) -> u32 {
+        self.of().kept_max
+    }
+
+    /// Admits somebody who is given tokens of fragments, `tokens_max` at a time. `None` when the
+    /// driver is gone.
+    pub fn attach(&self, tokens_max: u32) -> Option<Attachment> {
+        self.0.join(tokens_max).map(Attachment::new)
+    }
+
+    /// Keeps bytes of a piece beyond its put. `None` when as many pages are kept as may be (G3).
+    ///
+    /// # Panics
+    /// When the piece is of another region, or the range is empty or beyond the piece.
+    pub fn keep(&self, piece: &Piece, range: Range<usize>, account: &Account) -> Option<Fragment> {
+        assert_eq!(piece.region, self.id(), "the piece is of another region");
+        assert!(
+            range.start < range.end && range.end <= piece.len(),
+            "no such bytes in the piece"
+        );
+        let page = u32::from(piece.buffer);
+        if piece.base.get().is_none() {
+            let pages = self.of();
+            if pages.kept.load(Ordering::Relaxed) >= pages.kept_max {
+                return None;
+            }
+            // G2: the piece is out, so nobody else can bring this count from 0.
+            let base = self.0.pin(page)?;
+            pages.kept.fetch_add(1, Ordering::Relaxed);
+            let first = piece.base.set(base);
+            debug_assert!(first.is_ok(), "it was looked at just now");
+        }
+        let pin = self.0.pin(page)?;
+        let length = (range.end - range.start) as u32;
+        Some(Fragment::new(pin, account, range.start as u32, length))
+    }
+
+    /// The bytes of a piece.
+    ///
+    /// # Panics
+    /// When the piece is of another region.
+    pub(crate) fn piece_bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        assert_eq!(
+            piece.region,
+            self.id(),
+            "C5: the piece is of another driver"
+        );
+        // SAFETY: the piece is out for as long as it is borrowed (G1), and has so many bytes.
+        unsafe { self.of().bytes(u32::from(piece.buffer), 0, piece.bytes) }
+    }
+
+    /// The page to receive into.
+    ///
+    /// # Safety
+    /// The page is free: not with the kernel, not out, not kept; and the caller alone uses it.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "a page is its holder's, not the region's"
+    )]
+    pub(crate) unsafe fn space(&self, page: u32) -> &mut [u8] {
+        let address = self.address(page).as_ptr();
+        // SAFETY: within the mapping; nobody else reads or writes a free page (G1).
+        unsafe { std::slice::from_raw_parts_mut(address, self.page_bytes() as usize) }
+    }
+
+    /// Where a page is.
+    pub(crate) fn address(&self, page: u32) -> NonNull<u8> {
+        assert!(page < self.pages(), "no such page");
+        let offset = page as usize * self.page_bytes() as usize;
+        // SAFETY: the page is one of the mapping's.
+        unsafe { self.of().base.add(offset) }
+    }
+
+    /// Who is woken when pages come back to a starving driver.
+    pub(crate) fn wakes(&self, waker: &Waker) {
+        // A region has one driver.
+        let _ = self.of().waker.set(waker.clone());
+    }
+
+    /// A receive found no page: from now on a returned page wakes the driver.
+    pub(crate) fn starve(&self) {
+        // ORDER: E2, the driver's side; the fence is that of its sleep (`may_sleep`).
+        self.of().starving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a starving driver has pages to take back. For `ready`, behind its fence (E2).
+    pub(crate) fn is_relieved(&self) -> bool {
+        let pages = self.of();
+        pages.starving.load(Ordering::Relaxed) && !pages.idle.is_empty()
+    }
+
+    /// A handle, if there are pages to take back. O(1).
+    pub(crate) fn clone_if_idle(&self) -> Option<Region> {
+        (!self.of().idle.is_empty()).then(|| self.clone())
+    }
+
+    /// Hands every page whose count is 0 to `take_back`. True when the driver starved before: who
+    /// waits for a page has to be told. O(1) when there is none.
+    pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) -> bool {
+        let pages = self.of();
+        if pages.idle.is_empty() {
+            return false;
+        }
+        // ORDER: relaxed: it only spares wake-ups, and this thread is awake.
+        let starved = pages.starving.swap(false, Ordering::Relaxed);
+        while let Some(page) = pages.idle.pop() {
+            // ORDER: E1: `uses` acquires. It cannot be otherwise (G2).
+            assert_eq!(self.0.uses(page), 0, "G2: page {page} is idle and in use");
+            take_back(page);
+        }
+        starved
+    }
+
+    /// The driver is gone: nobody attaches any more.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Region")
+            .field("id", &self.id())
+            .field("pages", &self.pages())
+            .field("page_bytes", &self.page_bytes())
+            .field("kept", &self.kept())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pages {
+    /// The bytes of a page that is counted.
+    ///
+    /// # Safety
+    /// The caller holds a count of the page, or its piece, for as long as the result is used, and
+    /// the bytes were received.
+    pub(crate) unsafe fn bytes(&self, page: u32, offset: u32, length: u32) -> &[u8] {
+        let start = page as usize * self.page_bytes as usize + offset as usize;
+        debug_assert!(offset + length <= self.page_bytes, "bytes beyond the page");
+        // SAFETY: within the mapping; G2: nobody writes to a page that is counted, or that is out
+        // as a piece, and what maps it elsewhere cannot write (G5).
+        unsafe { std::slice::from_raw_parts(self.base.add(start).as_ptr(), length as usize) }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: G4: nobody has a count, a piece or a handle any more.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
+    }
+}
+
+fn check(config: &RegionConfig) -> Result<(), Errno> {
+    let whole = config.backing == Backing::Private
+        || (config.page_bytes as usize).is_multiple_of(rustix::param::page_size());
+    let possible = config.pages.is_power_of_two()
+        && config.pages <= crate::config::BUFFERS_MAX
+        && (1..=crate::config::BUFFER_BYTES_MAX).contains(&config.page_bytes);
+    if whole && possible {
+        Ok(())
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
+fn map_private(bytes: usize) -> Result<NonNull<u8>, Errno> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh private mapping aliases nothing.
+    let base = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    }?;
+    NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+}
+
+fn map_shared(bytes: usize) -> Result<(NonNull<u8>, OwnedFd), Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let descriptor = memfd_create("flatpath-region", flags)?;
+    ftruncate(&descriptor, bytes as u64)?;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping of a file that nobody else knows.
+    let base = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            MapFlags::SHARED,
+            &descriptor,
+            0,
+        )
+    }?;
+    let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    if let Err(errno) = fcntl_add_seals(&descriptor, seals) {
+        // SAFETY: nobody has seen the mapping.
+        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+        return Err(errno);
+    }
+    Ok((base, descriptor))
+}

@@ -1,0 +1,340 @@
+//! Received bytes that outlive their turn: fragments, budgets and tokens, on real sockets and every
+//! kind of driver.
+
+#[macro_use]
+mod rig;
+
+on_every_driver! {
+    #[test] fn what_is_kept_stays_as_it_was_until_it_is_dropped;
+    #[test] fn a_region_that_is_kept_up_to_its_reserve_goes_on_receiving_and_recovers;
+    #[test] fn a_page_dropped_elsewhere_ends_the_wait_of_a_starving_driver;
+    #[test] fn model_random_takes_and_returns_match_an_oracle;
+    #[test] fn only_what_is_held_can_be_returned;
+    #[test] fn a_shared_region_shows_what_arrived_and_cannot_be_written;
+    #[test] fn fragments_outlive_their_driver;
+}
+
+mod cases {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
+
+    use flatpath_driver::{
+        Account, Backing, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
+        RegionConfig, Shots, Socket,
+    };
+    use flatpath_structures::tokens::{TakeError, Token};
+
+    use crate::rig::{Make, PATIENCE, Rig, pattern, small, write};
+
+    /// Counts its rings.
+    #[derive(Default)]
+    struct Count(AtomicU64);
+
+    impl Bell for Count {
+        fn ring(&self, _number: u64) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn account() -> Account {
+        Account::new(1, Arc::new(Count::default()))
+    }
+
+    /// Group 1 has 16 pages of 4 KiB, four of them in reserve.
+    fn config(backing: Backing) -> DriverConfig {
+        DriverConfig {
+            regions: vec![RegionConfig {
+                pages: 16,
+                page_bytes: 4096,
+                reserve_pages: 4,
+                backing,
+            }],
+            ..small()
+        }
+    }
+
+    /// The next piece of a single receive, or `None` for a stall.
+    fn piece<D: Driver>(rig: &mut Rig<D>, socket: Socket, token: u64, group: u16) -> Option<Piece> {
+        rig.driver.receive_into(socket, token, Shots::Once, group);
+        match rig.next(token).outcome {
+            Outcome::Received(piece) => {
+                assert_eq!(piece.group(), group);
+                Some(piece)
+            }
+            Outcome::Failed(Errno::NOBUFS) => None,
+            other => panic!("no bytes but {other:?}"),
+        }
+    }
+
+    pub(crate) fn what_is_kept_stays_as_it_was_until_it_is_dropped<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Private)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        let mut kept: Vec<(Vec<u8>, Fragment)> = vec![];
+        for round in 0..200_u64 {
+            let sent: Vec<u8> = (0..100).map(|byte| (round + byte) as u8).collect();
+            write(&mut client, &sent);
+            let piece = piece(&mut rig, socket, round, 1).expect("a page");
+            let bytes = rig.driver.bytes(&piece).to_vec();
+            let region = rig.driver.region(1).clone();
+            let fragment = region.keep(&piece, 10..bytes.len(), &account);
+            rig.driver.put(piece);
+            if let Some(fragment) = fragment {
+                assert_eq!(fragment.offset(), 10);
+                kept.push((bytes[10..].to_vec(), fragment));
+            }
+            for (bytes, fragment) in &kept {
+                assert_eq!(&fragment[..], &bytes[..]);
+            }
+            if kept.len() > 8 {
+                kept.remove((round % 8) as usize);
+            }
+        }
+        assert_eq!(account.held() as usize, kept.len());
+        kept.clear();
+        assert_eq!(account.held(), 0);
+        assert_eq!(rig.driver.region(1).kept(), 0);
+        rig.turn();
+        assert_eq!(rig.driver.free(1), 16);
+    }
+
+    pub(crate) fn a_region_that_is_kept_up_to_its_reserve_goes_on_receiving_and_recovers<
+        M: Make,
+    >(
+        _: &str,
+    ) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Private)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        for _ in 0..3 {
+            let (mut kept, mut refused) = (vec![], 0);
+            for round in 0..40 {
+                write(&mut client, &[round as u8; 10]);
+                let piece = piece(&mut rig, socket, round, 1).expect("the reserve serves");
+                let region = rig.driver.region(1).clone();
+                match region.keep(&piece, 0..piece.len(), &account) {
+                    Some(fragment) => kept.push(fragment),
+                    None => refused += 1,
+                }
+                rig.driver.put(piece);
+            }
+            assert_eq!(
+                (kept.len(), refused),
+                (12, 28),
+                "twelve of sixteen, then none"
+            );
+            assert_eq!(rig.driver.region(1).kept(), 12);
+            assert_eq!(rig.driver.statistics().pages_kept, 12);
+            assert!(account.wait_below(7), "twelve are held");
+            drop(kept);
+            assert!(!account.wait_below(7), "none is held");
+            rig.turn();
+            assert_eq!(rig.driver.free(1), 16);
+        }
+    }
+
+    pub(crate) fn a_page_dropped_elsewhere_ends_the_wait_of_a_starving_driver<M: Make>(_: &str) {
+        let mut config = config(Backing::Private);
+        config.regions[0].reserve_pages = 0;
+        let Some(mut rig) = Rig::new::<M>(&config) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        let mut kept = vec![];
+        let mut token = 0;
+        loop {
+            write(&mut client, b"bytes");
+            token += 1;
+            let Some(piece) = piece(&mut rig, socket, token, 1) else {
+                break;
+            };
+            let region = rig.driver.region(1).clone();
+            kept.push(region.keep(&piece, 0..5, &account).expect("no reserve"));
+            rig.driver.put(piece);
+        }
+        assert_eq!(kept.len(), 16);
+        let last = kept.pop().expect("sixteen");
+        let dropper = std::thread::spawn(move || drop(last));
+        let deadline = Instant::now() + PATIENCE;
+        while rig.driver.free(1) == 0 {
+            assert!(Instant::now() < deadline, "the page never came back");
+            let waited = rig
+                .driver
+                .wait(Some(30_000_000_000), &|| false, &mut rig.arrived);
+            waited.expect("the driver goes on");
+        }
+        dropper.join().expect("it drops");
+        assert!(piece(&mut rig, socket, token + 1, 1).is_some());
+    }
+
+    pub(crate) fn model_random_takes_and_returns_match_an_oracle<M: Make>(name: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Private)) else {
+            return;
+        };
+        let mut seed = 0x5eed_0000_0000_0001_u64 ^ name.len() as u64;
+        println!("seed {seed:#x}");
+        let mut random = move |below: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed >> 11) as usize % below
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        let mut held: Vec<(Vec<u8>, Fragment)> = vec![];
+        let mut token = 0;
+        for step in 0..2_000 {
+            match random(5) {
+                0 if !held.is_empty() => drop(held.swap_remove(random(held.len()))),
+                1 if !held.is_empty() => {
+                    let (bytes, fragment) = &held[random(held.len())];
+                    held.push((bytes.clone(), fragment.clone()));
+                }
+                2 if !held.is_empty() => {
+                    let index = random(held.len());
+                    let (bytes, fragment) = &mut held[index];
+                    let cut = random(bytes.len() + 1);
+                    let front = fragment.split_to(cut);
+                    let rest = bytes.split_off(cut);
+                    let pair = (std::mem::replace(bytes, rest), front);
+                    held.push(pair);
+                    held.retain(|(bytes, _)| !bytes.is_empty());
+                }
+                _ => {
+                    let sent: Vec<u8> = (0..1 + random(300)).map(|_| random(256) as u8).collect();
+                    write(&mut client, &sent);
+                    token += 1;
+                    let piece = piece(&mut rig, socket, token, 1).expect("the reserve serves");
+                    let bytes = rig.driver.bytes(&piece).to_vec();
+                    let region = rig.driver.region(1).clone();
+                    for _ in 0..random(4) {
+                        let from = random(bytes.len());
+                        let to = from + 1 + random(bytes.len() - from);
+                        if let Some(fragment) = region.keep(&piece, from..to, &account) {
+                            held.push((bytes[from..to].to_vec(), fragment));
+                        }
+                    }
+                    rig.driver.put(piece);
+                }
+            }
+            let mut pages: Vec<u32> = held.iter().map(|(_, fragment)| fragment.page()).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            let kept = rig.driver.region(1).kept();
+            assert_eq!(kept as usize, pages.len(), "step {step}: pages in use");
+            assert_eq!(
+                account.held() as usize,
+                held.len(),
+                "step {step}: fragments"
+            );
+            for (bytes, fragment) in &held {
+                assert_eq!(&fragment[..], &bytes[..], "step {step}: {fragment:?}");
+            }
+        }
+        drop(held);
+        rig.turn();
+        assert_eq!((rig.driver.region(1).kept(), rig.driver.free(1)), (0, 16));
+    }
+
+    pub(crate) fn only_what_is_held_can_be_returned<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Shared)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        let region = rig.driver.region(1).clone();
+        write(&mut client, b"common");
+        let common = piece(&mut rig, socket, 1, 0).expect("a buffer");
+        let elsewhere = rig.driver.region(0).clone();
+        let elsewhere = elsewhere.keep(&common, 0..6, &account).expect("room");
+        rig.driver.put(common);
+        write(&mut client, b"message");
+        let piece = piece(&mut rig, socket, 2, 1).expect("a page");
+        let fragment = region.keep(&piece, 0..7, &account).expect("room");
+        rig.driver.put(piece);
+
+        let mut one = region.attach(2).expect("open");
+        let mut other = region.attach(2).expect("open");
+        assert_eq!(one.take(&elsewhere), Err(TakeError::NoSuchPage), "foreign");
+        let first = one.take(&fragment).expect("room");
+        let second = one.take(&fragment).expect("room");
+        assert_eq!(one.take(&fragment), Err(TakeError::TooManyTokens));
+        drop(fragment);
+        assert_eq!(region.kept(), 1, "the tokens keep the page");
+        assert!(!other.give_back(first), "held by another");
+        assert!(
+            !one.give_back(Token::from_u64(first.to_u64() ^ 1 << 32)),
+            "forged"
+        );
+        let returner = one.returner();
+        assert!(returner.give_back(first));
+        assert!(!returner.give_back(first) && !one.give_back(first), "twice");
+        assert_eq!(region.kept(), 1);
+        assert_eq!(one.held(), 1);
+        // It dies with what it has.
+        std::thread::spawn(move || drop(one))
+            .join()
+            .expect("it goes");
+        assert!(!returner.give_back(second), "taken back with its holder");
+        assert_eq!(region.kept(), 0);
+        rig.turn();
+        assert_eq!(rig.driver.free(1), 16);
+    }
+
+    pub(crate) fn a_shared_region_shows_what_arrived_and_cannot_be_written<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Shared)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let region = rig.driver.region(1).clone();
+        let account = account();
+        let sent = pattern(3_000);
+        write(&mut client, &sent);
+        let mut seen = vec![];
+        let mut kept = vec![];
+        for token in 0.. {
+            let piece = piece(&mut rig, socket, token, 1).expect("a page");
+            let fragment = region.keep(&piece, 0..piece.len(), &account);
+            rig.driver.put(piece);
+            let fragment = fragment.expect("room");
+            let at = fragment.page() * region.page_bytes() + fragment.offset();
+            let mut bytes = vec![0; fragment.len()];
+            let memory = region.descriptor().expect("shared");
+            let read = rustix::io::pread(memory, &mut bytes, u64::from(at));
+            assert_eq!(read, Ok(fragment.len()));
+            assert_eq!(bytes, fragment.bytes());
+            seen.extend(bytes);
+            kept.push(fragment);
+            if seen.len() == sent.len() {
+                break;
+            }
+        }
+        assert_eq!(seen, sent);
+        let memory = region.descriptor().expect("shared");
+        assert_eq!(rustix::io::pwrite(memory, b"x", 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(memory, 0), Err(Errno::PERM));
+    }
+
+    pub(crate) fn fragments_outlive_their_driver<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Private)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        write(&mut client, b"kept");
+        let region = rig.driver.region(1).clone();
+        let piece = piece(&mut rig, socket, 1, 1).expect("a page");
+        let fragment = region.keep(&piece, 0..4, &account()).expect("room");
+        rig.driver.put(piece);
+        drop(rig);
+        assert_eq!(&fragment[..], b"kept");
+        assert!(region.attach(1).is_none(), "the driver is gone");
+        drop(fragment);
+        assert_eq!(region.kept(), 0);
+    }
+}
