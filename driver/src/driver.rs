@@ -155,8 +155,8 @@ pub trait Driver {
     /// Returns at the latest after `timeout_ns` (`None`: no limit; zero: at once), earlier with
     /// completions, after a wake-up, on a signal, and at once when `ready` says that the caller has
     /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that
-    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. After a stall it also
-    /// returns when pages come back. All receives that
+    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. After a stall it
+    /// also returns when pages come back. All receives that
     /// a driver makes for one call happen before it returns.
     ///
     /// # Errors

@@ -4,10 +4,10 @@
 //! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means
 //! the same on every driver: start operations, wait, handle what came.
 //!
-//! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its words,
-//! `segment` what is sent, `region` and `fragment` what is received and kept, `waker` how another thread ends a wait. Then `uring`, `epoll` and
-//! [`simulation`], each with one file per operation. [`probe`] and [`select`] tell which of them
-//! this machine takes.
+//! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its
+//! words, `segment` what is sent, `region` and `fragment` what is received and kept, `waker`
+//! how another thread ends a wait. Then `uring`, `epoll` and [`simulation`], each with one file
+//! per operation. [`probe`] and [`select`] tell which of them this machine takes.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no

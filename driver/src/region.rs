@@ -1,13 +1,13 @@
 //! Region: receive memory in pages, each with a count of who still reads it.
 //!
-//! A received page is lent to the caller as a [`Piece`], and usually put back in the same turn: that
-//! costs no count. What is to outlive the turn is *kept* as [`Fragment`]s, which any thread may hold
-//! and drop; the page returns to the driver when nobody counts on it any more.
+//! A received page is lent to the caller as a [`Piece`], and usually put back in the same turn:
+//! that costs no count. What is to outlive the turn is *kept* as [`Fragment`]s, which any thread
+//! may hold and drop; the page returns to the driver when nobody counts on it any more.
 //!
-//! | may run beside       | keep, reclaim (the driver's thread) | fragments, attachments |
-//! |----------------------|-------------------------------------|------------------------|
-//! | keep, reclaim        | no                                  | yes                    |
-//! | fragments, attachments | yes                               | yes                    |
+//! | may run beside         | keep, reclaim (the driver's thread) | fragments, attachments |
+//! |------------------------|-------------------------------------|------------------------|
+//! | keep, reclaim          | no                                  | yes                    |
+//! | fragments, attachments | yes                                 | yes                    |
 //!
 //! Invariants
 //! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or kept. It
@@ -21,8 +21,8 @@
 //! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
 //!
 //! Ordering
-//! - E1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire): all
-//!   reading of the page comes before the kernel writes to it again.
+//! - E1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire):
+//!   all reading of the page comes before the kernel writes to it again.
 //! - E2 starve: push of the page, fence, look at `starving` -> set `starving`, fence, look at the
 //!   stack (in the driver's `ready`): one of the two sees the other.
 //!
@@ -292,6 +292,7 @@ impl Region {
 
     /// Hands every page whose count is 0 to `take_back`. True when the driver starved before: who
     /// waits for a page has to be told. O(1) when there is none.
+    #[must_use]
     pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) -> bool {
         let pages = self.of();
         if pages.idle.is_empty() {
@@ -334,9 +335,11 @@ impl Pages {
     pub(crate) unsafe fn bytes(&self, page: u32, offset: u32, length: u32) -> &[u8] {
         let start = page as usize * self.page_bytes as usize + offset as usize;
         debug_assert!(offset + length <= self.page_bytes, "bytes beyond the page");
+        // SAFETY: within the mapping.
+        let start = unsafe { self.base.add(start) };
         // SAFETY: within the mapping; G2: nobody writes to a page that is counted, or that is out
         // as a piece, and what maps it elsewhere cannot write (G5).
-        unsafe { std::slice::from_raw_parts(self.base.add(start).as_ptr(), length as usize) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) }
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -161,8 +161,8 @@ impl Payload {
         Ok(total)
     }
 
-    /// Takes the first `bytes` off, as a payload of their own. A fragment that is cut becomes two; a
-    /// buffer that is cut is copied in part.
+    /// Takes the first `bytes` off, as a payload of their own. A fragment that is cut becomes two;
+    /// a buffer that is cut is copied in part.
     ///
     /// # Errors
     /// [`NoRoom`] when that copy found no buffer; nothing is taken off then.

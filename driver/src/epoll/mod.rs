@@ -127,8 +127,11 @@ impl Epoll {
 
     /// Takes back the pages that nobody keeps any more. True when receives had found none before.
     fn reclaim(&mut self) -> bool {
-        let groups = self.buffers.iter_mut();
-        groups.fold(false, |starved, group| group.reclaim() || starved)
+        let mut starved = false;
+        for group in self.buffers.iter_mut() {
+            starved |= group.reclaim();
+        }
+        starved
     }
 
     fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {

@@ -290,8 +290,10 @@ impl Driver for Simulation {
         ready: &dyn Fn() -> bool,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let groups = self.buffers.iter_mut();
-        let relieved = groups.fold(false, |starved, group| group.reclaim() || starved);
+        let mut relieved = false;
+        for group in &mut self.buffers {
+            relieved |= group.reclaim();
+        }
         let busy = ready() || relieved;
         let network = self.network.clone();
         let mut world = network.world();

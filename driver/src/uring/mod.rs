@@ -147,8 +147,11 @@ impl Uring {
 
     /// Takes back the pages that nobody keeps any more. True when receives had found none before.
     fn reclaim(&mut self) -> bool {
-        let rings = self.buffers.iter_mut();
-        rings.fold(false, |starved, ring| ring.reclaim() || starved)
+        let mut starved = false;
+        for ring in self.buffers.iter_mut() {
+            starved |= ring.reclaim();
+        }
+        starved
     }
 
     /// Turns what was reaped into completions.
