@@ -7,7 +7,11 @@
 //!
 //! Cost: push and advance are O(1) per segment, and allocate nothing.
 
+use std::io;
+
 use bytes::{Buf, Bytes};
+
+use crate::pipe::Piped;
 
 /// Segments in one list at most: a head, a body and their trailers; more is copied or sent next.
 pub const SEGMENTS_MAX: usize = 8;
@@ -26,14 +30,33 @@ pub enum Segment {
         /// Byte behind the last.
         to: u32,
     },
+    /// What lies in a pipe.
+    Piped(Piped),
 }
 
 impl Segment {
-    /// What is left to send.
-    pub fn bytes(&self) -> &[u8] {
+    /// How many bytes are left to send.
+    pub fn len(&self) -> usize {
         match self {
-            Segment::Shared(bytes) => bytes,
-            Segment::Pooled { buffer, from, to } => &buffer.filled()[*from as usize..*to as usize],
+            Segment::Shared(bytes) => bytes.len(),
+            Segment::Pooled { from, to, .. } => (to - from) as usize,
+            Segment::Piped(piped) => piped.len(),
+        }
+    }
+
+    /// True when nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is left to send; `None` when it lies in a pipe.
+    pub fn memory(&self) -> Option<&[u8]> {
+        match self {
+            Segment::Shared(bytes) => Some(bytes),
+            Segment::Pooled { buffer, from, to } => {
+                Some(&buffer.filled()[*from as usize..*to as usize])
+            }
+            Segment::Piped(_) => None,
         }
     }
 
@@ -41,6 +64,7 @@ impl Segment {
         match self {
             Segment::Shared(bytes) => bytes.advance(count),
             Segment::Pooled { from, .. } => *from += count as u32,
+            Segment::Piped(piped) => piped.moved(count),
         }
     }
 }
@@ -65,7 +89,7 @@ impl SendList {
     /// # Errors
     /// Gives the segment back when the list has [`SEGMENTS_MAX`] already.
     pub fn push(&mut self, segment: Segment) -> Result<(), Segment> {
-        let count = segment.bytes().len();
+        let count = segment.len();
         if count == 0 {
             return Ok(());
         }
@@ -93,9 +117,37 @@ impl SendList {
         self.bytes == 0
     }
 
-    /// What is left to send, segment by segment.
+    /// What is left to send, segment by segment, up to the first pipe.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.segments.iter().flatten().map(Segment::bytes)
+        self.segments.iter().flatten().map_while(Segment::memory)
+    }
+
+    /// True when something of it lies in a pipe.
+    pub(crate) fn has_pipe(&self) -> bool {
+        let mut left = self.segments.iter().flatten();
+        left.any(|segment| matches!(segment, Segment::Piped(_)))
+    }
+
+    /// What is to be sent next, when it lies in a pipe.
+    pub(crate) fn front_pipe(&self) -> Option<&Piped> {
+        match self.segments.iter().flatten().next() {
+            Some(Segment::Piped(piped)) => Some(piped),
+            _ => None,
+        }
+    }
+
+    /// Copies what lies in pipes to memory: for sockets that nothing can be moved to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn empty_pipes(&mut self) -> io::Result<()> {
+        for place in &mut self.segments {
+            *place = match place.take() {
+                Some(Segment::Piped(piped)) => Some(Segment::Shared(piped.into_bytes()?)),
+                other => other,
+            };
+        }
+        Ok(())
     }
 
     /// Drops `count` bytes from the front, and with them the segments they end.
@@ -110,9 +162,9 @@ impl SendList {
             let Some(segment) = place else {
                 unreachable!("S1: bytes imply a segment")
             };
-            let left = segment.bytes().len();
+            let left = segment.len();
+            segment.consume(left.min(count));
             if left > count {
-                segment.consume(count);
                 return;
             }
             *place = None;
@@ -172,7 +224,7 @@ mod tests {
     fn a_full_list_gives_the_segment_back() {
         let mut list = list(&[b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]);
         let back = list.push(Segment::Shared(Bytes::from_static(b"9")));
-        assert_eq!(back.expect_err("full").bytes(), b"9");
+        assert_eq!(back.expect_err("full").memory(), Some(&b"9"[..]));
         assert_eq!(list.segments(), SEGMENTS_MAX);
         assert_eq!(list.bytes(), 8);
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Account, Fragment, Piece, Region, Segment, Socket};
+use flatpath_driver::{Account, Fragment, Piece, Piped, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, Pool};
 
 use crate::connection::{Closing, Control};
@@ -274,6 +274,11 @@ impl<P: Protocol> Context<'_, P> {
     /// Ends a stall of this connection from elsewhere; see [`Stall::Outside`].
     pub fn resumer(&self) -> Resumer {
         Resumer::new(self.keeping.returns, self.connection.key)
+    }
+
+    /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
+    pub fn write_piped(&mut self, piped: Piped) {
+        self.output.push(Segment::Piped(piped));
     }
 
     /// Bytes queued and not yet taken by the kernel.

@@ -24,7 +24,8 @@ pub use bytes::Bytes;
 pub use context::{Context, Job, NoRoom, Pages, Stall};
 pub use error::Error;
 pub use flatpath_driver::{
-    Attachment, Backing, Choice, DriverConfig, Fragment, Region, RegionConfig, Returner, Shots,
+    Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
+    Returner, Shots,
 };
 pub use flatpath_structures::pool::{Buffer, Pool};
 pub use limits::Limits;

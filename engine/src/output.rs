@@ -103,7 +103,7 @@ impl Output {
     /// Queues a segment as it is.
     pub(crate) fn push(&mut self, segment: Segment) {
         self.seal();
-        let bytes = segment.bytes().len();
+        let bytes = segment.len();
         if bytes > 0 {
             self.waiting_bytes += bytes;
             self.segments.push_back(segment);
@@ -135,7 +135,7 @@ impl Output {
         }
         self.seal();
         while let Some(segment) = self.segments.pop_front() {
-            let bytes = segment.bytes().len();
+            let bytes = segment.len();
             if let Err(back) = list.push(segment) {
                 self.segments.push_front(back);
                 break;

@@ -1,7 +1,7 @@
 //! Send: write in the turn it was started; what the socket does not take waits for an event.
 
 use std::io::IoSlice;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, RawFd};
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
@@ -9,8 +9,9 @@ use super::table::{Send, Watched};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Then;
+use crate::pipe::write_front;
 use crate::segment::{SEGMENTS_MAX, SendList};
-use crate::socket::Socket;
+use crate::socket::{Mode, Socket};
 
 /// Writes to one connection in one turn, so that the others get theirs.
 const WRITES_PER_TURN_MAX: usize = 16;
@@ -70,6 +71,11 @@ impl Epoll {
         let Some(socket) = &entry.socket else {
             unreachable!("T1: a send on a closed socket")
         };
+        if list.has_pipe() {
+            let closes = then == Then::Close;
+            self.counters.system_calls += 1;
+            return write_front(socket.as_fd(), list, Mode::NonBlocking, closes);
+        }
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         if then == Then::Close {
             // The close is next and takes the last bytes along: data and FIN in one segment.

@@ -210,7 +210,9 @@ impl Driver for Simulation {
         self.start(token, Kind::Receive { socket, group }, shots);
     }
 
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+    fn send(&mut self, socket: Socket, token: u64, mut list: SendList, then: Then) {
+        list.empty_pipes()
+            .expect("what was put in a pipe comes out");
         let socket = number_of(socket);
         let mut world = self.network.world();
         if world.connection_of(socket, "a send").server_finished {

@@ -6,6 +6,10 @@
 //! link. A longer list is sent without: each completion then says how far a slow peer has come, and
 //! the rest is submitted again, behind a poll, because the socket was just found full.
 //!
+//! A list with a pipe in it is written by this thread, with calls that do not block: as an entry a
+//! splice would go through a kernel thread, which a slow peer then holds. Between the calls a poll
+//! waits for room. Where nothing can be spliced to (direct descriptors) it is copied first.
+//!
 //! Invariants
 //! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel
 //!   may read (bytes, vectors, header) is in it or owned by it, and it never moves: entries are
@@ -19,13 +23,16 @@
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue};
 
+use std::os::fd::BorrowedFd;
+
 use super::Uring;
 use super::close::{Target, close_entry};
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Then;
+use crate::pipe::write_front;
 use crate::segment::{SEGMENTS_MAX, SendList};
-use crate::socket::Socket;
+use crate::socket::{Handle, Mode, Socket};
 
 /// Longest list that is sent without a sign of progress, in bytes: slower than this within the
 /// shortest sensible write deadline is as good as dead.
@@ -33,6 +40,9 @@ const WHOLE_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest run of bytes in one entry: its length has 32 bits and its result 31.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// Calls for one list with a pipe before the others get their turn.
+const CALLS_MAX: usize = 16;
 
 /// IORING_RECVSEND_POLL_FIRST of the kernel's header: wait for room before the first attempt.
 const POLL_FIRST: u16 = 1;
@@ -46,6 +56,8 @@ pub(super) struct Send {
     then: Then,
     /// The close is linked behind the submission under way.
     linked: bool,
+    /// What is under way is a poll for room, not a send.
+    polls: bool,
     header: libc::msghdr,
     vectors: [libc::iovec; SEGMENTS_MAX],
 }
@@ -71,6 +83,8 @@ impl SendTable {
             send.list = list;
             send.then = then;
             send.cancelled = false;
+            send.linked = false;
+            send.polls = false;
             return index;
         }
         let none = libc::iovec {
@@ -80,7 +94,7 @@ impl SendTable {
         // SAFETY: all-zero is a message header that points to nothing.
         let header = unsafe { std::mem::zeroed() };
         let vectors = [none; SEGMENTS_MAX];
-        let (cancelled, linked) = (false, false);
+        let (cancelled, linked, polls) = (false, false, false);
         self.sends.push(Box::new(Send {
             token,
             cancelled,
@@ -88,6 +102,7 @@ impl SendTable {
             list,
             then,
             linked,
+            polls,
             header,
             vectors,
         }));
@@ -163,15 +178,127 @@ impl Send {
 }
 
 impl Uring {
-    pub(super) fn start_send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+    pub(super) fn start_send(
+        &mut self,
+        socket: Socket,
+        token: u64,
+        mut list: SendList,
+        then: Then,
+    ) {
         if list.is_empty() {
             self.send_nothing(socket, token, then);
             return;
         }
+        let mut piped = list.has_pipe();
+        if piped && matches!(socket.handle(), Handle::Slot(_)) {
+            piped = false;
+            if let Err(cause) = list.empty_pipes() {
+                self.fail_at_once(token, &cause);
+                return;
+            }
+        }
         let index = self.sends.insert(socket, token, list, then);
         self.sockets.start_send(socket, index);
         self.outstanding += 1;
-        self.submit_send(index, 0);
+        if piped {
+            // Completions come out of a wait only.
+            let mut unasked = std::mem::take(&mut self.unasked);
+            self.go_on_writing(index, &mut unasked);
+            self.unasked = unasked;
+        } else {
+            self.submit_send(index, 0);
+        }
+    }
+
+    fn fail_at_once(&mut self, token: u64, cause: &std::io::Error) {
+        let errno = Errno::from_io_error(cause).unwrap_or(Errno::IO);
+        self.unasked.push(Completion {
+            token,
+            more: false,
+            outcome: Outcome::Failed(errno),
+        });
+    }
+
+    /// Writes what the socket takes of a list with a pipe; a poll waits for room for the rest. What
+    /// lies behind the last pipe is sent like any list.
+    fn go_on_writing(&mut self, index: u32, completions: &mut Vec<Completion>) {
+        let send = self.sends.at(index);
+        let Handle::Descriptor(descriptor) = send.socket.handle() else {
+            unreachable!("pipes were emptied for other sockets")
+        };
+        // SAFETY: the table says that the descriptor is open and ours during a send (C3).
+        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let closes = send.then == Then::Close;
+        let mut written = 0;
+        let mut failed = None;
+        for _ in 0..CALLS_MAX {
+            if !send.list.has_pipe() {
+                break;
+            }
+            self.counters.system_calls += 1;
+            match write_front(socket, &send.list, Mode::Blocking, closes) {
+                Ok(bytes) => {
+                    send.list.advance(bytes);
+                    written += bytes;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    failed = Some(errno).filter(|errno| *errno != Errno::AGAIN);
+                    break;
+                }
+            }
+        }
+        let (token, pipe_left) = (send.token, send.list.has_pipe());
+        if send.list.is_empty() {
+            self.end_complete_send(index, written, completions);
+            return;
+        }
+        if written > 0 {
+            self.counters.short_sends += 1;
+            let outcome = Outcome::Sent {
+                bytes: written,
+                closed: false,
+            };
+            completions.push(Completion {
+                token,
+                more: true,
+                outcome,
+            });
+        }
+        if let Some(errno) = failed {
+            self.end_send(index, Outcome::Failed(errno), completions);
+        } else if pipe_left {
+            self.poll_for_room(index);
+        } else {
+            self.submit_send(index, 0);
+        }
+    }
+
+    fn poll_for_room(&mut self, index: u32) {
+        let send = self.sends.at(index);
+        send.polls = true;
+        let events = libc::POLLOUT as u32;
+        let entry = match Target::of(send.socket) {
+            Target::Descriptor(fd) => opcode::PollAdd::new(fd, events).build(),
+            Target::Slot(slot) => opcode::PollAdd::new(slot, events).build(),
+        };
+        let entry = entry.user_data(Origin::Send { index }.pack());
+        // SAFETY: a poll points to nothing.
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    /// There is room, or the connection broke, which the next call says; or the poll was cancelled.
+    fn polled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
+        let send = self.sends.at(index);
+        send.polls = false;
+        if send.cancelled || self.stopping {
+            self.end_send(index, Outcome::Failed(Errno::CANCELED), completions);
+        } else if result < 0 {
+            let errno = Errno::from_raw_os_error(-result);
+            self.end_send(index, Outcome::Failed(errno), completions);
+        } else {
+            self.go_on_writing(index, completions);
+        }
     }
 
     fn send_nothing(&mut self, socket: Socket, token: u64, then: Then) {
@@ -196,6 +323,10 @@ impl Uring {
 
     pub(super) fn sent(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
+        if send.polls {
+            self.polled(index, result, completions);
+            return;
+        }
         let token = send.token;
         let Ok(bytes) = usize::try_from(result) else {
             let errno = Errno::from_raw_os_error(-result);

@@ -510,12 +510,16 @@ impl<S: Programs> Protocol for Rpc<S> {
         if !job.silent
             && let Some(reply) = &mut job.reply
         {
-            let mut pieces = reply.seal();
+            let (mut pieces, piped) = reply.seal();
             while let Some(piece) = pieces.next() {
                 let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
                 if !short || context.write(piece.filled()).is_err() {
                     context.write_buffer(piece);
                 }
+            }
+            drop(pieces);
+            if let Some(piped) = piped {
+                context.write_piped(piped);
             }
         }
         job.reset();

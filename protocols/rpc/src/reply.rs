@@ -2,7 +2,8 @@
 //! more buffers when there is data.
 //!
 //! Data is read straight into its place in the buffers: [`Reply::data`] hands out the room behind a
-//! head of known length, [`Reply::commit`] writes the head when it is known how much came.
+//! head of known length, [`Reply::commit`] writes the head when it is known how much came. Data that
+//! lies in a pipe is put behind its head as it is, by [`Reply::commit_piped`].
 //!
 //! Invariants
 //! - Y1: the marker is written last, when the length is known; a reply is one fragment.
@@ -10,9 +11,9 @@
 
 use std::io::IoSliceMut;
 
-use flatpath::{Buffer, Pool};
+use flatpath::{Buffer, Piped, Pool};
 
-use crate::limits::REPLY_HEAD_BYTES;
+use crate::limits::{INLINE_REPLY_BYTES_MAX, REPLY_HEAD_BYTES};
 use crate::message::{self, Accepted};
 use crate::xdr::{Writer, padding};
 
@@ -27,6 +28,8 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Reply {
     pieces: Vec<Buffer>,
+    /// Behind the pieces.
+    piped: Option<Piped>,
     xid: u32,
 }
 
@@ -35,7 +38,8 @@ impl Reply {
     pub(crate) fn new(xid: u32, buffer: Buffer, mut pieces: Vec<Buffer>) -> Reply {
         pieces.clear();
         pieces.push(buffer);
-        let mut reply = Reply { pieces, xid };
+        let piped = None;
+        let mut reply = Reply { pieces, piped, xid };
         reply.restart(Accepted::Success);
         reply
     }
@@ -48,10 +52,11 @@ impl Reply {
 
     /// Forgets all results and begins anew with `status`.
     pub fn restart(&mut self, status: Accepted) {
+        self.piped = None;
         self.pieces.truncate(1);
         let front = &mut self.pieces[0];
         front.clear();
-        let mut writer = Writer::new(front.spare_mut());
+        let mut writer = Writer::new(front.spare_up_to(INLINE_REPLY_BYTES_MAX));
         message::write_accepted(&mut writer, self.xid, status);
         let written = writer.written();
         front.advance(written);
@@ -69,7 +74,8 @@ impl Reply {
         encode: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), NoRoom> {
         let front = self.front(bytes_max, pool)?;
-        let mut writer = Writer::new(front.spare_mut());
+        // No more than was asked for: what is lent counts as written, and is zeroed later.
+        let mut writer = Writer::new(front.spare_up_to(bytes_max));
         encode(&mut writer);
         if writer.overflowed() {
             return Err(NoRoom);
@@ -137,11 +143,11 @@ impl Reply {
         let mut skip = head_bytes;
         let mut slices = Vec::with_capacity(self.pieces.len());
         for piece in &mut self.pieces {
-            let spare = &mut piece.spare_mut()[std::mem::take(&mut skip)..];
-            let length = spare.len().min(left);
-            left -= length;
-            if length > 0 {
-                slices.push(IoSliceMut::new(&mut spare[..length]));
+            let skipped = std::mem::take(&mut skip);
+            let spare = &mut piece.spare_up_to(skipped + left)[skipped..];
+            left -= spare.len();
+            if !spare.is_empty() {
+                slices.push(IoSliceMut::new(spare));
             }
         }
         Ok(slices)
@@ -159,7 +165,7 @@ impl Reply {
         encode: impl FnOnce(&mut Writer<'_>),
     ) {
         let front = &mut self.pieces[0];
-        let mut writer = Writer::new(&mut front.spare_mut()[..head_bytes]);
+        let mut writer = Writer::new(front.spare_up_to(head_bytes));
         encode(&mut writer);
         assert!(
             !writer.overflowed() && writer.left() == 0,
@@ -181,6 +187,25 @@ impl Reply {
         self.pieces.retain(|piece| !piece.filled().is_empty());
     }
 
+    /// Writes the results before the data, and puts the data behind them as it lies in a pipe. Adds
+    /// the padding.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for the head or the padding: nothing was written.
+    pub fn commit_piped(
+        &mut self,
+        head_bytes: usize,
+        mut piped: Piped,
+        pool: &Pool,
+        encode: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<(), NoRoom> {
+        let zeros = &[0; 3][..padding(piped.len())];
+        piped.pad(zeros).map_err(|_| NoRoom)?;
+        self.write(head_bytes, pool, encode)?;
+        self.piped = Some(piped);
+        Ok(())
+    }
+
     /// A reply to nobody, for tests of programs without an engine.
     ///
     /// # Panics
@@ -192,14 +217,26 @@ impl Reply {
         Reply::new(0, buffer, Vec::new())
     }
 
-    /// A copy of the results written so far, without the head of the reply; for tests.
-    pub fn results(&self) -> Vec<u8> {
+    /// The results written so far, without the head of the reply; for tests.
+    ///
+    /// # Panics
+    /// When data does not come out of its pipe.
+    pub fn into_results(self) -> Vec<u8> {
         let bytes = self.pieces.iter().flat_map(Buffer::filled);
-        bytes.skip(REPLY_HEAD_BYTES).copied().collect()
+        let mut all: Vec<u8> = bytes.skip(REPLY_HEAD_BYTES).copied().collect();
+        if let Some(piped) = self.piped {
+            all.extend_from_slice(
+                &piped
+                    .into_bytes()
+                    .expect("what was put in a pipe comes out"),
+            );
+        }
+        all
     }
 
     /// Puts a reply that was sent before in the place of this one; `bytes` is without marker.
     pub(crate) fn replay(&mut self, bytes: &[u8]) {
+        self.piped = None;
         self.pieces.truncate(1);
         self.pieces[0].clear();
         self.pieces[0].append(&[0; 4]);
@@ -213,24 +250,27 @@ impl Reply {
 
     /// The reply without its marker, if it is in one piece.
     pub(crate) fn one_piece(&self) -> Option<&[u8]> {
-        match &self.pieces[..] {
-            [piece] => piece.filled().get(4..),
+        match (&self.pieces[..], &self.piped) {
+            ([piece], None) => piece.filled().get(4..),
             _ => None,
         }
     }
 
     /// True when the program wrote no results.
     pub fn is_bare(&self) -> bool {
-        self.pieces.len() == 1 && self.pieces[0].filled().len() <= REPLY_HEAD_BYTES
+        self.piped.is_none()
+            && self.pieces.len() == 1
+            && self.pieces[0].filled().len() <= REPLY_HEAD_BYTES
     }
 
-    /// Writes the marker and hands out the pieces.
-    pub(crate) fn seal(&mut self) -> std::vec::Drain<'_, Buffer> {
-        let bytes = self.pieces.iter().map(|piece| piece.filled().len()).sum();
+    /// Writes the marker and hands out the pieces, and what lies in a pipe behind them.
+    pub(crate) fn seal(&mut self) -> (std::vec::Drain<'_, Buffer>, Option<Piped>) {
+        let gathered: usize = self.pieces.iter().map(|piece| piece.filled().len()).sum();
+        let bytes = gathered + self.piped.as_ref().map_or(0, Piped::len);
         if let Some(front) = self.pieces.first_mut() {
             front.filled_mut()[..4].copy_from_slice(&message::marker(bytes));
         }
-        self.pieces.drain(..)
+        (self.pieces.drain(..), self.piped.take())
     }
 
     /// The empty vector, for the next reply.
@@ -251,11 +291,16 @@ mod tests {
     }
 
     fn bytes(mut reply: Reply) -> Vec<u8> {
-        let pieces: Vec<Buffer> = reply.seal().collect();
-        pieces
+        let (pieces, piped) = reply.seal();
+        let pieces: Vec<Buffer> = pieces.collect();
+        let mut all: Vec<u8> = pieces
             .iter()
             .flat_map(|piece| piece.filled().to_vec())
-            .collect()
+            .collect();
+        if let Some(piped) = piped {
+            all.extend_from_slice(&piped.into_bytes().expect("the bytes come out"));
+        }
+        all
     }
 
     #[test]
@@ -345,6 +390,32 @@ mod tests {
         assert!(given > 0 && given <= 20 * 1024);
         reply.commit(8, given, |writer| writer.u64(0));
         assert_eq!(bytes(reply).len(), 36 + given + padding(given));
+    }
+
+    #[test]
+    fn data_in_a_pipe_lies_behind_its_head_with_padding() {
+        let (pool, pipes) = (pool(1 << 20), flatpath::Pipes::new(1));
+        let mut file = tempfile::tempfile().expect("a file");
+        let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+        std::io::Write::write_all(&mut file, &content).expect("written");
+        for (offset, length) in [(0, 65_536), (5, 99_999), (4096, 70_002), (1, 199_999)] {
+            let mut reply = reply(&pool);
+            let piped = pipes.fill(&file, offset, length, 1).expect("readable");
+            let piped = piped.expect("the pipe is free");
+            reply
+                .commit_piped(8, piped, &pool, |writer| writer.u64(length as u64))
+                .expect("there is room");
+            assert!(reply.one_piece().is_none() && !reply.is_bare());
+            let bytes = bytes(reply);
+            let end = 36 + length;
+            assert_eq!(bytes.len(), end + padding(length));
+            let marker = message::marker(bytes.len());
+            assert_eq!(bytes[..4], marker);
+            let from = usize::try_from(offset).expect("small");
+            assert!(bytes[36..end] == content[from..from + length], "{length}");
+            assert!(bytes[end..].iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(pipes.open(), 1, "the same pipe each time");
     }
 
     #[test]

@@ -21,6 +21,14 @@ pub const MOUNT_PATH_BYTES_MAX: usize = 1024;
 /// The most data of one READ or WRITE, in bytes.
 pub const DATA_BYTES_MAX: usize = flatpath_rpc::limits::DATA_BYTES_MAX;
 
+/// From this length on READ sends a file's own pages and copies nothing, in bytes: below it, the
+/// system calls that takes cost more than the copy.
+pub const PIPED_BYTES_MIN: usize = 32 * 1024;
+
+/// Pipes for READ at once, two descriptors each; with more calls than that under way, the others
+/// are copied.
+pub const PIPES_MAX: usize = 64;
+
 /// The largest READDIR and READDIRPLUS reply, in bytes: one buffer of the third class with the head
 /// of the reply before it.
 pub const DIRECTORY_BYTES_MAX: usize = 32 * 1024;

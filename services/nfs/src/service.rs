@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use flatpath::Pool;
+use flatpath::{Pipes, Pool};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
 
@@ -12,6 +12,7 @@ use crate::allow::Network;
 use crate::export::Export;
 use crate::identity::{Server, Squash, Who};
 use crate::key;
+use crate::limits::PIPES_MAX;
 use crate::procedures::{self, Request};
 use crate::{mount, portmap};
 
@@ -87,6 +88,7 @@ pub struct Nfs {
     pub(crate) directory: PathBuf,
     pub(crate) access: Access,
     pub(crate) server: Server,
+    pub(crate) pipes: Pipes,
     /// Changes when what was written but not committed may be lost (RFC 1813 section 3.3.7).
     write_verifier: AtomicU64,
     squash: Squash,
@@ -132,6 +134,7 @@ impl Nfs {
             directory,
             access: options.access,
             server,
+            pipes: Pipes::new(pipes_max()),
             write_verifier: AtomicU64::new(u64::from_be_bytes(key::random()?)),
             squash: options.squash,
             allowed: options.allowed,
@@ -181,6 +184,14 @@ impl Nfs {
     pub(crate) fn who(&self, call: &Call) -> Who {
         self.server.acting(Who::new(&call.credential, self.squash))
     }
+}
+
+/// Pipes that the descriptor limit affords: an eighth of it, at two descriptors each.
+fn pipes_max() -> usize {
+    let all = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    all.map_or(PIPES_MAX, |all| {
+        usize::try_from(all / 16).map_or(PIPES_MAX, |pipes| pipes.min(PIPES_MAX))
+    })
 }
 
 /// Asking what a caller may do (`faccessat2`) needs Linux 5.8; before it the answer would silently

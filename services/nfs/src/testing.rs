@@ -159,7 +159,7 @@ impl Fixture {
         let mut reply = Reply::for_tests(&self.pool);
         let arguments = Arguments::new(&arguments.0);
         let served = self.nfs.pooled(call, arguments, &mut reply, &self.pool);
-        (served, Results(reply.results()))
+        (served, Results(reply.into_results()))
     }
 
     pub(crate) fn nfs(&self, procedure: u32, arguments: &Words) -> Results {

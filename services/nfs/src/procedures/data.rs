@@ -1,18 +1,20 @@
 //! READ, WRITE, COMMIT (RFC 1813 sections 3.3.6, 3.3.7, 3.3.21).
 //!
-//! READ moves data from the page cache into the buffers the reply is sent from; WRITE moves it from
-//! the buffers the call was gathered in. Nothing copies it in between.
+//! READ moves data from the page cache into the buffers the reply is sent from, and a longer one
+//! sends the pages of the cache themselves; WRITE moves it from the buffers the call was gathered
+//! in. Nothing copies it in between.
 
 use std::io::IoSlice;
 
-use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath::Piped;
+use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{Arguments, Data, Served};
 use rustix::fs::Access as Allowed;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{Request, read_handle};
 use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
-use crate::limits::DATA_BYTES_MAX;
+use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
 use crate::status::Status;
 
@@ -46,18 +48,30 @@ pub(super) fn read(
         None => read_checked(request, &node, offset, count),
     });
     Ok(match result {
-        Ok((bytes, attributes)) => {
+        Ok((came, attributes)) => {
+            let bytes = came.bytes();
             let end = offset.saturating_add(bytes as u64) >= attributes.size;
             let system = request.system();
             let length = u32::try_from(bytes).unwrap_or(0);
-            request.reply.commit(READ_HEAD_BYTES, bytes, |writer| {
+            let head = |writer: &mut Writer<'_>| {
                 writer.u32(0);
                 write_after(writer, Some(&attributes), system);
                 writer.u32(length);
                 writer.boolean(end);
                 writer.u32(length);
-            });
-            Served::Results
+            };
+            let (reply, pool) = (&mut *request.reply, request.pool);
+            let committed = match came {
+                Came::Copied(bytes) => {
+                    reply.commit(READ_HEAD_BYTES, bytes, head);
+                    Ok(())
+                }
+                Came::Piped(piped) => reply.commit_piped(READ_HEAD_BYTES, piped, pool, head),
+            };
+            match committed {
+                Ok(()) => Served::Results,
+                Err(_) => request.fail(Status::Later, Some(&attributes)),
+            }
         }
         Err(status) => {
             request.reply.restart(flatpath_rpc::Accepted::Success);
@@ -65,6 +79,23 @@ pub(super) fn read(
             request.fail(status, after.as_ref())
         }
     })
+}
+
+/// Where the data of a READ is.
+enum Came {
+    /// In the reply's buffers: so many bytes.
+    Copied(usize),
+    /// In a pipe.
+    Piped(Piped),
+}
+
+impl Came {
+    fn bytes(&self) -> usize {
+        match self {
+            Came::Copied(bytes) => *bytes,
+            Came::Piped(piped) => piped.len(),
+        }
+    }
 }
 
 /// Reads without asking for the attributes before, when they were seen at an earlier call and the
@@ -77,17 +108,17 @@ fn read_once(
     node: &Node,
     offset: u64,
     count: usize,
-) -> Result<Option<(usize, Attributes)>, Status> {
+) -> Result<Option<(Came, Attributes)>, Status> {
     let Some(seen) = node.seen_by(&request.who) else {
         return Ok(None);
     };
-    let (bytes, after) = read_into(request, node, seen.size, offset, count)?;
+    let (came, after) = read_into(request, node, seen.size, offset, count)?;
     let allowed = after.user == request.who.user || after.changed == seen.changed;
     // Room was made for the size that was seen: there may be more to read now.
-    let complete = bytes == count || after.size <= seen.size;
+    let complete = came.bytes() == count || after.size <= seen.size;
     if allowed && complete {
         node.saw(Seen::of(&after));
-        return Ok(Some((bytes, after)));
+        return Ok(Some((came, after)));
     }
     request.reply.restart(flatpath_rpc::Accepted::Success);
     Ok(None)
@@ -99,30 +130,39 @@ fn read_checked(
     node: &Node,
     offset: u64,
     count: usize,
-) -> Result<(usize, Attributes), Status> {
+) -> Result<(Came, Attributes), Status> {
     let found = node.attributes()?;
     request.check_data(node, &found, Allowed::READ_OK)?;
     node.saw(Seen::of(&found));
     read_into(request, node, found.size, offset, count)
 }
 
-/// Reads into the reply's buffers, of a file that had `size` bytes; how much came, and the
-/// attributes after it.
+/// Reads a file that had `size` bytes; what came, and the attributes after it.
 fn read_into(
     request: &mut Request<'_>,
     node: &Node,
     size: u64,
     offset: u64,
     count: usize,
-) -> Result<(usize, Attributes), Status> {
+) -> Result<(Came, Attributes), Status> {
     if i64::try_from(offset).is_err() {
         // Beyond any file: nothing is there.
-        return Ok((0, node.attributes()?));
+        return Ok((Came::Copied(0), node.attributes()?));
     }
     // No more room than the file can fill; one byte more would find what was added since.
     let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let count = count.min(available);
     let file = request.reader(node)?;
+    if count >= PIPED_BYTES_MIN
+        && let Some(piped) =
+            request
+                .nfs
+                .pipes
+                .fill(file, offset, count, usize::from(count % 4 > 0))?
+        && piped.len() == count
+    {
+        return Ok((Came::Piped(piped), node.attributes()?));
+    }
     let mut room = request
         .reply
         .data(READ_HEAD_BYTES, count, request.pool)
@@ -139,7 +179,7 @@ fn read_into(
     };
     drop(room);
     // After the read, so that a client never keeps data under attributes older than the data.
-    Ok((bytes, node.attributes()?))
+    Ok((Came::Copied(bytes), node.attributes()?))
 }
 
 pub(super) fn write(

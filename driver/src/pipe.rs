@@ -1,0 +1,299 @@
+//! Pipes: pages of a file on their way to a socket, by reference.
+//!
+//! A worker fills a pipe from a file: the kernel puts references to pages of its cache in it and
+//! copies nothing. The driver moves them on to the socket, which sends from those same pages. So
+//! data that is served as it lies in a file is not touched by this process at all.
+//!
+//! What is sent is what the pages hold when the network takes them: who changes the file meanwhile
+//! may be seen. The kernel's own NFS server and `sendfile` do the same. The length is fixed when
+//! the pipe is filled, whatever happens to the file afterwards.
+//!
+//! | may run beside    | `fill` | drop of a `Piped` |
+//! |-------------------|--------|-------------------|
+//! | both              | yes    | yes               |
+//!
+//! Invariants
+//! - P1: at most `pipes_max` pipes are open, in use and idle.
+//! - P2: an idle pipe is empty: one that is dropped with something in it is closed.
+//! - P3: no call on a pipe blocks, and it is filled no further than its room, which is counted in
+//!   pages.
+//!
+//! Cost: a pipe is two descriptors and, in the kernel, 40 bytes per page of its capacity. Filling
+//! costs one system call or two, and making the pipe three more, once.
+//!
+//! `splice` knows no MSG_NOSIGNAL: the process has to ignore SIGPIPE, as Rust programs do unless
+//! they are told otherwise.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use crate::segment::{SEGMENTS_MAX, SendList};
+use crate::socket::Mode;
+
+/// What a pipe is asked to hold first, in bytes: a mebibyte that begins in the middle of a page.
+/// Then what every process may have without a privilege, which does for one that does not.
+const CAPACITIES: [usize; 2] = [2 << 20, 1 << 20];
+
+/// Pipes to be filled, as many as may be open at once. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Pipes(Arc<Shelf>);
+
+#[derive(Debug)]
+struct Shelf {
+    pipes_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Pipe>,
+    open: usize,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    pages: usize,
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that could panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pipe {
+    fn open() -> io::Result<Pipe> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let mut result = Err(Errno::INVAL);
+        for bytes in CAPACITIES {
+            result = fcntl_setpipe_size(&write, bytes);
+            if result.is_ok() {
+                break;
+            }
+        }
+        // What the kernel made of it may be more than was asked for, and never less.
+        let pages = result? / rustix::param::page_size();
+        Ok(Pipe { read, write, pages })
+    }
+}
+
+impl Pipes {
+    /// No pipe yet; later at most `pipes_max`, which are two descriptors each.
+    pub fn new(pipes_max: usize) -> Pipes {
+        Pipes(Arc::new(Shelf {
+            pipes_max,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Pipes open now, in use and idle.
+    pub fn open(&self) -> usize {
+        self.0.lock().open
+    }
+
+    /// References to up to `bytes` of `file` from `offset` on; fewer when the file ends before. May
+    /// block for the disk. Room for `pads` calls of [`Piped::pad`] is kept.
+    ///
+    /// `None`: no pipe is to be had, they lie in more pages than a pipe takes, or the file system
+    /// cannot do it. Read the file then.
+    ///
+    /// # Errors
+    /// What reading the file would say.
+    pub fn fill(
+        &self,
+        file: impl AsFd,
+        offset: u64,
+        bytes: usize,
+        pads: usize,
+    ) -> io::Result<Option<Piped>> {
+        let page = rustix::param::page_size();
+        let Some(pipe) = self.take() else {
+            return Ok(None);
+        };
+        let mut piped = Piped {
+            pipe: Some(pipe),
+            shelf: Arc::clone(&self.0),
+            bytes: 0,
+        };
+        let into_page = (offset % page as u64) as usize;
+        // P3
+        let pages = into_page.saturating_add(bytes).div_ceil(page) + pads;
+        if pages > piped.pipe().pages {
+            return Ok(None);
+        }
+        while piped.bytes < bytes {
+            let mut at = offset + piped.bytes as u64;
+            let (to, left) = (piped.pipe().write.as_fd(), bytes - piped.bytes);
+            match splice(&file, Some(&mut at), to, None, left, SpliceFlags::NONBLOCK) {
+                Ok(0) => break,
+                Ok(count) => piped.bytes += count,
+                Err(Errno::INTR) => {}
+                Err(_) if piped.bytes > 0 => break,
+                Err(Errno::INVAL | Errno::NOSYS | Errno::AGAIN) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(Some(piped))
+    }
+
+    fn take(&self) -> Option<Pipe> {
+        let mut state = self.0.lock();
+        if let Some(pipe) = state.idle.pop() {
+            return Some(pipe);
+        }
+        if state.open >= self.0.pipes_max {
+            return None;
+        }
+        state.open += 1;
+        drop(state);
+        let opened = Pipe::open();
+        if let Err(cause) = &opened {
+            log::debug!("no pipe: {cause}");
+            self.0.lock().open -= 1;
+        }
+        opened.ok()
+    }
+}
+
+/// Bytes that lie in a pipe. Dropping it gives the pipe back, or closes it with what it holds.
+#[derive(Debug)]
+pub struct Piped {
+    /// There until the drop.
+    pipe: Option<Pipe>,
+    shelf: Arc<Shelf>,
+    bytes: usize,
+}
+
+impl Piped {
+    fn pipe(&self) -> &Pipe {
+        match &self.pipe {
+            Some(pipe) => pipe,
+            None => unreachable!("it is there until the drop"),
+        }
+    }
+
+    /// Bytes in the pipe.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when nothing is in the pipe.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Adds a few bytes, less than a page.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there is no room; see [`Pipes::fill`].
+    pub fn pad(&mut self, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(bytes.len() < 4096, "one page is kept for it (P3)");
+        if !bytes.is_empty() {
+            // Up to a page is written whole or not at all.
+            self.bytes += rustix::io::write(&self.pipe().write, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes, copied out of the pipe: for where they cannot be moved on by reference.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn into_bytes(mut self) -> io::Result<bytes::Bytes> {
+        let mut all = vec![0; self.bytes];
+        let mut filled = 0;
+        while filled < all.len() {
+            let count = match rustix::io::read(&self.pipe().read, &mut all[filled..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            filled += count;
+            self.bytes -= count;
+        }
+        Ok(all.into())
+    }
+
+    /// `count` bytes have left the pipe.
+    pub(crate) fn moved(&mut self, count: usize) {
+        self.bytes -= count;
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let Some(pipe) = self.pipe.take() else {
+            return;
+        };
+        if self.bytes == 0 {
+            self.shelf.lock().idle.push(pipe);
+        } else {
+            // P2
+            drop(pipe);
+            self.shelf.lock().open -= 1;
+        }
+    }
+}
+
+/// Moves the front of a list to a socket with one call that does not block: what lies in memory
+/// before the first pipe, or what is in a pipe. The list is left as it is; returns how many bytes
+/// went. `mode` is the mode the socket is in.
+pub(crate) fn write_front(
+    socket: BorrowedFd<'_>,
+    list: &SendList,
+    mode: Mode,
+    closes: bool,
+) -> Result<usize, Errno> {
+    if let Some(piped) = list.front_pipe() {
+        let last = list.segments() == 1;
+        return move_pipe(socket, piped, mode, !last || closes);
+    }
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if closes || list.has_pipe() {
+        // What follows takes the last bytes along in one segment.
+        flags |= SendFlags::MORE;
+    }
+    let mut vectors = [io::IoSlice::new(&[]); SEGMENTS_MAX];
+    let mut count = 0;
+    for (vector, bytes) in vectors.iter_mut().zip(list.slices()) {
+        *vector = io::IoSlice::new(bytes);
+        count += 1;
+    }
+    let vectors = &vectors[..count];
+    sendmsg(socket, vectors, &mut SendAncillaryBuffer::default(), flags)
+}
+
+fn move_pipe(
+    socket: BorrowedFd<'_>,
+    piped: &Piped,
+    mode: Mode,
+    more: bool,
+) -> Result<usize, Errno> {
+    let flags = if more {
+        SpliceFlags::MORE | SpliceFlags::NONBLOCK
+    } else {
+        SpliceFlags::NONBLOCK
+    };
+    // Whether a splice waits for the socket is a property of the socket, not of the call.
+    if mode == Mode::Blocking {
+        ioctl_fionbio(socket, true)?;
+    }
+    let moved = splice(&piped.pipe().read, None, socket, None, piped.len(), flags);
+    if mode == Mode::Blocking {
+        ioctl_fionbio(socket, false)?;
+    }
+    match moved {
+        // The pipe is not empty, so this is not its end.
+        Ok(0) => Err(Errno::IO),
+        moved => moved,
+    }
+}
