@@ -2,8 +2,8 @@
 //! more buffers when there is data.
 //!
 //! Data is read straight into its place in the buffers: [`Reply::data`] hands out the room behind a
-//! head of known length, [`Reply::commit`] writes the head when it is known how much came. Data that
-//! lies in a pipe is put behind its head as it is, by [`Reply::commit_piped`].
+//! head of known length, [`Reply::commit`] writes the head when it is known how much came. Data
+//! that lies in a pipe is put behind its head as it is, by [`Reply::commit_piped`].
 //!
 //! Invariants
 //! - Y1: the marker is written last, when the length is known; a reply is one fragment.

@@ -54,6 +54,29 @@ fn the_end_of_a_file_is_told_exactly() {
 }
 
 #[test]
+fn long_reads_come_whole_from_any_place_to_any_end() {
+    let fixture = Fixture::new();
+    let data: Vec<u8> = (0..300_001_u32)
+        .map(|at| (at % 251).to_le_bytes()[0])
+        .collect();
+    fs::write(fixture.path().join("file"), &data).expect("a file");
+    let file = fixture.lookup(&["file"]).expect("found");
+    for (offset, count) in [(0, 32_768), (1, 40_001), (4095, 99_998), (200_003, 99_997)] {
+        let (bytes, end) = fixture
+            .read(&file, offset as u64, count as u32)
+            .expect("ok");
+        assert!(bytes == data[offset..offset + count], "{offset} {count}");
+        assert!(!end, "{offset} {count}");
+    }
+    // Whatever was asked for, the file ends where it ends.
+    for offset in [0, 7, 267_000, 299_999] {
+        let (bytes, end) = fixture.read(&file, offset as u64, 1 << 20).expect("ok");
+        assert!(bytes == data[offset..] && end, "{offset}");
+    }
+    assert!(fixture.nfs.pipes.open() >= 1, "pipes were used");
+}
+
+#[test]
 fn a_megabyte_goes_in_and_out_in_one_call() {
     let fixture = Fixture::new();
     let data: Vec<u8> = (0..1_048_576_u32)
