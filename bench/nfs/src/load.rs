@@ -140,7 +140,7 @@ fn prepare(
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     // Ten million numbers a connection before they meet the next one's.
     let first = (since.as_micros() as u32).wrapping_add(number.wrapping_mul(10_000_000));
-    let mut connection = Connection::open(mount, first)?;
+    let mut connection = Connection::open(mount, first, workload.bytes())?;
     let file = connection.prepare(&format!("bench-{number}"), amount.file_bytes)?;
     let places = (amount.file_bytes / u64::from(workload.bytes())).max(1);
     let state = u64::from(number) * 0x9e37_79b9 + 1;
