@@ -146,12 +146,11 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
-    let shared = Arc::new(Shared::new(
-        options.rings,
-        options.limits.in_flight_max,
-        crew,
-        pool,
-    ));
+    let mut shared = Shared::new(options.rings, options.limits.in_flight_max, crew, pool);
+    if options.observes_dispatch {
+        shared.observe_dispatch();
+    }
+    let shared = Arc::new(shared);
     let foreman =
         Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
 

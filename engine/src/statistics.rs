@@ -43,6 +43,9 @@ pub struct Statistics {
     pub stalls_refused: Counter,
     /// Jobs sent to workers.
     pub dispatched: Counter,
+    /// Nanoseconds that network threads spent on putting those jobs on the queue and waking workers
+    /// for them. Counted only after [`Server::observe_dispatch`](crate::Server::observe_dispatch).
+    pub dispatch_ns: Counter,
     /// Panics caught in handlers.
     pub handler_panics: Counter,
     /// Workers started after the first ones.

@@ -84,6 +84,8 @@ pub(crate) struct Figures {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) cpu_us_per_operation: Option<f64>,
+    /// Mean cost of putting a call on the queue, wake-ups included; warm-up included.
+    pub(crate) dispatch_ns: Option<f64>,
 }
 
 /// User and system time of a process.
@@ -242,5 +244,6 @@ pub(crate) fn run(
         p99_us: microseconds(0.99),
         p999_us: microseconds(0.999),
         cpu_us_per_operation: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / all.len().max(1) as f64),
+        dispatch_ns: None,
     })
 }

@@ -5,6 +5,7 @@
 
 mod connection;
 mod load;
+mod observed;
 mod report;
 mod servers;
 
@@ -17,7 +18,7 @@ use serde::Serialize;
 use connection::Mount;
 use load::{Amount, Workload};
 use report::{HEAD, Row, Verdict, judge, judge_sweep};
-use servers::{flatpath, ganesha};
+use servers::{flatpath, ganesha, observed};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -36,6 +37,9 @@ enum Command {
     Compare(Compare),
     /// Ours with more and more workers
     Sweep(Sweep),
+    /// What `sweep` starts: ours, saying on request what dispatch costs
+    #[command(hide = true)]
+    Serve(observed::Serve),
 }
 
 #[derive(Debug, Args)]
@@ -147,15 +151,20 @@ impl Common {
     }
 
     /// Runs every workload on all servers in turn.
-    fn measure(&self, servers: &[(String, servers::Server)]) -> Result<Vec<Row>, Failure> {
+    fn measure(&self, servers: &mut [(String, servers::Server)]) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
         println!("{HEAD}");
         for workload in self.workloads() {
             let mut runs = vec![Vec::new(); servers.len()];
             for _ in 0..self.runs {
-                for ((_, server), runs) in servers.iter().zip(&mut runs) {
+                for ((_, server), runs) in servers.iter_mut().zip(&mut runs) {
                     let process = Some(server.process());
-                    runs.push(load::run(&server.mount, workload, &self.amount, process)?);
+                    let before = server.dispatches()?;
+                    let mut figures = load::run(&server.mount, workload, &self.amount, process)?;
+                    let after = server.dispatches()?;
+                    let means = before.zip(after);
+                    figures.dispatch_ns = means.map(|(before, after)| after.mean_since(before));
+                    runs.push(figures);
                 }
             }
             for ((name, _), runs) in servers.iter().zip(runs) {
@@ -194,7 +203,7 @@ impl Common {
 fn compare(Compare { common }: &Compare) -> Result<(), Failure> {
     let scratch = Scratch::new(&common.memory)?;
     let (ours, peers) = (scratch.directory("ours")?, scratch.directory("peers")?);
-    let servers = [
+    let mut servers = [
         (
             "flatpath".to_owned(),
             flatpath(
@@ -205,7 +214,7 @@ fn compare(Compare { common }: &Compare) -> Result<(), Failure> {
         ),
         ("nfs-ganesha".to_owned(), ganesha(&peers, &scratch.0)?),
     ];
-    let rows = common.measure(&servers)?;
+    let rows = common.measure(&mut servers)?;
     drop(servers);
     let verdicts = rows
         .chunks_exact(2)
@@ -219,20 +228,15 @@ fn sweep(Sweep { common, workers }: &Sweep) -> Result<(), Failure> {
     let mut servers = Vec::new();
     for count in workers {
         let directory = scratch.directory(&format!("with-{count}"))?;
-        let range = format!("{count}..{count}");
-        let options = common.options(&scratch, &["--workers", &range])?;
-        let server = flatpath(&common.server_binary, &directory, &options)?;
+        let server = observed(&directory, *count, &common.driver)?;
         servers.push((format!("{count} workers"), server));
     }
-    let rows = common.measure(&servers)?;
+    let rows = common.measure(&mut servers)?;
     drop(servers);
     let verdicts = rows
         .chunks_exact(workers.len().max(1))
         .flat_map(judge_sweep)
         .collect();
-    println!(
-        "The engine counts no time for putting a call on its queue; look at throughput and CPU."
-    );
     common.finish(rows, verdicts)
 }
 
@@ -258,5 +262,6 @@ fn main() -> Result<(), Failure> {
         Command::Load(arguments) => load_once(arguments),
         Command::Compare(arguments) => compare(&arguments),
         Command::Sweep(arguments) => sweep(&arguments),
+        Command::Serve(arguments) => observed::serve(arguments),
     }
 }

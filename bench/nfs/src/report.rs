@@ -34,6 +34,8 @@ impl Row {
     pub(crate) fn new(workload: Workload, server: &str, runs: Vec<Figures>) -> Row {
         let cpu = runs.iter().all(|run| run.cpu_us_per_operation.is_some());
         let cpu_us = median(&runs, |run| run.cpu_us_per_operation.unwrap_or(f64::NAN));
+        let observed = runs.iter().all(|run| run.dispatch_ns.is_some());
+        let dispatch_ns = median(&runs, |run| run.dispatch_ns.unwrap_or(f64::NAN));
         let median = Figures {
             operations_per_second: median(&runs, |run| run.operations_per_second),
             mebibytes_per_second: median(&runs, |run| run.mebibytes_per_second),
@@ -41,6 +43,7 @@ impl Row {
             p99_us: median(&runs, |run| run.p99_us),
             p999_us: median(&runs, |run| run.p999_us),
             cpu_us_per_operation: cpu.then_some(cpu_us),
+            dispatch_ns: observed.then_some(dispatch_ns),
         };
         Row {
             workload,
@@ -56,8 +59,11 @@ impl Row {
         let cpu = of
             .cpu_us_per_operation
             .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
+        let dispatch = of
+            .dispatch_ns
+            .map_or_else(String::new, |mean| format!("{mean:.0}"));
         format!(
-            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {cpu:>9}",
+            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {cpu:>9} {dispatch:>11}",
             format!("{:?}", self.workload),
             self.server,
             of.operations_per_second,
@@ -69,8 +75,7 @@ impl Row {
 }
 
 /// Over the lines of [`Row`].
-pub(crate) const HEAD: &str =
-    "workload         server              ops/s     MiB/s    p50 us    p99 us CPU us/op";
+pub(crate) const HEAD: &str = "workload         server              ops/s     MiB/s    p50 us    p99 us CPU us/op dispatch ns";
 
 /// The targets of one workload.
 pub(crate) fn judge(ours: &Row, peer: &Row) -> Vec<Verdict> {
@@ -97,7 +102,8 @@ pub(crate) fn judge(ours: &Row, peer: &Row) -> Vec<Verdict> {
     ]
 }
 
-/// Throughput must not fall from one number of workers to a higher one; a twentieth is noise.
+/// Throughput must not fall from the first number of workers to a higher one (a twentieth is noise),
+/// and the mean cost of a dispatch stays within a tenth.
 pub(crate) fn judge_sweep(rows: &[Row]) -> Vec<Verdict> {
     let Some(first) = rows.first() else {
         return Vec::new();
@@ -105,14 +111,28 @@ pub(crate) fn judge_sweep(rows: &[Row]) -> Vec<Verdict> {
     let lowest = |row: &Row| row.median.operations_per_second;
     rows.iter()
         .skip(1)
-        .map(|row| {
+        .flat_map(|row| {
             let ratio = lowest(row) / lowest(first);
-            Verdict {
+            let means = row.median.dispatch_ns.zip(first.median.dispatch_ns);
+            let cost = means.map_or(f64::NAN, |(mean, of_first)| mean / of_first);
+            let verdict = |target, ratio, met| Verdict {
                 workload: row.workload,
-                target: "throughput not falling with workers (0.95 or more)",
+                target,
                 ratio,
-                met: ratio >= 0.95,
-            }
+                met,
+            };
+            [
+                verdict(
+                    "throughput not falling with workers (0.95 or more)",
+                    ratio,
+                    ratio >= 0.95,
+                ),
+                verdict(
+                    "mean dispatch cost flat within a tenth (1.1 or less)",
+                    cost,
+                    cost <= 1.1,
+                ),
+            ]
         })
         .collect()
 }
@@ -129,7 +149,26 @@ mod tests {
             p99_us,
             p999_us: 1.0,
             cpu_us_per_operation: cpu,
+            dispatch_ns: None,
         }
+    }
+
+    #[test]
+    fn a_sweep_is_judged_against_its_first_row() {
+        let row = |rate, dispatch| {
+            let mut figures = figures(rate, None, 1.0);
+            figures.dispatch_ns = dispatch;
+            Row::new(Workload::RandomRead, "x", vec![figures])
+        };
+        let met = |rows: &[Row]| -> Vec<bool> {
+            let verdicts = judge_sweep(rows);
+            verdicts.iter().map(|verdict| verdict.met).collect()
+        };
+        let first = row(100.0, Some(1000.0));
+        let rows = [first, row(95.0, Some(1100.0)), row(94.0, Some(1101.0))];
+        assert_eq!(met(&rows), [true, true, false, false]);
+        let silent = [row(100.0, None), row(100.0, None)];
+        assert_eq!(met(&silent), [true, false], "unknown is not met");
     }
 
     #[test]

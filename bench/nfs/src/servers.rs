@@ -4,16 +4,17 @@
 //! dies in whatever way, and ended when its [`Child`] is dropped.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failure;
 use crate::connection::Mount;
+use crate::observed::Dispatches;
 
 /// How long a server may take to come up, or to end by itself.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,10 +25,19 @@ pub(crate) struct Child(std::process::Child);
 
 impl Child {
     fn start(program: &str, arguments: &[&str], output: Stdio) -> Result<Child, Failure> {
+        Child::start_asked(program, arguments, Stdio::null(), output)
+    }
+
+    fn start_asked(
+        program: &str,
+        arguments: &[&str],
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<Child, Failure> {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])
             .args(arguments)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(output)
             .stderr(Stdio::null())
             .spawn();
@@ -60,10 +70,22 @@ impl Drop for Child {
 pub(crate) struct Server {
     pub(crate) mount: Mount,
     child: Child,
+    answers: Option<BufReader<ChildStdout>>,
     _helper: Option<Child>,
 }
 
 impl Server {
+    /// What dispatch has cost so far; `None` for servers that do not say.
+    pub(crate) fn dispatches(&mut self) -> Result<Option<Dispatches>, Failure> {
+        let (Some(answers), Some(input)) = (&mut self.answers, &mut self.child.0.stdin) else {
+            return Ok(None);
+        };
+        input.write_all(b"\n")?;
+        let mut line = String::new();
+        answers.read_line(&mut line)?;
+        Ok(Some(serde_json::from_str(&line)?))
+    }
+
     /// The process whose CPU time counts.
     pub(crate) fn process(&self) -> u32 {
         self.child.0.id()
@@ -86,10 +108,27 @@ pub(crate) fn flatpath(
         "--no-root-squash",
     ];
     arguments.extend(more.iter().map(String::as_str));
-    let mut child = Child::start(binary, &arguments, Stdio::piped())?;
+    let child = Child::start(binary, &arguments, Stdio::piped())?;
+    await_address(child)
+}
+
+/// This program as a server of `directory` that says what dispatch costs.
+pub(crate) fn observed(directory: &Path, workers: u32, driver: &str) -> Result<Server, Failure> {
+    let program = std::env::current_exe()?;
+    let program = program.to_str().ok_or("a path that is not text")?;
+    let directory = directory.to_str().ok_or("a path that is not text")?;
+    let arguments = ["serve", directory, &workers.to_string(), driver];
+    let child = Child::start_asked(program, &arguments, Stdio::piped(), Stdio::piped())?;
+    await_address(child)
+}
+
+/// Waits until a server of ours has said where it listens.
+fn await_address(mut child: Child) -> Result<Server, Failure> {
     let output = child.0.stdout.take().ok_or("standard output is piped")?;
-    for line in BufReader::new(output).lines() {
-        if let Some(address) = line?.strip_prefix("listening nfs ") {
+    let mut output = BufReader::new(output);
+    let mut line = String::new();
+    while output.read_line(&mut line)? > 0 {
+        if let Some(address) = line.trim_end().strip_prefix("listening nfs ") {
             let nfs: SocketAddr = address.parse()?;
             return Ok(Server {
                 mount: Mount {
@@ -97,12 +136,14 @@ pub(crate) fn flatpath(
                     mount: nfs,
                     path: "/".to_owned(),
                 },
+                answers: child.0.stdin.is_some().then_some(output),
                 child,
                 _helper: None,
             });
         }
+        line.clear();
     }
-    Err(format!("{binary} {arguments:?} did not start").into())
+    Err("our server did not start".into())
 }
 
 /// nfs-ganesha exporting `directory`, with its files in `scratch`.
@@ -142,6 +183,7 @@ pub(crate) fn ganesha(directory: &Path, scratch: &Path) -> Result<Server, Failur
             path: directory.to_owned(),
         },
         child,
+        answers: None,
         _helper: helper,
     })
 }
