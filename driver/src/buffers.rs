@@ -99,7 +99,7 @@ impl Buffers {
     }
 
     pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.region.piece_bytes(piece)
+        self.region.bytes_of(piece)
     }
 
     pub(crate) fn put(&mut self, piece: Piece) {

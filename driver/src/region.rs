@@ -235,7 +235,7 @@ impl Region {
     ///
     /// # Panics
     /// When the piece is of another region.
-    pub(crate) fn piece_bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+    pub fn bytes_of<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
         assert_eq!(
             piece.region,
             self.id(),

@@ -223,22 +223,27 @@ impl<P: Protocol> Context<'_, P> {
         Some(fragment)
     }
 
-    /// Appends `range` of this call's `input` to a payload: kept where it lies, or copied to pooled
+    /// As [`Context::keep`], for a part of the input that is known by its slice. `None` also for
+    /// bytes that are not of this call's input.
+    pub fn keep_slice(&mut self, bytes: &[u8]) -> Option<Fragment> {
+        let (region, piece, from) = self.keeping.source?;
+        let input = region.bytes_of(piece).get(from..)?;
+        let at = (bytes.as_ptr() as usize).checked_sub(input.as_ptr() as usize)?;
+        let is_within = at <= input.len() && bytes.len() <= input.len() - at;
+        is_within.then(|| self.keep(at..at + bytes.len())).flatten()
+    }
+
+    /// Appends a part of this call's input to a payload: kept where it lies, or copied to pooled
     /// buffers where that cannot be.
     ///
     /// # Errors
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was appended.
-    pub fn keep_or_copy(
-        &mut self,
-        input: &[u8],
-        range: Range<usize>,
-        payload: &mut Payload,
-    ) -> Result<(), NoRoom> {
-        if let Some(fragment) = self.keep(range.clone()) {
+    pub fn keep_or_copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
+        if let Some(fragment) = self.keep_slice(bytes) {
             payload.push(fragment);
             return Ok(());
         }
-        self.copy(&input[range], payload)
+        self.copy(bytes, payload)
     }
 
     /// Appends a copy of `bytes` to a payload.

@@ -29,7 +29,7 @@ pub use flatpath_driver::{
 };
 pub use flatpath_structures::pool::{Buffer, Pool};
 pub use limits::Limits;
-pub use payload::{Part, Payload};
+pub use payload::{Copied, Part, Payload};
 pub use protocol::{Phase, Protocol, Turn};
 pub use returns::Resumer;
 pub use running::{Bound, Handle, Running};

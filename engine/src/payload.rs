@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::Arc;
 
 use bytes::Buf;
 use flatpath_driver::Fragment;
@@ -25,20 +26,28 @@ const SLICES_MAX: usize = 64;
 /// The smallest buffer taken for bytes that have to be copied.
 const COPY_BYTES_MIN: usize = 4 * 1024;
 
-/// Received bytes in order. See the module.
-#[derive(Debug, Default)]
+/// Received bytes in order. A clone is another reference to the same bytes. See the module.
+#[derive(Clone, Debug, Default)]
 pub struct Payload {
     parts: VecDeque<Part>,
     bytes: usize,
 }
 
 /// Bytes that lie in one place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Part {
     /// In a receive page.
     Kept(Fragment),
     /// In a pooled buffer, to which they were copied.
-    Copied(Buffer),
+    Copied(Copied),
+}
+
+/// A part of a pooled buffer, which goes back to its pool with the last reference.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    buffer: Arc<Buffer>,
+    from: usize,
+    to: usize,
 }
 
 impl Part {
@@ -46,15 +55,25 @@ impl Part {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Part::Kept(fragment) => fragment.bytes(),
-            Part::Copied(buffer) => buffer.filled(),
+            Part::Copied(copied) => &copied.buffer.filled()[copied.from..copied.to],
         }
     }
 
     fn advance(&mut self, bytes: usize) {
         match self {
             Part::Kept(fragment) => fragment.advance(bytes),
-            Part::Copied(buffer) => buffer.consume_front(bytes),
+            Part::Copied(copied) => copied.from += bytes,
         }
+    }
+
+    fn split_to(&mut self, bytes: usize) -> Part {
+        let mut front = self.clone();
+        match &mut front {
+            Part::Kept(fragment) => fragment.truncate(bytes),
+            Part::Copied(copied) => copied.to = copied.from + bytes,
+        }
+        self.advance(bytes);
+        front
     }
 }
 
@@ -91,7 +110,7 @@ impl Payload {
 
     /// Appends a buffer without a copy.
     pub fn push_buffer(&mut self, buffer: Buffer) {
-        self.push_part(Part::Copied(buffer));
+        self.push_part(copied(buffer));
     }
 
     fn push_part(&mut self, part: Part) {
@@ -109,9 +128,11 @@ impl Payload {
     pub fn push_copy(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
         let mut rest = bytes;
         if let Some(Part::Copied(last)) = self.parts.back_mut()
-            && last.room() >= rest.len()
+            && last.to == last.buffer.filled().len()
+            && let Some(buffer) = Arc::get_mut(&mut last.buffer)
+            && buffer.room() >= rest.len()
         {
-            last.append(rest);
+            last.to += buffer.append(rest);
             self.bytes += rest.len();
             return Ok(());
         }
@@ -119,7 +140,7 @@ impl Payload {
         while !rest.is_empty() {
             let mut buffer = pool.take(rest.len().max(COPY_BYTES_MIN)).ok_or(NoRoom)?;
             rest = &rest[buffer.append(rest)..];
-            fresh.push_back(Part::Copied(buffer));
+            fresh.push_back(copied(buffer));
         }
         self.bytes += bytes.len();
         self.parts.append(&mut fresh);
@@ -161,54 +182,37 @@ impl Payload {
         Ok(total)
     }
 
-    /// Takes the first `bytes` off, as a payload of their own. A fragment that is cut becomes two;
-    /// a buffer that is cut is copied in part.
-    ///
-    /// # Errors
-    /// [`NoRoom`] when that copy found no buffer; nothing is taken off then.
+    /// Takes the first `bytes` off, as a payload of their own. Nothing is copied.
     ///
     /// # Panics
     /// When there are fewer.
-    pub fn split_to(&mut self, bytes: usize, pool: &Pool) -> Result<Payload, NoRoom> {
+    #[must_use]
+    pub fn split_to(&mut self, bytes: usize) -> Payload {
         assert!(bytes <= self.bytes, "no so many bytes in the payload");
         let mut front = Payload::new();
         while front.bytes < bytes {
-            let Some(part) = self.parts.pop_front() else {
+            let Some(first) = self.parts.front_mut() else {
                 unreachable!("Y1: bytes imply a part")
             };
             let wanted = bytes - front.bytes;
-            if part.bytes().len() <= wanted {
-                self.bytes -= part.bytes().len();
-                front.push_part(part);
-                continue;
+            let length = first.bytes().len();
+            self.bytes -= length.min(wanted);
+            if length > wanted {
+                front.push_part(first.split_to(wanted));
+            } else if let Some(first) = self.parts.pop_front() {
+                front.push_part(first);
             }
-            let (cut, rest) = match part {
-                Part::Kept(mut fragment) => (Some(Part::Kept(fragment.split_to(wanted))), {
-                    Part::Kept(fragment)
-                }),
-                Part::Copied(mut buffer) => {
-                    let copy = pool.take(wanted).filter(|copy| copy.room() >= wanted);
-                    let copy = copy.map(|mut copy| {
-                        copy.append(&buffer.filled()[..wanted]);
-                        buffer.consume_front(wanted);
-                        Part::Copied(copy)
-                    });
-                    (copy, Part::Copied(buffer))
-                }
-            };
-            self.parts.push_front(rest);
-            let Some(cut) = cut else {
-                self.bytes += front.bytes;
-                while let Some(part) = front.parts.pop_back() {
-                    self.parts.push_front(part);
-                }
-                return Err(NoRoom);
-            };
-            self.bytes -= wanted;
-            front.push_part(cut);
         }
-        Ok(front)
+        front
     }
+}
+
+fn copied(buffer: Buffer) -> Part {
+    Part::Copied(Copied {
+        from: 0,
+        to: buffer.filled().len(),
+        buffer: Arc::new(buffer),
+    })
 }
 
 impl Buf for Payload {
@@ -279,8 +283,9 @@ mod tests {
         for cut in 0..=whole.len() {
             let mut rest = payload(&pool, &[b"abc", b"", b"d", b"efghi", b"j"]);
             assert_eq!(rest.parts_count(), 4, "an empty part is dropped");
-            let mut front = rest.split_to(cut, &pool).expect("room");
+            let mut front = rest.split_to(cut);
             assert_eq!((front.len(), rest.len()), (cut, whole.len() - cut));
+            assert_eq!(front.clone().chunk(), front.chunk());
             let mut both = vec![];
             front.read_to_end(&mut both).expect("in memory");
             assert_eq!(both, whole[..cut]);

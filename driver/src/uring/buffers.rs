@@ -200,7 +200,7 @@ impl BufferRing {
     }
 
     pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.region.piece_bytes(piece)
+        self.region.bytes_of(piece)
     }
 
     /// Writes the next entry; the kernel sees it after `publish`.

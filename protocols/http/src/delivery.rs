@@ -166,7 +166,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 self.context.dispatch(job);
                 false
             }
-            State::Fresh | State::Failed => {
+            State::Fresh | State::Failed | State::Opening | State::Receiving => {
                 self.break_off(job);
                 false
             }
@@ -220,7 +220,9 @@ impl<S: Service> Hand<'_, '_, S> {
                     .into_iter()
                     .for_each(|part| self.context.write_buffer(part));
             }
-            Body::Reader(_) => debug_assert!(false, "a body that is read became a stream"),
+            Body::Reader(_) | Body::Payload(_) => {
+                debug_assert!(false, "a body that is read became a stream");
+            }
         }
     }
 

@@ -6,6 +6,8 @@
 //! | Streaming | reads one chunk of the body       | a chunk; none when memory was short  |
 //! | Answered  | nothing: the reply is complete    |                                      |
 //! | Failed    | nothing: the stream broke off     |                                      |
+//! | Opening   | asks the service for a sink       | a sink, or a head                    |
+//! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
 //! Everything in here is recycled: the request's parts, its arena, the note.
@@ -13,7 +15,7 @@
 use std::io::{self, Read};
 use std::mem;
 
-use flatpath::{Buffer, Pool, WorkerScope};
+use flatpath::{Buffer, Payload, Pool, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
@@ -24,6 +26,7 @@ use crate::message::{Body, Reader, Response};
 use crate::reply::Frame;
 use crate::respond::{self, Plan, Transfer};
 use crate::service::Service;
+use crate::sink::{Opened, Sink};
 
 /// The size of a chunk: always five digits, because it is written before the size is known.
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";
@@ -47,6 +50,8 @@ pub(crate) enum State {
     Answered,
     Streaming,
     Failed,
+    Opening,
+    Receiving,
 }
 
 /// The job of this protocol.
@@ -69,8 +74,20 @@ pub struct Exchange {
     /// What the latest run read of the body.
     pub(crate) chunk: Option<Buffer>,
     stream: Option<Stream>,
+    /// The body that the service takes piece by piece.
+    pub(crate) upload: Option<Box<Upload>>,
     /// What the service sends to its own lane.
     pub(crate) note: Extensions,
+}
+
+/// A request body on its way to its sink.
+#[derive(Default)]
+pub(crate) struct Upload {
+    sink: Option<Box<dyn Sink>>,
+    /// What arrived since the last run.
+    pub(crate) piece: Payload,
+    /// The piece is the last one.
+    pub(crate) is_last: bool,
 }
 
 /// A body that is being read.
@@ -87,6 +104,13 @@ impl Exchange {
         self.head = Some(head);
         self.head_is_complete = false;
         self.state = State::Fresh;
+    }
+
+    /// Makes this the request that is in the draft, whose body is to come.
+    pub(crate) fn begin_upload(&mut self, number: u32, frame: Frame, head: Buffer) {
+        self.begin(number, frame, head);
+        self.upload = Some(Box::default());
+        self.state = State::Opening;
     }
 
     /// Makes this the rest of a reply whose head, complete, is in `head`.
@@ -115,6 +139,7 @@ impl Exchange {
     pub(crate) fn reset(&mut self) {
         self.draft.clear();
         (self.head, self.chunk, self.stream) = (None, None, None);
+        self.upload = None;
         self.body = Body::Empty;
         self.note.clear();
     }
@@ -133,8 +158,58 @@ impl Exchange {
                     scope.wait_for_memory();
                 }
             }
+            State::Opening => self.open(service, scope),
+            State::Receiving => self.write(scope),
             State::Answered | State::Failed => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
+            }
+        }
+    }
+
+    fn open<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
+        let opened = service.open(self.draft.request_mut(), scope);
+        self.draft.clear();
+        match opened {
+            Opened::Sink(sink) => {
+                if let Some(upload) = &mut self.upload {
+                    upload.sink = Some(sink);
+                }
+                self.state = State::Receiving;
+            }
+            Opened::Response(response) => {
+                self.upload = None;
+                self.frame.keep_alive = false;
+                self.answer(response, scope.pool());
+            }
+        }
+    }
+
+    /// Hands the sink what arrived, and the end when that was all.
+    fn write(&mut self, scope: &mut WorkerScope<'_>) {
+        let Some(mut upload) = self.upload.take() else {
+            self.state = State::Failed;
+            return;
+        };
+        let Some(mut sink) = upload.sink.take() else {
+            self.state = State::Failed;
+            return;
+        };
+        let written = sink.write(&mut upload.piece, scope);
+        // What a sink left is given back, not offered again.
+        upload.piece = Payload::new();
+        match written {
+            Ok(()) if upload.is_last => {
+                let response = sink.finish(scope);
+                self.answer(response, scope.pool());
+            }
+            Ok(()) => {
+                upload.sink = Some(sink);
+                self.upload = Some(upload);
+            }
+            Err(response) => {
+                drop(sink);
+                self.frame.keep_alive &= upload.is_last;
+                self.answer(*response, scope.pool());
             }
         }
     }
@@ -144,6 +219,7 @@ impl Exchange {
         self.draft.clear();
         self.stream = None;
         self.chunk = None;
+        self.upload = None;
         if self.state == State::Streaming {
             self.state = State::Failed;
             return;
@@ -178,6 +254,7 @@ impl Exchange {
         match body {
             _ if !plan.with_body => {}
             Body::Reader(reader) => self.stream_body(reader),
+            Body::Payload(payload) => self.stream_body(payload.into()),
             body => self.body = body,
         }
     }

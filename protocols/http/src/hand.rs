@@ -65,6 +65,7 @@ impl<S: Service> Hand<'_, '_, S> {
     /// The client has said all that it will say. What it did not finish is never served.
     pub(crate) fn input_ended(&mut self) {
         self.session.stage = Stage::Over;
+        self.abandon_upload();
         self.drop_incoming();
         if self.session.owed() == 0 {
             self.close();
@@ -75,6 +76,9 @@ impl<S: Service> Hand<'_, '_, S> {
         if self.session.is_closed {
             return self.recycle(job);
         }
+        let Some(job) = self.upload_returned(job) else {
+            return self.conclude();
+        };
         if job.number != self.session.next_reply {
             let rings = &mut self.lane.rings;
             self.session.keep(job.number, Waiting::Job(job), || {
@@ -90,7 +94,7 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// The output has room: the stream goes on.
     pub(crate) fn drained(&mut self) {
-        if let Some(job) = self.session.sending.take() {
+        if let Some(job) = self.session.sending.take_if(|job| !job.is_receiving()) {
             if self.session.is_closed {
                 return self.recycle(job);
             }
@@ -108,6 +112,10 @@ impl<S: Service> Hand<'_, '_, S> {
     }
 
     pub(crate) fn draining(&mut self) {
+        if self.is_uploading() {
+            // It has been begun, and is the last of its connection.
+            return;
+        }
         let is_partial = self.session.stage == Stage::Body || !self.session.scan.is_untouched();
         if self.session.owed() > 0 {
             // What has not been taken yet is for another connection to ask again.
@@ -123,6 +131,7 @@ impl<S: Service> Hand<'_, '_, S> {
     /// No request is taken any more.
     pub(crate) fn end_input(&mut self) {
         self.session.stage = Stage::Over;
+        self.abandon_upload();
         self.drop_incoming();
         self.context.end_input();
     }
@@ -212,7 +221,7 @@ impl<S: Service> Hand<'_, '_, S> {
     }
 
     /// What every call ends with: `100 Continue` where it is due, the phase, the empty ring.
-    fn conclude(&mut self) {
+    pub(crate) fn conclude(&mut self) {
         if self.session.is_closed {
             return;
         }
@@ -220,11 +229,14 @@ impl<S: Service> Hand<'_, '_, S> {
             self.lane.recycle_ring(ring);
         }
         let owed = self.session.owed();
-        if self.session.owes_continue && owed == 0 {
+        let is_uploading = self.is_uploading();
+        let is_due = owed == 0 || is_uploading && self.session.sending.is_some();
+        if self.session.owes_continue && is_due {
             self.session.owes_continue = self.context.write(CONTINUE).is_err();
         }
         let is_next_head = std::mem::take(&mut self.session.is_next_head);
         let phase = match self.session.stage {
+            Stage::Body if is_uploading => Phase::Body,
             _ if owed > 0 => Phase::Work,
             Stage::Head if self.session.scan.is_untouched() => Phase::Idle,
             Stage::Head => Phase::Head,

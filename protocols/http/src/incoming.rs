@@ -4,7 +4,7 @@
 //! time over a body holds none of the places that requests in flight have, only what it has sent.
 //! Recycled by the network thread.
 
-use flatpath::{Buffer, NoRoom, Pool};
+use flatpath::{Buffer, NoRoom, Payload, Pool};
 
 use crate::body::Decoder;
 use crate::draft::Draft;
@@ -20,6 +20,12 @@ pub(crate) struct Incoming {
     pub(crate) decoder: Decoder,
     /// The answer is out already: the body is read only to find the next request.
     pub(crate) is_discarded: bool,
+    /// The body is taken piece by piece.
+    pub(crate) is_streamed: bool,
+    /// The body is large enough to be kept in the pages where it was received.
+    pub(crate) is_kept: bool,
+    /// What arrived of such bodies, since the last piece if there are pieces.
+    pub(crate) piece: Payload,
     /// Bytes of data so far.
     pub(crate) bytes: u64,
     gathered: Gathered,
@@ -32,6 +38,9 @@ impl Default for Incoming {
             frame: Frame::default(),
             decoder: Decoder::new(Framing::Empty),
             is_discarded: false,
+            is_streamed: false,
+            is_kept: false,
+            piece: Payload::new(),
             bytes: 0,
             gathered: Gathered::default(),
         }
@@ -44,6 +53,8 @@ impl Incoming {
         self.frame = frame;
         self.decoder = Decoder::new(framing);
         self.is_discarded = false;
+        self.is_streamed = false;
+        self.is_kept = false;
         self.bytes = 0;
     }
 
@@ -58,6 +69,9 @@ impl Incoming {
 
     /// The body as it was gathered.
     pub(crate) fn take_body(&mut self) -> Body {
+        if self.is_kept {
+            return Body::Payload(std::mem::take(&mut self.piece));
+        }
         self.gathered.take()
     }
 
@@ -65,6 +79,7 @@ impl Incoming {
     pub(crate) fn clear(&mut self) {
         self.draft.clear();
         drop(self.gathered.take());
+        self.piece = Payload::new();
     }
 }
 

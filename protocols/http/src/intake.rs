@@ -5,14 +5,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use flatpath::{Buffer, Job, Phase, Stall};
+use flatpath::{Buffer, Job, NoRoom, Pages, Phase, Stall};
 
 use crate::body::Piece;
 use crate::fault::Fault;
 use crate::hand::{Hand, Step};
 use crate::head::{Framing, Head, Room};
 use crate::incoming::Incoming;
-use crate::limits::{DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES};
+use crate::limits::{
+    DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
+    UPLOAD_PIECE_PARTS,
+};
 use crate::protocol::{Http, Lane};
 use crate::reply::{Frame, Reply};
 use crate::scan::Scan;
@@ -20,7 +23,7 @@ use crate::service::{Run, Service};
 use crate::session::Stage;
 
 /// How far a body has come.
-enum Fed {
+pub(crate) enum Fed {
     /// So many bytes were taken, and more are needed.
     More(usize),
     /// So many bytes were taken, and the others wait for room.
@@ -30,7 +33,7 @@ enum Fed {
 }
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
-type Passage<S> = (Job<Http<S>>, Buffer);
+pub(crate) type Passage<S> = (Job<Http<S>>, Buffer);
 
 impl<S: Service> Hand<'_, '_, S> {
     /// Takes the next request's head, and the request with it where it has no body.
@@ -61,8 +64,10 @@ impl<S: Service> Hand<'_, '_, S> {
     }
 
     fn take_request(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
+        let streams = head.framing() != Framing::Empty && self.http.service.streams(head);
         if let Framing::Length(length) = head.framing()
             && length > self.http.limits.body_bytes_max
+            && !streams
         {
             return self.refuse(Fault::BodyTooLong, input);
         }
@@ -73,13 +78,15 @@ impl<S: Service> Hand<'_, '_, S> {
         }
         if head.framing() == Framing::Empty {
             self.pass_on(head, input)
+        } else if streams {
+            self.begin_upload(head, input)
         } else {
             self.begin_body(head, input)
         }
     }
 
     /// The head is taken: the next one begins from scratch.
-    fn head_taken(&mut self) {
+    pub(crate) fn head_taken(&mut self) {
         self.session.scan = Scan::new();
         self.session.is_next_head = true;
     }
@@ -147,6 +154,10 @@ impl<S: Service> Hand<'_, '_, S> {
         let mut incoming = self.lane.incoming.pop().unwrap_or_default();
         let filled = incoming.draft.fill(head, &mut self.lane.names);
         incoming.begin(Frame::of(head), head.framing());
+        if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
+            incoming.is_kept = true;
+            self.context.receive_into(Pages::Listener);
+        }
         self.session.incoming = Some(incoming);
         if let Err(fault) = filled {
             return self.refuse(fault, input);
@@ -157,7 +168,7 @@ impl<S: Service> Hand<'_, '_, S> {
         Step::On(head.bytes())
     }
 
-    fn enter_body(&mut self) {
+    pub(crate) fn enter_body(&mut self) {
         self.session.stage = Stage::Body;
         self.context.restart_phase(Phase::Body);
     }
@@ -172,7 +183,11 @@ impl<S: Service> Hand<'_, '_, S> {
             self.session.stage = Stage::Head;
             return Step::On(0);
         };
-        let fed = self.feed(&mut incoming, input);
+        let fed = if incoming.is_streamed {
+            self.feed_upload(&mut incoming, input)
+        } else {
+            self.feed(&mut incoming, input)
+        };
         self.session.incoming = Some(incoming);
         match fed {
             Ok(Fed::More(bytes)) => Step::Wait(bytes),
@@ -182,6 +197,7 @@ impl<S: Service> Hand<'_, '_, S> {
             }
             Ok(Fed::Complete(bytes)) => {
                 self.drop_incoming();
+                self.context.receive_into(Pages::Common);
                 if self.session.stage == Stage::Body {
                     self.session.stage = Stage::Head;
                 }
@@ -217,7 +233,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 Ok(None)
             };
             let appended = passage.and_then(|passage| {
-                let appended = incoming.append(self.context.pool(), data, announced);
+                let appended = self.append(incoming, data, announced);
                 appended.map(|()| passage).map_err(|_| Stall::Memory)
             });
             let passage = match appended {
@@ -244,8 +260,23 @@ impl<S: Service> Hand<'_, '_, S> {
         }
     }
 
+    /// Keeps data of a body that arrives completely first: a large one where it lies, as long as
+    /// that cannot use up what the connection may hold.
+    fn append(&mut self, incoming: &mut Incoming, data: &[u8], more: u64) -> Result<(), NoRoom> {
+        if !incoming.is_kept {
+            return incoming.append(self.context.pool(), data, more);
+        }
+        if self.context.held() < UPLOAD_PIECE_PARTS as u32 {
+            self.context.keep_or_copy(data, &mut incoming.piece)?;
+        } else {
+            self.context.copy(data, &mut incoming.piece)?;
+        }
+        incoming.bytes += data.len() as u64;
+        Ok(())
+    }
+
     /// What a request needs on its way to a worker, or what it has to wait for.
-    fn passage(&mut self) -> Result<Passage<S>, Stall> {
+    pub(crate) fn passage(&mut self) -> Result<Passage<S>, Stall> {
         let buffer = self
             .context
             .pool()
@@ -270,7 +301,7 @@ impl<S: Service> Hand<'_, '_, S> {
         Step::Wait(0)
     }
 
-    fn refuse(&mut self, fault: Fault, input: &[u8]) -> Step {
+    pub(crate) fn refuse(&mut self, fault: Fault, input: &[u8]) -> Step {
         self.fault(fault);
         Step::On(input.len())
     }

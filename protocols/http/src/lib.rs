@@ -20,6 +20,7 @@
 //! |---------|--------------------------------------|-------------------------------------|
 //! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
 //! | input   | `hand`, `intake`, `incoming`         | from bytes to requests, and stalls  |
+//! | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
 //! | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 //! | bodies  | `body`                               | lengths, chunks, trailers           |
 //! | request | `draft`, `names`, `message`          | the http crate's types, recycled    |
@@ -53,11 +54,13 @@ mod names;
 mod draft;
 mod reply;
 mod service;
+mod sink;
 mod incoming;
 mod exchange;
 mod session;
 mod hand;
 mod intake;
+mod upload;
 mod delivery;
 mod protocol;
 mod closures;
@@ -68,7 +71,7 @@ pub use body::{Decoder, Piece};
 pub use closures::{HandlerLane, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;
 pub use fault::Fault;
-pub use flatpath::{Turn, WorkerScope};
+pub use flatpath::{Payload, RegionConfig, Turn, WorkerScope};
 pub use head::{Form, Framing, Head, Known, Room};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
@@ -77,3 +80,4 @@ pub use reply::{Fields, Reply};
 pub use scan::Scan;
 pub use service::{Run, Service};
 pub use session::Session;
+pub use sink::{Opened, Sink};

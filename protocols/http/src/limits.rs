@@ -60,6 +60,22 @@ pub const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 /// Largest first buffer for a body, however long it says it is: memory follows what has arrived.
 pub const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
 
+/// Data of a streamed body that is handed to a worker at once, if so much comes.
+pub const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
+
+/// The same in parts: well below the fragments that a connection may hold, so that it goes on
+/// receiving while a worker has this many.
+pub const UPLOAD_PIECE_PARTS: usize = 12;
+
+/// Data of a streamed body that waits for its worker; with more the connection stalls.
+pub const UPLOAD_WAITING_BYTES_MAX: usize = 1024 * 1024;
+
+/// Data shorter than this is copied where framing stands around it: chunks may be of one byte.
+pub const UPLOAD_COPY_BYTES_MAX: usize = 1024;
+
+/// A body announced with more than this is received into the listener's own pages.
+pub const UPLOAD_LARGE_BYTES: u64 = 32 * 1024;
+
 /// Buffer for the head of a pooled reply, taken before the request is dispatched.
 pub const REPLY_BUFFER_BYTES: usize = 4 * 1024;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use flatpath::Buffer;
+use flatpath::{Buffer, Part, Payload};
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -24,6 +24,8 @@ pub enum Body {
     Pooled(Buffer),
     /// Bytes in several buffers of the pool, in their order: a body longer than the largest buffer.
     Parts(Vec<Buffer>),
+    /// Bytes where they were received, of a request: see [`Body::payload`].
+    Payload(Payload),
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
     /// that it may be of any size, and block.
     Reader(Reader),
@@ -46,6 +48,14 @@ impl Reader {
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.length
+    }
+}
+
+/// A received body sent back: it is read like any other, which copies it once.
+impl From<Payload> for Reader {
+    fn from(payload: Payload) -> Self {
+        let length = payload.len() as u64;
+        Self::new(Box::new(payload), Some(length))
     }
 }
 
@@ -77,7 +87,18 @@ impl Body {
                     .map(|buffer| buffer.filled().len() as u64)
                     .sum(),
             ),
+            Self::Payload(payload) => Some(payload.len() as u64),
             Self::Reader(reader) => reader.length,
+        }
+    }
+
+    /// A large request body, in the pages that it was received in. A clone of it may outlive the
+    /// request and go to other threads. Small bodies are in a buffer instead.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Payload(payload) => Some(payload),
+            _ => None,
         }
     }
 
@@ -94,18 +115,23 @@ impl Body {
             Self::Empty => Some(&[]),
             Self::Bytes(bytes) => Some(bytes),
             Self::Pooled(buffer) => Some(buffer.filled()),
-            Self::Parts(_) | Self::Reader(_) => None,
+            Self::Payload(payload) if payload.parts_count() <= 1 => {
+                Some(payload.parts().next().map_or(&[], Part::bytes))
+            }
+            Self::Parts(_) | Self::Payload(_) | Self::Reader(_) => None,
         }
     }
 
     /// The content that is in memory, piece by piece in its order. Request bodies always are.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let (one, several) = match self {
-            Self::Parts(buffers) => (None, buffers.as_slice()),
-            whole => (whole.bytes(), &[][..]),
+        let (one, several, kept) = match self {
+            Self::Parts(buffers) => (None, buffers.as_slice(), None),
+            Self::Payload(payload) => (None, &[][..], Some(payload)),
+            whole => (whole.bytes(), &[][..], None),
         };
         one.into_iter()
             .chain(several.iter().map(Buffer::filled))
+            .chain(kept.into_iter().flat_map(Payload::parts).map(Part::bytes))
             .filter(|piece| !piece.is_empty())
     }
 
@@ -117,7 +143,9 @@ impl Body {
         match self {
             Self::Empty => Ok(Vec::new()),
             Self::Bytes(bytes) => Ok(bytes.into()),
-            Self::Pooled(_) | Self::Parts(_) => Ok(self.pieces().flatten().copied().collect()),
+            Self::Pooled(_) | Self::Parts(_) | Self::Payload(_) => {
+                Ok(self.pieces().flatten().copied().collect())
+            }
             Self::Reader(mut reader) => {
                 let mut content = Vec::new();
                 match reader.length {
@@ -142,6 +170,7 @@ impl fmt::Debug for Body {
             Self::Bytes(bytes) => write!(formatter, "Bytes({} bytes)", bytes.len()),
             Self::Pooled(buffer) => write!(formatter, "Pooled({} bytes)", buffer.filled().len()),
             Self::Parts(buffers) => write!(formatter, "Parts({} buffers)", buffers.len()),
+            Self::Payload(payload) => write!(formatter, "Payload({} bytes)", payload.len()),
             Self::Reader(reader) => reader.fmt(formatter),
         }
     }
@@ -150,6 +179,12 @@ impl fmt::Debug for Body {
 impl From<Buffer> for Body {
     fn from(buffer: Buffer) -> Self {
         Self::Pooled(buffer)
+    }
+}
+
+impl From<Payload> for Body {
+    fn from(payload: Payload) -> Self {
+        Self::Payload(payload)
     }
 }
 

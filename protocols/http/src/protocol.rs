@@ -11,7 +11,7 @@
 //! owed; a request behind one that is with a worker goes to the workers too.
 
 use bytes::Bytes;
-use flatpath::{Context, Job, Phase, Protocol, WorkerScope};
+use flatpath::{Context, Job, Phase, Protocol, RegionConfig, WorkerScope};
 
 use crate::date::DateLine;
 use crate::exchange::Exchange;
@@ -223,6 +223,10 @@ impl<S: Service> Protocol for Http<S> {
             context,
         }
         .draining();
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        self.service.region()
     }
 
     fn refusal(&self) -> Bytes {

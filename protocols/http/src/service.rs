@@ -3,12 +3,13 @@
 //! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
 //! to its [`Service::pooled`], which a worker runs and which may block.
 
-use flatpath::{Turn, WorkerScope};
+use flatpath::{RegionConfig, Turn, WorkerScope};
 use http::Extensions;
 
 use crate::head::Head;
 use crate::message::{Request, Response};
 use crate::reply::Reply;
+use crate::sink::Opened;
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub enum Run {
 ///
 /// | called on          | methods                          | may block |
 /// |--------------------|----------------------------------|-----------|
-/// | the network thread | `lane`, `inline`, `settled`      | no        |
-/// | a worker           | `pooled`                         | yes       |
+/// | the network thread | `lane`, `inline`, `settled`, `streams` | no  |
+/// | a worker           | `pooled`, `open`                 | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
     type Lane: 'static;
@@ -49,6 +50,27 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers any request; may block. The request's body has arrived completely.
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
+
+    /// Whether the body of this request is taken piece by piece, by what [`Service::open`] makes
+    /// of its head. Asked for requests with a body that were not answered inline. By default no:
+    /// the body arrives completely first, within
+    /// [`body_bytes_max`](crate::Limits::body_bytes_max).
+    fn streams(&self, head: &Head<'_>) -> bool {
+        let _ = head;
+        false
+    }
+
+    /// Begins a request whose body is streamed: the body is empty here. May block. The bounds of
+    /// such bodies are the service's own.
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
+        Opened::Response(self.pooled(request, scope))
+    }
+
+    /// Memory of the listener's own for large bodies; without it they are kept in common receive
+    /// buffers as far as those go, and copied otherwise.
+    fn region(&self) -> Option<RegionConfig> {
+        None
+    }
 
     /// A response made by [`Service::pooled`] has come back to the network thread. What the worker
     /// put into its extensions arrives here, so that a service can fill the cache in its lane.

@@ -80,7 +80,8 @@ pub struct Session<S: Service> {
     pub(crate) next_request: u32,
     pub(crate) next_reply: u32,
     pub(crate) incoming: Option<Box<Incoming>>,
-    /// The reply that is being streamed, while it waits for the output to drain.
+    /// The reply that is being streamed, while it waits for the output to drain; or the request
+    /// whose body is being streamed, while it waits for more of it.
     pub(crate) sending: Option<Job<Http<S>>>,
     ring: Option<Box<Ring<S>>>,
 }

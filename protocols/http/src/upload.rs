@@ -1,0 +1,204 @@
+//! The network thread's side of a body that is taken piece by piece; `sink` is the worker's.
+//!
+//! The job is at home (in `sending`) or with a worker. What arrives meanwhile gathers in `incoming`,
+//! in the pages where it was received. When the job is at home and enough has gathered, or the body
+//! is complete, it goes to a worker with all of it.
+//!
+//! Invariants
+//! - U1: an upload's reply is the one that is due: a body is begun only when no reply is owed.
+//! - U2: the end of the body is taken only when the job is at home, so that it can bring it.
+//! - U3: what waits is bounded: by the fragments that a connection may hold, and what had to be
+//!   copied by `UPLOAD_WAITING_BYTES_MAX`.
+
+use flatpath::{Job, Pages, Payload, Stall};
+
+use crate::body::Piece;
+use crate::exchange::{Exchange, State};
+use crate::fault::Fault;
+use crate::hand::{Hand, Step};
+use crate::head::{Framing, Head};
+use crate::incoming::Incoming;
+use crate::intake::Fed;
+use crate::limits::{
+    UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES, UPLOAD_PIECE_PARTS,
+    UPLOAD_WAITING_BYTES_MAX,
+};
+use crate::protocol::Http;
+use crate::reply::Frame;
+use crate::service::Service;
+use crate::session::Stage;
+
+impl Exchange {
+    /// Whether this is an upload that waits for more of its body.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.state == State::Receiving
+    }
+}
+
+impl<S: Service> Hand<'_, '_, S> {
+    /// Takes the head of a request whose body is streamed, and lets a worker open it.
+    pub(crate) fn begin_upload(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
+        if self.session.owed() > 0 {
+            // U1.
+            return self.stall(Stall::Pipeline);
+        }
+        let (mut job, buffer) = match self.passage() {
+            Ok(passage) => passage,
+            Err(stall) => return self.stall(stall),
+        };
+        if let Err(fault) = job.draft.fill(head, &mut self.lane.names) {
+            self.recycle(job);
+            return self.refuse(fault, input);
+        }
+        let frame = Frame::of(head);
+        let mut incoming = self.lane.incoming.pop().unwrap_or_default();
+        incoming.begin(frame, head.framing());
+        incoming.is_streamed = true;
+        self.session.incoming = Some(incoming);
+        self.head_taken();
+        self.session.owes_continue = head.expect_continue();
+        let is_large =
+            !matches!(head.framing(), Framing::Length(length) if length <= UPLOAD_LARGE_BYTES);
+        if is_large {
+            self.context.receive_into(Pages::Listener);
+        }
+        job.begin_upload(self.session.take_number(), frame, buffer);
+        self.context.dispatch(job);
+        self.enter_body();
+        Step::On(head.bytes())
+    }
+
+    /// True from the head of a streamed body to the end of the body.
+    pub(crate) fn is_uploading(&self) -> bool {
+        let incoming = self.session.incoming.as_ref();
+        self.session.stage == Stage::Body && incoming.is_some_and(|incoming| incoming.is_streamed)
+    }
+
+    /// Takes what belongs to a streamed body.
+    pub(crate) fn feed_upload(
+        &mut self,
+        incoming: &mut Incoming,
+        input: &[u8],
+    ) -> Result<Fed, Fault> {
+        let mut rest = input;
+        loop {
+            let (decoder_before, rest_before) = (incoming.decoder, rest);
+            let piece = incoming.decoder.next(&mut rest)?;
+            let data: &[u8] = match piece {
+                Piece::Data(data) => data,
+                Piece::More | Piece::End => &[],
+            };
+            let is_complete = incoming.decoder.is_complete();
+            let is_home = self.session.sending.is_some();
+            let stall = if is_complete && !is_home {
+                // U2.
+                Some(Stall::Pipeline)
+            } else if !is_home && incoming.piece.len() >= UPLOAD_WAITING_BYTES_MAX {
+                // U3.
+                Some(Stall::Pipeline)
+            } else {
+                let is_whole = data.len() == input.len();
+                let kept = self.gather(&mut incoming.piece, data, is_whole);
+                kept.err().map(|_| Stall::Memory)
+            };
+            if let Some(stall) = stall {
+                // As if this piece had not been looked at: it is offered again.
+                incoming.decoder = decoder_before;
+                self.pass_piece(incoming, false);
+                return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
+            }
+            incoming.bytes += data.len() as u64;
+            self.session.owes_continue &= data.is_empty();
+            if is_complete {
+                self.pass_piece(incoming, true);
+                return Ok(Fed::Complete(input.len() - rest.len()));
+            }
+            if piece == Piece::More {
+                self.pass_piece(incoming, false);
+                return Ok(Fed::More(input.len()));
+            }
+        }
+    }
+
+    /// Keeps data where it lies. What is short and has framing around it is copied: a page for each
+    /// would cost more.
+    fn gather(
+        &mut self,
+        piece: &mut Payload,
+        data: &[u8],
+        is_whole: bool,
+    ) -> Result<(), flatpath::NoRoom> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let follows_copy = matches!(piece.parts().last(), Some(flatpath::Part::Copied(_)));
+        if !is_whole && data.len() < UPLOAD_COPY_BYTES_MAX && (follows_copy || !piece.is_empty()) {
+            return self.context.copy(data, piece);
+        }
+        self.context.keep_or_copy(data, piece)
+    }
+
+    /// Sends what has gathered to a worker, if one can take it and it is worth one.
+    fn pass_piece(&mut self, incoming: &mut Incoming, is_last: bool) {
+        let is_enough = incoming.piece.len() >= UPLOAD_PIECE_BYTES
+            || incoming.piece.parts_count() >= UPLOAD_PIECE_PARTS;
+        if !is_enough && !is_last {
+            return;
+        }
+        let Some(mut job) = self.session.sending.take() else {
+            return;
+        };
+        if let Some(upload) = &mut job.upload {
+            upload.piece = std::mem::take(&mut incoming.piece);
+            upload.is_last = is_last;
+        }
+        self.context.dispatch(job);
+        let ends = !incoming.frame.keep_alive || self.context.draining();
+        if is_last && ends {
+            self.session.stage = Stage::Over;
+            self.context.end_input();
+        }
+    }
+
+    /// A job is back: an upload that wants more stays here, anything else is handed through.
+    pub(crate) fn upload_returned(&mut self, job: Job<Http<S>>) -> Option<Job<Http<S>>> {
+        if job.is_receiving() {
+            if !self.is_uploading() {
+                // Its body will never be complete.
+                self.recycle(job);
+                self.skip_reply();
+                return None;
+            }
+            self.session.sending = Some(job);
+            if let Some(mut incoming) = self.session.incoming.take() {
+                self.pass_piece(&mut incoming, false);
+                self.session.incoming = Some(incoming);
+            }
+            return None;
+        }
+        if self.is_uploading() && job.number == self.session.next_reply {
+            // The service wants no more of the body, and says why.
+            self.session.lingers = true;
+            self.end_input();
+        }
+        Some(job)
+    }
+
+    /// The body of an upload will never be complete. With a worker it finds out when it is back.
+    pub(crate) fn abandon_upload(&mut self) {
+        if let Some(job) = self.session.sending.take_if(|job| job.is_receiving()) {
+            self.recycle(job);
+            self.session.next_reply = self.session.next_reply.wrapping_add(1);
+        }
+    }
+
+    /// The reply that is due will never be made; what waits behind it goes out.
+    fn skip_reply(&mut self) {
+        self.session.next_reply = self.session.next_reply.wrapping_add(1);
+        self.deliver_due();
+        if !self.session.is_closed && self.session.stage == Stage::Over && self.session.owed() == 0
+        {
+            self.close();
+        }
+    }
+}
