@@ -24,6 +24,7 @@ use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
 use crate::root::{Kind, Opened, Root};
+use crate::service::Writing;
 use crate::target::{Form, Hidden, Target, name_of};
 use crate::witness::{Claim, Witness};
 
@@ -31,11 +32,13 @@ use crate::witness::{Claim, Witness};
 const INDEX: &[u8] = b"index.html";
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+const ALLOWED_WRITABLE: HeaderValue = HeaderValue::from_static("GET, HEAD, PUT, OPTIONS");
 
 /// Everything that a worker needs for an answer.
 pub(crate) struct Answerer<'a> {
     pub(crate) root: &'a Root,
     pub(crate) hidden: Hidden,
+    pub(crate) writing: Writing,
     pub(crate) pool: &'a Pool,
 }
 
@@ -69,7 +72,11 @@ impl Answerer<'_> {
             ),
         };
         let mut response = plain(status, body);
-        response.headers_mut().insert(header::ALLOW, ALLOWED);
+        let allowed = match self.writing {
+            Writing::Refused => ALLOWED,
+            Writing::Allowed { .. } => ALLOWED_WRITABLE,
+        };
+        response.headers_mut().insert(header::ALLOW, allowed);
         response
     }
 

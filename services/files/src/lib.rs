@@ -14,7 +14,9 @@
 //! | all of it or parts | [`range`] |
 //! | the bytes; or a page that lists a directory | `content`, [`listing`] |
 //!
-//! Deliberately absent: writing of any kind, compressing on the fly (put a `.br` or `.gz` beside
+//! With [`Files::writable`] PUT replaces files (`put`, `janitor`).
+//!
+//! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz` beside
 //! the file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,8 @@ mod service;
 mod hot;
 mod witness;
 mod answer;
+mod put;
+mod janitor;
 pub mod target;
 pub mod root;
 mod walk;
@@ -41,5 +45,5 @@ mod tests;
 
 pub use error::FilesError;
 pub use root::Resolution;
-pub use service::{Files, FilesLane};
+pub use service::{Files, FilesLane, Writing};
 pub use target::Hidden;

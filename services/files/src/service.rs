@@ -4,27 +4,45 @@ use std::io;
 use std::path::Path;
 
 use flatpath::Pool;
-use flatpath_http::{Form, Head, Known, Reply, Request, Response, Run, Service, Turn, WorkerScope};
-use http::Extensions;
+use flatpath_http::{
+    Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Turn,
+    WorkerScope,
+};
 use http::header::ACCEPT_ENCODING;
+use http::{Extensions, Method};
 
 use crate::answer::Answerer;
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
 use crate::hot::{Hot, HotLimits, Note};
 use crate::limits::HOT_TARGET_BYTES_MAX;
+use crate::put;
 use crate::root::{Resolution, Root};
 use crate::target::Hidden;
 
 /// Serves what lies beneath a directory.
 ///
-/// GET and HEAD; OPTIONS tells these three; everything else is 405. See the crate's front page for
+/// GET and HEAD; PUT where it is writable; OPTIONS tells which; everything else is 405. See the crate's front page for
 /// what is served and what is not.
 #[derive(Debug)]
 pub struct Files {
     root: Root,
     hidden: Hidden,
     hot: HotLimits,
+    writing: Writing,
+}
+
+/// Whether files may be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writing {
+    /// No.
+    #[default]
+    Refused,
+    /// By PUT.
+    Allowed {
+        /// The longest file, in bytes.
+        bytes_max: u64,
+    },
 }
 
 /// What one network thread keeps: its hot files.
@@ -44,7 +62,15 @@ impl Files {
             root,
             hidden: Hidden::default(),
             hot: HotLimits::default(),
+            writing: Writing::default(),
         })
+    }
+
+    /// Sets whether PUT makes and replaces files: with the rights of this process, and never
+    /// outside the directory.
+    #[must_use]
+    pub fn writable(self, writing: Writing) -> Self {
+        Self { writing, ..self }
     }
 
     /// Sets whether names with a leading dot are served.
@@ -74,6 +100,7 @@ impl Files {
         Answerer {
             root: &self.root,
             hidden: self.hidden,
+            writing: self.writing,
             pool,
         }
     }
@@ -122,7 +149,29 @@ impl Service for Files {
         }
     }
 
+    fn streams(&self, head: &Head<'_>) -> bool {
+        self.writing != Writing::Refused && head.method() == "PUT"
+    }
+
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
+        match self.writing {
+            Writing::Allowed { bytes_max } => {
+                put::begin(&self.root, self.hidden, bytes_max, request)
+            }
+            Writing::Refused => Opened::Response(self.pooled(request, scope)),
+        }
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        (self.writing != Writing::Refused).then(RegionConfig::default)
+    }
+
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        if let Writing::Allowed { bytes_max } = self.writing
+            && *request.method() == Method::PUT
+        {
+            return put::empty(&self.root, self.hidden, bytes_max, request);
+        }
         self.answerer(scope.pool()).answer(request)
     }
 
