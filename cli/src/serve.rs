@@ -11,7 +11,7 @@ use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
-use flatpath_files::{Files, Hidden};
+use flatpath_files::{Files, Hidden, Writing};
 use flatpath_http::Http;
 use flatpath_nfs::Nfs;
 
@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The longest file that PUT makes, unless `--put-max` says otherwise: 1 TiB.
+const PUT_BYTES_MAX: u64 = 1 << 40;
+
 /// A server with these settings, not started.
 fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
     let is_default = settings.http.is_empty() && settings.echo.is_empty() && settings.nfs.is_none();
@@ -123,6 +126,12 @@ fn files(settings: &Settings) -> Result<Files, Failure> {
         ))
     })?;
     let files = files.hot(HOT_ENTRIES_MAX, hot_bytes_max(settings));
+    let files = files.writable(match settings.writable {
+        Some(true) => Writing::Allowed {
+            bytes_max: settings.put_max.map_or(PUT_BYTES_MAX, |size| size.0 as u64),
+        },
+        Some(false) | None => Writing::Refused,
+    });
     Ok(files.hidden(match settings.hidden {
         Some(true) => Hidden::Served,
         Some(false) | None => Hidden::Refused,

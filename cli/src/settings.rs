@@ -140,6 +140,21 @@ pub(crate) struct Settings {
     )]
     pub(crate) hidden: Option<bool>,
 
+    /// HTTP: PUT makes and replaces files, with the rights of this process
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) writable: Option<bool>,
+
+    /// HTTP: the longest file that PUT makes, such as 10G [default: 1T]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) put_max: Option<Size>,
+
     /// Longest time from accept, or from a request's first byte, to the end of its head, in seconds
     /// [default: 30]
     #[arg(long, value_name = "SECONDS")]
@@ -229,6 +244,8 @@ impl Settings {
             max_connections: self.max_connections.or(other.max_connections),
             memory: self.memory.or(other.memory),
             hidden: self.hidden.or(other.hidden),
+            writable: self.writable.or(other.writable),
+            put_max: self.put_max.or(other.put_max),
             head_timeout: self.head_timeout.or(other.head_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             write_timeout: self.write_timeout.or(other.write_timeout),
@@ -296,6 +313,9 @@ mod tests {
             "--memory",
             "64M",
             "--hidden",
+            "--writable",
+            "--put-max",
+            "2G",
             "--head-timeout",
             "5",
             "--idle-timeout",
@@ -325,6 +345,8 @@ mod tests {
             max-connections = 1000
             memory = "64M"
             hidden = true
+            writable = true
+            put-max = "2G"
             head-timeout = 5
             idle-timeout = 0.5
             write-timeout = "7"

@@ -494,7 +494,7 @@ fn errno_of(error: &std::io::Error) -> Errno {
 /// Somebody else gave this name away between the look and the link.
 fn named_meanwhile(errno: Errno) -> Box<Response> {
     match errno {
-        Errno::EXIST => refused(StatusCode::PRECONDITION_FAILED),
+        Errno::EXIST => refused(StatusCode::CONFLICT),
         errno => failed_write(errno),
     }
 }

@@ -1,0 +1,355 @@
+//! PUT: what is stored, what is refused, what is left behind, and that no byte is copied on the way.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use flatpath::{Choice, Server as Engine};
+use flatpath_e2e::site::noise;
+use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_files::{Files, Writing};
+use flatpath_http::Http;
+
+each_driver!(
+    files_are_made_and_replaced,
+    bodies_of_any_framing_arrive_whole,
+    conditions_guard_the_file,
+    parts_are_gathered_and_an_upload_goes_on_where_it_broke_off,
+    what_must_not_be_written_is_refused,
+    a_client_that_goes_away_leaves_nothing,
+    a_body_beyond_the_limit_is_refused_before_it_is_sent,
+    many_uploads_at_once_keep_within_their_pages,
+    no_byte_is_copied_between_ring_and_file,
+);
+
+fn serve(driver: Driver, site: &Site) -> Server {
+    site.settle();
+    Launch::serve(driver)
+        .directory(site.path())
+        .with(["--writable", "--put-max", "64M"])
+        .start()
+}
+
+fn put(client: &mut Client, target: &str, fields: &[(&str, &str)], body: &[u8]) -> u16 {
+    let length = body.len().to_string();
+    let mut all = vec![("Content-Length", length.as_str())];
+    all.extend_from_slice(fields);
+    client.request("PUT", target, &all);
+    client.send(body);
+    client.reply().status
+}
+
+fn read(site: &Site, name: &str) -> Vec<u8> {
+    std::fs::read(site.at(name)).expect("stored")
+}
+
+/// Names in the directory, once `settled` accepts them.
+fn names_when(site: &Site, settled: impl Fn(&[String]) -> bool) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let entries = std::fs::read_dir(site.path()).expect("readable");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = names
+            .map(|name| name.into_string().expect("ASCII"))
+            .collect();
+        names.sort();
+        if settled(&names) || Instant::now() > deadline {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn files_are_made_and_replaced(driver: Driver) {
+    let site = Site::new().with("old", "old content").with("sub/x", "");
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    assert_eq!(put(&mut client, "/new", &[], b"content"), 201);
+    assert_eq!(read(&site, "new"), b"content");
+    assert_eq!(put(&mut client, "/new", &[], b"other"), 204);
+    assert_eq!(read(&site, "new"), b"other");
+    assert_eq!(put(&mut client, "/sub/deep%20name", &[], b"1"), 201);
+    assert_eq!(read(&site, "sub/deep name"), b"1");
+    assert_eq!(put(&mut client, "/empty", &[], b""), 201);
+    assert_eq!(read(&site, "empty"), b"");
+    assert_eq!(put(&mut client, "/old", &[], b""), 204);
+    assert_eq!(read(&site, "old"), b"");
+    // The cache of hot files does not outlive the file.
+    for round in 0..20 {
+        let body = format!("round {round}");
+        assert_eq!(put(&mut client, "/hot", &[], body.as_bytes()) / 100, 2);
+        assert_eq!(client.get("/hot").text(), body);
+    }
+    client.request("OPTIONS", "/new", &[]);
+    let options = client.reply();
+    assert!(
+        options
+            .field("allow")
+            .is_some_and(|all| all.contains("PUT"))
+    );
+    let names = names_when(&site, |_| true);
+    assert_eq!(names, ["empty", "hot", "new", "old", "sub"]);
+}
+
+fn bodies_of_any_framing_arrive_whole(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    for (round, length) in [1, 100, 8191, 65_536, 1_000_000, 5_000_001]
+        .into_iter()
+        .enumerate()
+    {
+        let body = noise(round as u64, length);
+        assert_eq!(put(&mut client, "/plain", &[], &body) / 100, 2);
+        assert!(read(&site, "plain") == body, "{length} bytes with a length");
+
+        client.request("PUT", "/chunked", &[("Transfer-Encoding", "chunked")]);
+        let mut rest = &body[..];
+        let mut size = 1;
+        while !rest.is_empty() {
+            let chunk = rest.len().min(size);
+            client.send(format!("{chunk:x}\r\n").as_bytes());
+            client.send(&rest[..chunk]);
+            client.send(b"\r\n");
+            rest = &rest[chunk..];
+            size = (size * 7) % 100_003;
+        }
+        client.send(b"0\r\n\r\n");
+        assert_eq!(client.reply().status / 100, 2);
+        assert!(read(&site, "chunked") == body, "{length} bytes in chunks");
+    }
+    // One who asks first, and requests behind the body.
+    client.request(
+        "PUT",
+        "/asked",
+        &[("Content-Length", "5"), ("Expect", "100-continue")],
+    );
+    let go_on = client.exactly(b"HTTP/1.1 100 Continue\r\n\r\n".len());
+    assert!(go_on.starts_with(b"HTTP/1.1 100 "));
+    client.send(b"helloGET /asked HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.reply().status, 201);
+    assert_eq!(client.reply().text(), "hello");
+    // Two at once: the second waits for its turn.
+    client.send(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n1");
+    client.send(b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n2GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!([client.reply().status, client.reply().status], [201, 201]);
+    assert_eq!(client.reply().text(), "2");
+}
+
+fn conditions_guard_the_file(driver: Driver) {
+    let site = Site::new().with("file", "first");
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    let tag = client.get("/file").field("etag").expect("a tag").to_owned();
+    // A refusal before the body ends the connection.
+    let put = |target, field, value: &str| {
+        put(&mut server.client(), target, &[(field, value)], b"second")
+    };
+    assert_eq!(put("/file", "If-None-Match", "*"), 412);
+    assert_eq!(put("/file", "If-None-Match", &tag), 412);
+    assert_eq!(put("/file", "If-Match", "\"other\""), 412);
+    assert_eq!(put("/missing", "If-Match", "*"), 412);
+    assert_eq!(read(&site, "file"), b"first");
+    assert_eq!(put("/file", "If-Match", &tag), 204);
+    assert_eq!(read(&site, "file"), b"second");
+    assert_eq!(put("/file", "If-Match", &tag), 412, "it has changed");
+    assert_eq!(put("/new", "If-None-Match", "*"), 201);
+    assert_eq!(put("/new", "If-None-Match", "*"), 412);
+    assert_eq!(names_when(&site, |_| true), ["file", "new"]);
+}
+
+fn parts_are_gathered_and_an_upload_goes_on_where_it_broke_off(driver: Driver) {
+    let site = Site::new().with("file", "old");
+    let server = serve(driver, &site);
+    const TOTAL: usize = 3_000_000;
+    let body = noise(3, TOTAL);
+    let mut client = server.client();
+    let range = |first: usize, last: usize| format!("bytes {first}-{last}/{TOTAL}");
+    let part = |client: &mut Client, first: usize, last: usize| {
+        let range = range(first, last);
+        let part = &body[first..=last];
+        put(client, "/file", &[("Content-Range", &range)], part)
+    };
+    assert_eq!(part(&mut client, 0, 99_999), 202);
+    assert_eq!(part(&mut client, 150_000, 200_000), 409, "a gap");
+    // A client that dies in the middle of its part.
+    let mut broken = server.client();
+    let range = range(100_000, 1_999_999);
+    let fields = [("Content-Range", &range[..]), ("Content-Length", "1900000")];
+    broken.request("PUT", "/file", &fields);
+    broken.send(&body[100_000..1_200_000]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut client = server.client();
+    let mut ask = || {
+        let fields = [
+            ("Content-Range", "bytes */3000000"),
+            ("Content-Length", "0"),
+        ];
+        client.request("PUT", "/file", &fields);
+        let reply = client.reply();
+        assert_eq!(reply.status, 202);
+        let range = reply.field("range").expect("a part is there");
+        range["bytes=0-".len()..]
+            .parse::<usize>()
+            .expect("a number")
+            + 1
+    };
+    while ask() == 100_000 {
+        assert!(Instant::now() < deadline, "nothing of the part is kept");
+    }
+    let busy = part(&mut server.client(), 100_000, 100_001);
+    assert_eq!(busy, 409, "one at a time");
+    broken.reset();
+    assert_eq!(read(&site, "file"), b"old", "the parts are not the file");
+    // Who broke off may hold its lock a moment longer.
+    loop {
+        let there = ask();
+        assert!((100_001..=1_200_000).contains(&there), "{there}");
+        match part(&mut server.client(), there, 1_999_999) {
+            202 => break,
+            409 => assert!(Instant::now() < deadline, "the lock stays"),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(part(&mut server.client(), 2_000_000, TOTAL - 1), 204);
+    assert!(read(&site, "file") == body);
+    assert_eq!(names_when(&site, |names| names.len() == 1), ["file"]);
+    for wrong in ["bytes 5-4/9", "bytes 0-4/*", "lines 0-4/9", "bytes 0-5/9"] {
+        let mut client = server.client();
+        assert_eq!(
+            put(&mut client, "/file", &[("Content-Range", wrong)], b"12345"),
+            400
+        );
+    }
+}
+
+fn what_must_not_be_written_is_refused(driver: Driver) {
+    let site = Site::new().with("sub/file", "").with("file", "x");
+    let server = serve(driver, &site);
+    std::os::unix::fs::symlink("/tmp", site.at("out")).expect("a link");
+    std::os::unix::fs::symlink("file", site.at("link")).expect("a link");
+    for (target, status) in [
+        ("/.hidden", 403),
+        ("/sub/.hidden", 403),
+        ("/.flatpath-part-file", 403),
+        ("/sub", 409),
+        ("/sub/", 409),
+        ("/", 409),
+        ("/none/file", 409),
+        ("/file/x", 409),
+        ("/out/escaped", 409),
+        ("/link", 409),
+        ("/../escaped", 400),
+        ("/%2e%2e/escaped", 400),
+    ] {
+        for body in [&b"x"[..], b""] {
+            let mut client = server.client();
+            assert_eq!(put(&mut client, target, &[], body), status, "{target}");
+        }
+    }
+    let mut client = server.client();
+    assert_eq!(
+        put(&mut client, "/z", &[("Content-Encoding", "gzip")], b"x"),
+        415
+    );
+    assert_eq!(names_when(&site, |_| true), ["file", "link", "out", "sub"]);
+    assert_eq!(read(&site, "file"), b"x");
+}
+
+fn a_client_that_goes_away_leaves_nothing(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let before = server.settled_descriptors();
+    let body = noise(1, 2_000_000);
+    for (round, sent) in [0, 1, 70_000, 300_000, 1_999_999].into_iter().enumerate() {
+        let mut client = server.client();
+        client.request("PUT", "/file", &[("Content-Length", "2000000")]);
+        client.send(&body[..sent]);
+        if round % 2 == 0 {
+            client.reset();
+        } else {
+            client.finish();
+            client.expect_closed();
+        }
+    }
+    // Broken framing in the middle of a body is answered.
+    let mut client = server.client();
+    client.request("PUT", "/file", &[("Transfer-Encoding", "chunked")]);
+    client.send(b"3\r\nabc\r\nnonsense\r\n");
+    assert_eq!(client.reply().status, 400);
+    drop(client);
+    assert!(names_when(&site, <[String]>::is_empty).is_empty());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.settled_descriptors() > before + 1 {
+        assert!(Instant::now() < deadline, "descriptors stay open");
+    }
+    // And the pages are back: another one goes through.
+    assert_eq!(put(&mut server.client(), "/file", &[], &body), 201);
+    assert!(read(&site, "file") == body);
+}
+
+fn a_body_beyond_the_limit_is_refused_before_it_is_sent(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    let fields = [("Content-Length", "67108865"), ("Expect", "100-continue")];
+    client.request("PUT", "/file", &fields);
+    let refused = client.reply();
+    assert_eq!(refused.status, 413);
+    assert!(refused.says_close());
+    assert!(names_when(&site, <[String]>::is_empty).is_empty());
+}
+
+fn many_uploads_at_once_keep_within_their_pages(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let body = noise(9, 3_000_000);
+    std::thread::scope(|scope| {
+        for number in 0..24 {
+            let (mut client, body) = (server.client(), &body);
+            scope.spawn(move || {
+                let status = put(&mut client, &format!("/file{number}"), &[], body);
+                assert_eq!(status, 201);
+            });
+        }
+        // Others do not feel it.
+        let mut client = server.client();
+        for _ in 0..50 {
+            assert_eq!(client.get("/missing").status, 404);
+        }
+    });
+    for number in 0..24 {
+        assert!(read(&site, &format!("file{number}")) == body);
+    }
+}
+
+fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
+    const LENGTH: usize = 20_000_000;
+    let site = Site::new();
+    let files = Files::open(site.path()).expect("a directory");
+    let bytes_max = 1 << 30;
+    let http = Http::service(files.writable(Writing::Allowed { bytes_max }));
+    let choice = match driver {
+        Driver::Uring => Choice::Uring,
+        Driver::Epoll => Choice::Epoll,
+    };
+    let running = Engine::new()
+        .driver(choice)
+        .listen("127.0.0.1:0", http)
+        .start()
+        .expect("started");
+    let address = running.addresses()[0].address;
+    let body = noise(4, LENGTH);
+    let mut stream = TcpStream::connect(address).expect("listening");
+    let head = format!("PUT /file HTTP/1.1\r\nHost: h\r\nContent-Length: {LENGTH}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(&body).expect("sent");
+    let mut reply = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut reply).expect("a reply");
+    assert_eq!(&reply, b"HTTP/1.1 201");
+    assert!(read(&site, "file") == body);
+    let handle = running.handle();
+    let statistics = handle.statistics();
+    assert_eq!(statistics.body_bytes_kept.read(), LENGTH as u64);
+    assert_eq!(statistics.body_bytes_copied.read(), 0);
+}
