@@ -1,4 +1,5 @@
-//! PUT: what is stored, what is refused, what is left behind, and that no byte is copied on the way.
+//! PUT: what is stored, what is refused, what is left behind, and that no byte is copied on the
+//! way.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -131,7 +132,8 @@ fn bodies_of_any_framing_arrive_whole(driver: Driver) {
     assert_eq!(client.reply().text(), "hello");
     // Two at once: the second waits for its turn.
     client.send(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n1");
-    client.send(b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n2GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.send(b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n2");
+    client.send(b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!([client.reply().status, client.reply().status], [201, 201]);
     assert_eq!(client.reply().text(), "2");
 }

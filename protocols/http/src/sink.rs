@@ -6,7 +6,7 @@
 //! receives no more.
 //!
 //! ```text
-//! head ─► open (worker) ─► home ─► pieces arrive ─► write (worker) ─► home ─► ... ─► finish ─► reply
+//! head ─► open (worker) ─► home ─► pieces ─► write (worker) ─► home ─► ... ─► finish ─► reply
 //! ```
 //!
 //! Invariants

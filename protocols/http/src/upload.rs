@@ -1,8 +1,8 @@
 //! The network thread's side of a body that is taken piece by piece; `sink` is the worker's.
 //!
-//! The job is at home (in `sending`) or with a worker. What arrives meanwhile gathers in `incoming`,
-//! in the pages where it was received. When the job is at home and enough has gathered, or the body
-//! is complete, it goes to a worker with all of it.
+//! The job is at home (in `sending`) or with a worker. What arrives meanwhile gathers in
+//! `incoming`, in the pages where it was received. When the job is at home and enough has gathered,
+//! or the body is complete, it goes to a worker with all of it.
 //!
 //! Invariants
 //! - U1: an upload's reply is the one that is due: a body is begun only when no reply is owed.

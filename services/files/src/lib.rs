@@ -16,8 +16,8 @@
 //!
 //! With [`Files::writable`] PUT replaces files (`put`, `janitor`).
 //!
-//! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz` beside
-//! the file), server-side includes, per-directory configuration files, users and passwords.
+//! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
+//! beside the file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -3,29 +3,30 @@
 //! What arrives goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel takes away by itself if this process dies. Complete, it gets its name: by `linkat` where
 //! nothing had it, else by a hidden name and a `rename` over the old file. Readers see the old file
-//! or the new one. Where files without a name are not to be had, it has a hidden name from the start,
-//! which is taken away when the request ends; only a killed server leaves it behind.
+//! or the new one. Where files without a name are not to be had, it has a hidden name from the
+//! start, which is taken away when the request ends; only a killed server leaves it behind.
 //!
-//! With `Content-Range: bytes FIRST-LAST/TOTAL` (14.5) the parts of a file are gathered, in order, in a
-//! hidden file beside the target (`.flatpath-part-NAME`): a part begins where the last one ended, or
-//! before, and an upload that broke off goes on from there. The part that makes it complete gives it
-//! its name; the others are answered with 202. `Range: bytes=0-N` in a 202 or 409 says what is there,
-//! and a PUT of nothing with `Content-Range: bytes */TOTAL` asks for it. One client at a time: others
-//! get 409. A plain PUT of the same target throws the parts away. Nothing else does.
+//! With `Content-Range: bytes FIRST-LAST/TOTAL` (14.5) the parts of a file are gathered, in order,
+//! in a hidden file beside the target (`.flatpath-part-NAME`): a part begins where the last one
+//! ended, or before, and an upload that broke off goes on from there. The part that makes it
+//! complete gives it its name; the others are answered with 202. `Range: bytes=0-N` in a 202 or 409
+//! says what is there, and a PUT of nothing with `Content-Range: bytes */TOTAL` asks for it. One
+//! client at a time: others get 409. A plain PUT of the same target throws the parts away. Nothing
+//! else does.
 //!
 //! Conditions are looked at before the body is taken and again before the file gets its name, where
-//! one lock keeps other PUTs of this server away. Nothing is synced to the disk: that is left to the
-//! kernel, as with any file that is written.
+//! one lock keeps other PUTs of this server away. Nothing is synced to the disk: that is left to
+//! the kernel, as with any file that is written.
 //!
-//! | answered                    | when                                                         |
-//! |-----------------------------|--------------------------------------------------------------|
-//! | 201, 204                    | created, replaced                                            |
-//! | 202                         | a part, and more are to come                                 |
-//! | 400                         | a malformed target or Content-Range, or one that does not fit |
-//! | 403                         | hidden names; what this process may not write                |
-//! | 409                         | no such directory; a directory, link or device; a gap; busy  |
-//! | 412                         | If-Match, If-None-Match or If-Unmodified-Since said no       |
-//! | 413, 415, 507               | too long; with a content coding; no space is left            |
+//! | answered      | when                                                          |
+//! |---------------|---------------------------------------------------------------|
+//! | 201, 204      | created, replaced                                             |
+//! | 202           | a part, and more are to come                                  |
+//! | 400           | a malformed target or Content-Range, or one that does not fit |
+//! | 403           | hidden names; what this process may not write                 |
+//! | 409           | no such directory; a directory, link or device; a gap; busy   |
+//! | 412           | If-Match, If-None-Match or If-Unmodified-Since said no        |
+//! | 413, 415, 507 | too long; with a content coding; no space is left             |
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};

@@ -22,8 +22,8 @@ use crate::target::Hidden;
 
 /// Serves what lies beneath a directory.
 ///
-/// GET and HEAD; PUT where it is writable; OPTIONS tells which; everything else is 405. See the crate's front page for
-/// what is served and what is not.
+/// GET and HEAD; PUT where it is writable; OPTIONS tells which; everything else is 405. See the
+/// crate's front page for what is served and what is not.
 #[derive(Debug)]
 pub struct Files {
     root: Root,
