@@ -94,7 +94,9 @@ fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
         server = server.listen(address.0, Http::service(files(settings)?));
     }
     if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
-        server = server.listen(address.0, nfs.protocol());
+        server = server
+            .driver_config(Nfs::driver_config())
+            .listen(address.0, nfs.protocol());
     }
     for address in &settings.echo {
         server = server.listen(address.0, Echo);

@@ -84,6 +84,8 @@ pub(crate) struct Figures {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) cpu_us_per_operation: Option<f64>,
+    /// The load generator's own: what the servers do not have, as they share the cores with it.
+    pub(crate) client_us_per_operation: Option<f64>,
     /// Mean cost of putting a call on the queue, wake-ups included; warm-up included.
     pub(crate) dispatch_ns: Option<f64>,
 }
@@ -222,7 +224,10 @@ pub(crate) fn run(
         .into_iter()
         .map(|client| std::thread::spawn(move || drive(client, outstanding, measured_from, end)))
         .collect();
-    let cpu = || process.and_then(processor_time);
+    let cpu = || {
+        let own = processor_time(std::process::id());
+        (process.and_then(processor_time), own)
+    };
     std::thread::sleep(measured_from.saturating_duration_since(Instant::now()));
     let before = cpu();
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -234,16 +239,18 @@ pub(crate) fn run(
     }
     let per_second = all.len() as f64 / amount.seconds;
     let microseconds = |share: f64| all.value_at_quantile(share) as f64 / 1e3;
-    let cpu = before
-        .zip(after)
-        .map(|(before, after)| after.saturating_sub(before));
+    let per_operation = |before: Option<Duration>, after: Option<Duration>| {
+        let spent = before.zip(after).map(|(from, to)| to.saturating_sub(from));
+        spent.map(|spent| spent.as_secs_f64() * 1e6 / all.len().max(1) as f64)
+    };
     Ok(Figures {
         operations_per_second: per_second,
         mebibytes_per_second: per_second * f64::from(workload.bytes()) / f64::from(1 << 20),
         p50_us: microseconds(0.5),
         p99_us: microseconds(0.99),
         p999_us: microseconds(0.999),
-        cpu_us_per_operation: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / all.len().max(1) as f64),
+        cpu_us_per_operation: per_operation(before.0, after.0),
+        client_us_per_operation: per_operation(before.1, after.1),
         dispatch_ns: None,
     })
 }

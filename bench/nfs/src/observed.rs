@@ -1,5 +1,5 @@
-//! Our server in a process of its own, with its dispatch observed: it says on request how many calls
-//! went to workers, and what putting them on the queue took.
+//! Our server in a process of its own, with its dispatch observed: it says on request how many
+//! calls went to workers, and what putting them on the queue took.
 //!
 //! Protocol: `listening nfs ADDR` on standard output, then one line of JSON for each line on
 //! standard input, until that ends.
@@ -58,6 +58,7 @@ pub(crate) fn serve(arguments: Serve) -> Result<(), Failure> {
     let running = Server::new()
         .workers(workers..=workers)
         .driver(choice)
+        .driver_config(Nfs::driver_config())
         .observe_dispatch()
         .listen("127.0.0.1:0", nfs.protocol())
         .start()?;

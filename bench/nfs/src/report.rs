@@ -34,6 +34,7 @@ impl Row {
     pub(crate) fn new(workload: Workload, server: &str, runs: Vec<Figures>) -> Row {
         let cpu = runs.iter().all(|run| run.cpu_us_per_operation.is_some());
         let cpu_us = median(&runs, |run| run.cpu_us_per_operation.unwrap_or(f64::NAN));
+        let client_us = median(&runs, |run| run.client_us_per_operation.unwrap_or(f64::NAN));
         let observed = runs.iter().all(|run| run.dispatch_ns.is_some());
         let dispatch_ns = median(&runs, |run| run.dispatch_ns.unwrap_or(f64::NAN));
         let median = Figures {
@@ -43,6 +44,7 @@ impl Row {
             p99_us: median(&runs, |run| run.p99_us),
             p999_us: median(&runs, |run| run.p999_us),
             cpu_us_per_operation: cpu.then_some(cpu_us),
+            client_us_per_operation: Some(client_us).filter(|us| !us.is_nan()),
             dispatch_ns: observed.then_some(dispatch_ns),
         };
         Row {
@@ -59,11 +61,14 @@ impl Row {
         let cpu = of
             .cpu_us_per_operation
             .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
+        let client = of
+            .client_us_per_operation
+            .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
         let dispatch = of
             .dispatch_ns
             .map_or_else(String::new, |mean| format!("{mean:.0}"));
         format!(
-            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {cpu:>9} {dispatch:>11}",
+            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {cpu:>9} {client:>9} {dispatch:>11}",
             format!("{:?}", self.workload),
             self.server,
             of.operations_per_second,
@@ -75,7 +80,8 @@ impl Row {
 }
 
 /// Over the lines of [`Row`].
-pub(crate) const HEAD: &str = "workload         server              ops/s     MiB/s    p50 us    p99 us CPU us/op dispatch ns";
+pub(crate) const HEAD: &str = "workload         server              ops/s     MiB/s    p50 us    \
+     p99 us CPU us/op    client dispatch ns";
 
 /// The targets of one workload.
 pub(crate) fn judge(ours: &Row, peer: &Row) -> Vec<Verdict> {
@@ -102,19 +108,29 @@ pub(crate) fn judge(ours: &Row, peer: &Row) -> Vec<Verdict> {
     ]
 }
 
-/// Throughput must not fall from the first number of workers to a higher one (a twentieth is noise),
-/// and the mean cost of a dispatch stays within a tenth.
+/// The median over the rounds of one row's figure divided by the other's.
+fn of_rounds(row: &Row, first: &Row, figure: impl Fn(&Figures) -> Option<f64>) -> f64 {
+    let rounds = row.runs.iter().zip(&first.runs);
+    let ratios: Option<Vec<f64>> = rounds
+        .map(|(run, of_first)| Some(figure(run)? / figure(of_first)?))
+        .collect();
+    let mut ratios = ratios.unwrap_or_default();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Throughput must not fall from the first number of workers to a higher one (a twentieth is
+/// noise), and the mean cost of a dispatch stays within a tenth. Runs of one round are compared
+/// with each other, and the median of these ratios counts: the machine changes more between rounds.
 pub(crate) fn judge_sweep(rows: &[Row]) -> Vec<Verdict> {
     let Some(first) = rows.first() else {
         return Vec::new();
     };
-    let lowest = |row: &Row| row.median.operations_per_second;
     rows.iter()
         .skip(1)
         .flat_map(|row| {
-            let ratio = lowest(row) / lowest(first);
-            let means = row.median.dispatch_ns.zip(first.median.dispatch_ns);
-            let cost = means.map_or(f64::NAN, |(mean, of_first)| mean / of_first);
+            let ratio = of_rounds(row, first, |run| Some(run.operations_per_second));
+            let cost = of_rounds(row, first, |run| run.dispatch_ns);
             let verdict = |target, ratio, met| Verdict {
                 workload: row.workload,
                 target,
@@ -149,6 +165,7 @@ mod tests {
             p99_us,
             p999_us: 1.0,
             cpu_us_per_operation: cpu,
+            client_us_per_operation: None,
             dispatch_ns: None,
         }
     }

@@ -21,6 +21,12 @@ pub const MOUNT_PATH_BYTES_MAX: usize = 1024;
 /// The most data of one READ or WRITE, in bytes.
 pub const DATA_BYTES_MAX: usize = flatpath_rpc::limits::DATA_BYTES_MAX;
 
+/// Bytes of one receive buffer: what a socket on a fast way has ready at once.
+pub const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
+
+/// Receive buffers of one network thread.
+pub const RECEIVE_BUFFERS: u32 = 256;
+
 /// From this length on READ sends a file's own pages and copies nothing, in bytes: below it, the
 /// system calls that takes cost more than the copy.
 pub const PIPED_BYTES_MIN: usize = 32 * 1024;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use flatpath::{Pipes, Pool};
+use flatpath::{DriverConfig, Pipes, Pool};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
 
@@ -12,7 +12,7 @@ use crate::allow::Network;
 use crate::export::Export;
 use crate::identity::{Server, Squash, Who};
 use crate::key;
-use crate::limits::PIPES_MAX;
+use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use crate::procedures::{self, Request};
 use crate::{mount, portmap};
 
@@ -141,6 +141,16 @@ impl Nfs {
             secure_ports: options.secure_ports,
             port: Port::default(),
         })
+    }
+
+    /// Receive buffers that suit long WRITEs, for `Server::driver_config`: a mebibyte then comes in
+    /// 16 pieces and not in 128. They are 16 MiB of address space, touched as far as clients send.
+    pub fn driver_config() -> DriverConfig {
+        DriverConfig {
+            receive_buffers: RECEIVE_BUFFERS,
+            receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+            ..DriverConfig::default()
+        }
     }
 
     /// As a protocol of the engine.
