@@ -23,6 +23,29 @@ fn inline_and_pooled_requests_are_answered() {
 }
 
 #[test]
+fn dispatch_is_counted_always_and_timed_when_somebody_asks() {
+    on_both(|choice| {
+        for observed in [false, true] {
+            let site = Site::new(choice, |server| match observed {
+                true => server.observe_dispatch(),
+                false => server,
+            });
+            let mut client = site.client();
+            assert_eq!(client.ask("ping\n"), "pong\n");
+            assert_eq!(client.ask("work 7\n"), "done 7\n");
+            assert_eq!(client.ask("work 8\n"), "done 8\n");
+            let handle = site.running().handle();
+            let statistics = handle.statistics();
+            // What is inline is not dispatched.
+            assert_eq!(statistics.dispatched.read(), 2);
+            assert_eq!(statistics.dispatch_ns.read() > 0, observed);
+            drop(client);
+            site.end();
+        }
+    });
+}
+
+#[test]
 fn requests_may_arrive_byte_by_byte_and_many_at_once() {
     on_both(|choice| {
         let site = Site::new(choice, |server| server);
