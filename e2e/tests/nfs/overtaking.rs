@@ -3,6 +3,7 @@
 //! The program here waits until it is told to go on, so the order of replies is the test's.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use flatpath::{Choice, Pool, Server};
@@ -16,6 +17,7 @@ use crate::calls::{Connection, NFS, Words, call};
 each_driver!(
     replies_overtake_those_that_wait,
     other_connections_are_served_while_one_waits,
+    a_call_repeated_while_it_is_executed_is_executed_and_answered_once,
 );
 
 /// Workers, one less than which wait at most.
@@ -25,6 +27,8 @@ const WORKERS: u32 = 8;
 struct Gate {
     open: Mutex<HashSet<u32>>,
     opened: Condvar,
+    /// Calls of procedure 3 that were executed.
+    executed: AtomicU32,
 }
 
 impl Gate {
@@ -43,7 +47,8 @@ impl Gate {
     }
 }
 
-/// Procedure 1 waits at the gate of its argument and answers with it; 2 answers at once.
+/// Procedure 1 waits at the gate of its argument and answers with it; 2 answers at once; 3 is like
+/// 1, and is not to be executed twice.
 struct Waiting(Arc<Gate>);
 
 impl Programs for Waiting {
@@ -51,8 +56,12 @@ impl Programs for Waiting {
         "waiting"
     }
 
-    fn route(&self, _: &Call) -> Route {
-        Route::Pooled
+    fn route(&self, call: &Call) -> Route {
+        if call.procedure == 3 {
+            Route::Once
+        } else {
+            Route::Pooled
+        }
     }
 
     fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> Served {
@@ -69,7 +78,11 @@ impl Programs for Waiting {
         let Ok(number) = arguments.reader.u32() else {
             return Served::GarbageArguments;
         };
-        if call.procedure == 1 && !self.0.pass(number) {
+        if call.procedure == 3 {
+            // ORDER: Relaxed: the reply that is read before the count is read orders it.
+            self.0.executed.fetch_add(1, Ordering::Relaxed);
+        }
+        if call.procedure != 2 && !self.0.pass(number) {
             return Served::SystemError;
         }
         match reply.write(4, pool, |writer| writer.u32(number)) {
@@ -80,6 +93,10 @@ impl Programs for Waiting {
 }
 
 fn serve(driver: Driver) -> (flatpath::Running, Arc<Gate>) {
+    serve_with(WORKERS, driver)
+}
+
+fn serve_with(workers: u32, driver: Driver) -> (flatpath::Running, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let choice = match driver {
         Driver::Uring => Choice::Uring,
@@ -87,7 +104,7 @@ fn serve(driver: Driver) -> (flatpath::Running, Arc<Gate>) {
     };
     let server = Server::new()
         .driver(choice)
-        .workers(WORKERS..=WORKERS)
+        .workers(workers..=workers)
         .listen("127.0.0.1:0", Rpc::new(Waiting(Arc::clone(&gate))));
     (server.start().expect("a server"), gate)
 }
@@ -127,4 +144,27 @@ fn other_connections_are_served_while_one_waits(driver: Driver) {
     let mut answered: Vec<u32> = (1..WORKERS).map(|_| slow.reply().xid).collect();
     answered.sort_unstable();
     assert_eq!(answered, (1..WORKERS).collect::<Vec<u32>>());
+}
+
+fn a_call_repeated_while_it_is_executed_is_executed_and_answered_once(driver: Driver) {
+    // Of two workers one is at the gate, so the other takes what is sent in order: an answer to
+    // what was sent behind a repetition says that the repetition was dropped.
+    let (running, gate) = serve_with(2, driver);
+    let address = running.addresses()[0].address;
+    let (mut client, mut other) = (Connection::open(address), Connection::open(address));
+    let record = call(7, NFS, 3, &Words::default().word(7));
+    client.send(&[record.clone(), record.clone(), record.clone()].concat());
+    let quick = client.call(NFS, 2, &Words::default().word(1));
+    assert_eq!(quick.word(0), 1);
+    other.send(&record);
+    let quick = other.call(NFS, 2, &Words::default().word(2));
+    assert_eq!(quick.word(0), 2);
+    gate.open(7);
+    let first = client.reply();
+    assert_eq!((first.xid, first.word(0)), (7, 7));
+    let quick = client.call(NFS, 2, &Words::default().word(3));
+    assert_eq!(quick.word(0), 3, "no second answer came before");
+    other.send(&record);
+    assert_eq!(other.reply(), first, "now there is an answer to repeat");
+    assert_eq!(gate.executed.load(Ordering::Relaxed), 1);
 }
