@@ -89,4 +89,24 @@ mod tests {
             |state, (), ()| assert_eq!(state.1.load(Ordering::Relaxed), 2),
         );
     }
+
+    #[test]
+    #[cfg(not(loom))]
+    fn shuttle_four_holders_of_the_lock_go_one_at_a_time() {
+        crate::testing::model(|| {
+            let state = Arc::new((Lock::new(), AtomicU32::new(0)));
+            let threads = [(); 4].map(|()| {
+                let state = Arc::clone(&state);
+                crate::sync::spawn(move || {
+                    for _ in 0..3 {
+                        let _guard = state.0.lock();
+                        let count = state.1.load(Ordering::Relaxed);
+                        state.1.store(count + 1, Ordering::Relaxed);
+                    }
+                })
+            });
+            threads.into_iter().for_each(crate::testing::join);
+            assert_eq!(state.1.load(Ordering::Relaxed), 12);
+        });
+    }
 }

@@ -4,7 +4,8 @@ use crate::sync::{Arc, JoinHandle, spawn};
 
 /// How long a test may wait for its threads before it fails by name.
 #[cfg(not(any(loom, shuttle)))]
-const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+const DEADLINE: std::time::Duration =
+    std::time::Duration::from_secs(if cfg!(miri) { 30 * 60 } else { 60 });
 
 /// Runs a `loom_` body: every interleaving under loom, random schedules under shuttle, and
 /// otherwise a number of times on real threads, each within the deadline.

@@ -264,5 +264,7 @@ fn loom_a_stopper_may_outlast_the_last_member_and_every_handle() {
     });
 }
 
+#[cfg(not(loom))]
+mod larger;
 #[cfg(not(any(loom, shuttle)))]
 mod on_real_threads;

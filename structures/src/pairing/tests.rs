@@ -169,6 +169,8 @@ fn loom_an_object_that_is_registered_again_brings_its_past_along() {
     });
 }
 
+#[cfg(not(loom))]
+mod larger;
 #[cfg(not(any(loom, shuttle)))]
 mod noting;
 #[cfg(not(any(loom, shuttle)))]

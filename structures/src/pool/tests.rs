@@ -1,6 +1,8 @@
 //! The pool: bodies that the model checkers run as well. Loom counts the shelves that are left
 //! over, so a body that leaks a buffer fails; elsewhere the counts say so.
 
+#[cfg(not(loom))]
+mod larger;
 #[cfg(not(any(loom, shuttle)))]
 mod on_real_threads;
 

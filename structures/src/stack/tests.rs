@@ -59,6 +59,9 @@ impl Marked {
     }
 }
 
+#[cfg(not(loom))]
+mod larger;
+
 mod loom_bodies {
     use super::*;
 

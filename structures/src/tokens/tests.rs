@@ -234,5 +234,7 @@ fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {
     });
 }
 
+#[cfg(not(loom))]
+mod larger;
 #[cfg(not(any(loom, shuttle)))]
 mod on_real_threads;
