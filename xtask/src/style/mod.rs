@@ -15,6 +15,7 @@ use crate::{Error, workspace};
 pub mod arrows;
 pub mod drills;
 pub mod forbidden;
+pub mod hazards;
 pub mod header;
 pub mod house;
 pub mod lengths;
@@ -79,6 +80,7 @@ pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
     }
     orders::check_edges(&sources, &mut faults);
     drills::check(root, &sources, &mut faults)?;
+    hazards::check(root, &sources, &mut faults)?;
     arrows::check(root, &mut faults)?;
     house::check(root, &mut faults)?;
     faults.sort();
