@@ -5,8 +5,10 @@
 //! `--cfg drill="NAME"` and has an entry in the list beside the structures
 //! (`structures/drill.toml`): its name, the file and the edge it weakens, the test that must fail,
 //! and how that test runs (`loom`, `shuttle`, or plainly). For every entry the same test first
-//! passes without the mutation; then it must fail with it. A test that hangs has not failed. A full
-//! run writes the table `docs/drill.md`.
+//! passes without the mutation; then it must fail with it. A test that hangs has not failed.
+//!
+//! Every run brings the table `docs/drill.md` up to date: the rows of the mutations it tried, and
+//! the rest as they were, so that one may run in pieces. A row whose entry changed is dropped.
 //!
 //! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
 //! crate.
@@ -129,11 +131,8 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         println!("drill {}: {}", entry.name, in_words(&outcome));
         rows.push((entry, outcome));
     }
-    if names.is_empty() && !quick {
-        let table = workspace::root().join(TABLE);
-        std::fs::create_dir_all(table.parent().unwrap_or(Path::new(".")))?;
-        std::fs::write(table, table_of(&rows))?;
-    }
+    let known = recorded(&workspace::root());
+    std::fs::write(workspace::root().join(TABLE), table_of(&all, &rows, &known))?;
     let caught = rows
         .iter()
         .filter(|(_, outcome)| matches!(outcome, Outcome::Caught(_)))
@@ -252,38 +251,76 @@ fn run_test(binary: &Path, entry: &Entry) -> Result<process::Report, Error> {
 
 fn in_words(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Caught(said) => format!("caught: {said}"),
+        Outcome::Caught(said) => format!("caught: {}", shortened(said)),
         Outcome::Survived => "SURVIVED: the test passes with the mutation".into(),
         Outcome::Undecided(why) => format!("UNDECIDED: {why}"),
     }
 }
 
+/// What the table says already: the line of each mutation, by its name.
+#[must_use]
+pub fn recorded(root: &Path) -> HashMap<String, String> {
+    let text = workspace::text(&root.join(TABLE)).unwrap_or_default();
+    let rows = text.lines().filter_map(|line| {
+        let name = line.strip_prefix("| `")?.split('`').next()?;
+        Some((name.to_string(), line.to_string()))
+    });
+    rows.collect()
+}
+
 /// The table for the documentation: no times, so that it changes only when a result does.
-fn table_of(rows: &[(&Entry, Outcome)]) -> String {
+fn table_of(all: &[Entry], rows: &[(&Entry, Outcome)], known: &HashMap<String, String>) -> String {
     let mut text = String::from(
         "# Mutation drill\n\n\
-         Each line weakens one ordering edge in the code and names the test that turns red.\n\
-         Written by `cargo xtask drill`; a mutation that no test catches fails that command.\n\n\
-         | mutation | file | edge | test | how | outcome |\n|---|---|---|---|---|---|\n",
+         Each line weakens one ordering edge, or one step that a proof rests on, and names the\n\
+         test that turns red. Written by `cargo xtask drill`; a mutation that no test catches\n\
+         fails that command, and `cargo test` fails when a mutation has no line here.\n\n\
+         | mutation | edge | test | how | outcome |\n|---|---|---|---|---|\n",
     );
-    for (entry, outcome) in rows {
-        let cells = [
-            &entry.name,
-            &entry.file,
-            &entry.edge,
-            &entry.test,
-            &entry.how,
-        ];
-        for cell in cells {
-            let _ = write!(text, "| {} ", as_cell(cell));
+    for entry in all {
+        let start = row_of(entry);
+        let tried = rows.iter().find(|(tried, _)| *tried == entry);
+        let line = match tried {
+            Some((_, outcome)) => Some(format!("{start} {} |", as_cell(&in_words(outcome)))),
+            None => known.get(&entry.name).cloned(),
+        };
+        if let Some(line) = line.filter(|line| line.starts_with(&start)) {
+            let _ = writeln!(text, "{line}");
         }
-        let _ = writeln!(text, "| {} |", as_cell(&in_words(outcome)));
     }
     text
 }
 
+/// The line of a mutation, up to its outcome.
+#[must_use]
+pub fn row_of(entry: &Entry) -> String {
+    let Entry {
+        name,
+        file,
+        edge,
+        test,
+        how,
+        ..
+    } = entry;
+    let (edge, test) = (as_cell(edge), as_cell(test));
+    format!("| `{name}` in `{file}` | {edge} | `{test}` | {how} |")
+}
+
+/// Whether a line of the table is that of this entry, and says that the mutation was caught.
+#[must_use]
+pub fn is_caught(entry: &Entry, line: &str) -> bool {
+    let outcome = line.strip_prefix(&row_of(entry));
+    outcome.is_some_and(|outcome| outcome.starts_with(" caught: "))
+}
+
 fn as_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
+}
+
+/// What a test said, without the list of threads that loom adds to a deadlock.
+fn shortened(said: &str) -> String {
+    let end = said.find("; threads = ").unwrap_or(said.len());
+    said[..end].to_string()
 }
 
 #[cfg(test)]
@@ -311,10 +348,29 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_per_mutation() {
+    fn the_table_keeps_the_rows_of_what_was_not_tried() {
+        let entries = parse("a.toml", &LIST.repeat(2).replacen("stack-tag", "queue", 1)).unwrap();
+        let caught = |said: &str| Outcome::Caught(said.into());
+        let first = table_of(
+            &entries,
+            &[(&entries[0], caught("slot 1 | twice; threads = [..]"))],
+            &HashMap::new(),
+        );
+        let row = "| `queue` in `stack.rs` | E2 | `loom_pop` | loom | caught: slot 1 \\| twice |";
+        assert!(first.lines().any(|line| line == row), "{first}");
+        let known = HashMap::from([("queue".to_string(), row.to_string())]);
+        let second = table_of(&entries, &[(&entries[1], Outcome::Survived)], &known);
+        assert!(second.lines().any(|line| line == row), "{second}");
+        assert!(second.contains("| `stack-tag` in"), "{second}");
+        assert!(is_caught(&entries[0], row));
+        assert!(!is_caught(&entries[1], second.lines().last().unwrap()));
+    }
+
+    #[test]
+    fn the_row_of_an_entry_that_changed_is_dropped() {
         let entries = parse("a.toml", LIST).unwrap();
-        let table = table_of(&[(&entries[0], Outcome::Caught("slot 1 | twice".into()))]);
-        let row = "| stack-tag | stack.rs | E2 | loom_pop | loom | caught: slot 1 \\| twice |";
-        assert!(table.lines().any(|line| line == row), "{table}");
+        let stale = "| `stack-tag` in `stack.rs` | E1 | `loom_pop` | loom | caught: x |";
+        let known = HashMap::from([("stack-tag".to_string(), stale.to_string())]);
+        assert!(!table_of(&entries, &[], &known).contains("stack-tag"));
     }
 }

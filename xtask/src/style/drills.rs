@@ -1,14 +1,18 @@
-//! Rule `drill`: the mutation drill's list and the code's mutations are the same set.
+//! Rule `drill`: the mutation drill's list and the code's mutations are the same set, and every
+//! named edge of the structures is in it.
 //!
 //! A mutation in the code that the list does not name is never tried; a name in the list without
-//! code would compare the code with itself.
+//! code would compare the code with itself. An edge in a header (`- E1 publish: ...`) has an entry
+//! whose edge begins with its name, in the same file or below it. `docs/drill.md` has a line for
+//! every entry that says it was caught.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Fault;
 use super::source::Source;
-use crate::{Error, drill};
+use super::{Fault, hazards};
+use crate::Error;
+use crate::drill::{self, Entry};
 
 /// Reports mutations without an entry and entries without a mutation.
 ///
@@ -28,11 +32,23 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
             });
         }
     }
-    for entry in listed
-        .iter()
-        .filter(|entry| !written.contains_key(&entry.name))
-    {
-        let message = format!("no code has mutation {:?}", entry.name);
+    let recorded = drill::recorded(root);
+    let tests = hazards::tests(sources);
+    for entry in &listed {
+        let Entry { name, test, .. } = entry;
+        let place = written.get(name).map(|(file, _)| file.as_str());
+        let is_caught = |line: &String| drill::is_caught(entry, line);
+        let message = if place.is_none() {
+            format!("no code has mutation {name:?}")
+        } else if place != Some(&format!("structures/{}", entry.file)) {
+            format!("mutation {name:?} is in {place:?}, not in {:?}", entry.file)
+        } else if !tests.iter().any(|(_, known)| known == test) {
+            format!("no test is called {test:?}")
+        } else if !recorded.get(name).is_some_and(is_caught) {
+            format!("docs/drill.md has no result: run `cargo xtask drill {name}`")
+        } else {
+            continue;
+        };
         faults.push(Fault {
             file: entry.list.clone(),
             line: 1,
@@ -40,7 +56,50 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
             message,
         });
     }
+    for source in sources {
+        check_edges(source, &listed, faults);
+    }
     Ok(())
+}
+
+/// Reports edges in a header of the structures that no entry weakens.
+fn check_edges(source: &Source, listed: &[Entry], faults: &mut Vec<Fault>) {
+    let Some(file) = source.path.strip_prefix("structures/") else {
+        return;
+    };
+    let module = file.trim_end_matches(".rs");
+    let is_here = |entry: &&Entry| {
+        let rest = entry.file.strip_prefix(module);
+        rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    };
+    let edges: Vec<&str> = listed
+        .iter()
+        .filter(is_here)
+        .map(|entry| entry.edge.as_str())
+        .collect();
+    for (line, text) in (1..).zip(&source.lines) {
+        let Some(edge) = edge_defined(text) else {
+            continue;
+        };
+        let start = format!("{edge}:");
+        if !edges.iter().any(|known| known.starts_with(&start)) {
+            let message = format!("edge {edge} has no mutation: no entry of {file} is for it");
+            faults.push(Fault {
+                file: source.path.clone(),
+                line,
+                rule: "drill",
+                message,
+            });
+        }
+    }
+}
+
+/// `E1` of the header line `//! - E1 publish: ...`.
+fn edge_defined(line: &str) -> Option<&str> {
+    let edge = line.strip_prefix("//! - ")?.split(' ').next()?;
+    let digits = edge.strip_prefix('E')?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(edge)
 }
 
 /// The names in `cfg(drill = "NAME")` and `edge!("NAME", …)`, with their places.
@@ -80,5 +139,28 @@ mod tests {
             .map(|(name, _)| name)
             .collect();
         assert_eq!(names, ["a-one", "b", "c", "f"]);
+    }
+
+    #[test]
+    fn an_edge_without_a_mutation_is_a_fault() {
+        let text = "//! - E1 publish: a.\n//! - E2 look: b.\n//! - Else: c.\nfn a() {}\n";
+        let source = Source::new(Path::new("structures/src/a.rs"), text);
+        let entry = |file: &str, edge: &str| Entry {
+            list: "a.toml".into(),
+            name: "a".into(),
+            file: file.into(),
+            edge: edge.into(),
+            test: "t".into(),
+            how: "loom".into(),
+        };
+        let lines = |listed: &[Entry]| {
+            let mut faults = Vec::new();
+            check_edges(&source, listed, &mut faults);
+            faults.iter().map(|fault| fault.line).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&[]), [1, 2]);
+        let elsewhere = [entry("src/a/b.rs", "E2: x"), entry("src/ab.rs", "E1: y")];
+        assert_eq!(lines(&elsewhere), [1]);
+        assert_eq!(lines(&[entry("src/a.rs", "E12: x")]), [1, 2]);
     }
 }
