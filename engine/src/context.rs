@@ -257,6 +257,13 @@ impl<P: Protocol> Context<'_, P> {
         Ok(())
     }
 
+    /// Counts bytes of a body that a protocol copied by itself, in
+    /// [`Statistics::body_bytes_copied`](crate::Statistics::body_bytes_copied).
+    pub fn count_copied(&self, bytes: usize) {
+        let statistics = self.keeping.statistics;
+        statistics.body_bytes_copied.add(bytes as u64);
+    }
+
     /// Fragments that this connection's users hold now.
     pub fn held(&self) -> u32 {
         self.keeping.account.as_ref().map_or(0, Account::held)

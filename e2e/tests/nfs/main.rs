@@ -3,6 +3,7 @@
 
 mod calls;
 mod client;
+mod copies;
 mod crash;
 mod framing;
 mod overtaking;

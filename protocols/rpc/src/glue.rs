@@ -18,15 +18,16 @@
 use std::net::SocketAddr;
 
 use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
-use flatpath::{Buffer, Pool, WorkerScope};
+use flatpath::{Buffer, Fragment, Pages, Pool, RegionConfig, WorkerScope};
 
 use crate::auth::AuthStatus;
 use crate::limits::{
-    CALLS_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, REPLAYS_MAX, REPLY_BYTES_MIN,
+    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGES_KEPT_MAX,
+    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
     REPLY_COPY_BYTES_MAX,
 };
 use crate::message::{self, Accepted, Call, Denied, Opened};
-use crate::record::{self, Arguments, Assembly, Completion, Progress, Record};
+use crate::record::{self, Arguments, Assembly, Completion, Progress, Record, Source as _};
 use crate::replay::{Begin, Replays, Ticket};
 use crate::reply::Reply;
 use crate::xdr::Writer;
@@ -197,7 +198,12 @@ impl<S: Programs> Rpc<S> {
                 let Some(mut job) = context.job() else {
                     return Taken::Stalled(Stall::Jobs);
                 };
-                if job.record.copy(bytes, context.pool()).is_none() {
+                let kept = (bytes.len() > CONTIGUOUS_BYTES_MAX)
+                    .then(|| Keeper(context).keep(bytes))
+                    .flatten();
+                if let Some(fragment) = kept {
+                    job.record.keep(fragment);
+                } else if job.record.copy(bytes, context.pool()).is_none() {
                     context.recycle(job);
                     return Taken::Stalled(Stall::Memory);
                 }
@@ -315,7 +321,12 @@ impl<S: Programs> Rpc<S> {
             Some(_) => Completion::Allowed,
             None => Completion::Withheld,
         };
-        let fed = session.assembly.feed(input, context.pool(), completion);
+        let fed = session
+            .assembly
+            .feed(input, &mut Keeper(context), completion);
+        if session.assembly.is_long() {
+            context.receive_into(Pages::Listener);
+        }
         let (used, progress) = match fed {
             Ok(fed) => fed,
             Err(broken) => {
@@ -350,6 +361,8 @@ impl<S: Programs> Rpc<S> {
         } else if context.jobs_out() > 0 {
             Phase::Work
         } else {
+            // Data comes in runs: the large pages are left when a run is over.
+            context.receive_into(Pages::Common);
             Phase::Idle
         };
         context.phase(phase);
@@ -361,6 +374,26 @@ impl<S: Programs> Rpc<S> {
         if context.jobs_out() == 0 {
             context.close_after_output();
         }
+    }
+}
+
+/// Long records are kept where they lie, up to a bound.
+struct Keeper<'a, 'b, S: Programs>(&'a mut Context<'b, Rpc<S>>);
+
+impl<S: Programs> record::Source for Keeper<'_, '_, S> {
+    fn pool(&self) -> &Pool {
+        self.0.pool()
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment> {
+        if self.0.held() >= PAGES_KEPT_MAX {
+            return None;
+        }
+        self.0.keep_slice(bytes)
+    }
+
+    fn copied(&mut self, bytes: usize) {
+        self.0.count_copied(bytes);
     }
 }
 
@@ -462,6 +495,18 @@ impl<S: Programs> Protocol for Rpc<S> {
         Self::end(session, context);
     }
 
+    fn region(&self) -> Option<RegionConfig> {
+        Some(RegionConfig {
+            pages: PAGES_PER_LISTENER,
+            reserve_pages: PAGES_RESERVED,
+            ..RegionConfig::default()
+        })
+    }
+
+    fn pages_max(&self) -> Option<u32> {
+        Some(PAGES_PER_CONNECTION_MAX)
+    }
+
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
         let RpcJob {
             call,
@@ -527,6 +572,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         if session.ending && context.jobs_out() == 0 {
             context.close_after_output();
         } else if context.jobs_out() == 0 && session.assembly.is_idle() {
+            context.receive_into(Pages::Common);
             context.phase(Phase::Idle);
         }
     }

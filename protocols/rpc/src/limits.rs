@@ -16,6 +16,25 @@ pub const RECORD_BYTES_MAX: usize = DATA_BYTES_MAX + HEAD_BYTES_MAX;
 /// data with a head, and the head lies in the first piece.
 pub const CONTIGUOUS_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
+/// Bytes of a long record that lie in its first piece: the head of any call with data. Message to
+/// procedure 24, credential and verifier 2 * (8 + 400), a handle 68, offset, count, how and length
+/// 20: 928, rounded up.
+pub const FRONT_BYTES_MIN: usize = 1024;
+
+/// Pages that the records of one connection may keep; what comes beyond is copied. Two WRITEs of a
+/// megabyte and what arrives meanwhile.
+pub const PAGES_KEPT_MAX: u32 = 48;
+
+/// The engine's own bound, which is never reached: a record that waits for its end must not stop
+/// its connection.
+pub const PAGES_PER_CONNECTION_MAX: u32 = PAGES_KEPT_MAX + 16;
+
+/// Pages of 64 KiB that a listener's connections receive long records into, on each network thread.
+pub const PAGES_PER_LISTENER: u32 = 128;
+
+/// Of these, pages that are never kept.
+pub const PAGES_RESERVED: u32 = 16;
+
 /// Fragments of one record. Known clients send one, or one per write buffer of theirs.
 pub const FRAGMENTS_MAX: u32 = 1024;
 

@@ -1,19 +1,26 @@
 //! Record marking (RFC 5531 section 11): fragments in, whole records out.
 //!
-//! A record that arrived in one piece is used where it lies; any other is gathered here in pooled
-//! buffers as its bytes arrive. Nothing is sized by a marker: a piece is at most as large as what
-//! has arrived before it, or one small buffer.
+//! A record that arrived in one piece is used where it lies; any other is gathered here as its
+//! bytes arrive: a long one in the pages where they were received, as far as the engine lets them
+//! be kept, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
+//! large as what has arrived before it, or one small buffer.
 //!
 //! Invariants
 //! - R1: `received + left <= RECORD_BYTES_MAX`, checked before the fragment is begun.
 //! - R2: a record with a head and no data (`CONTIGUOUS_BYTES_MAX`) is one piece once it is whole,
 //!   unless the pool had no buffer for it.
 //!
-//! Cost: one copy of each byte; at most one more of a short record that arrived in pieces.
+//! - R3: the first piece of a long record has `FRONT_BYTES_MIN` bytes, which hold the head of every
+//!   call with data.
+//!
+//! Cost: no copy of a long record but, where its front was cut in two, of `FRONT_BYTES_MIN` bytes;
+//! one copy of each byte of others, and at most one more of a short record that came in pieces.
 
-use flatpath::{Buffer, Pool};
+use flatpath::{Buffer, Fragment, Pool};
 
-use crate::limits::{CONTIGUOUS_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, RECORD_BYTES_MAX};
+use crate::limits::{
+    CONTIGUOUS_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, FRONT_BYTES_MIN, RECORD_BYTES_MAX,
+};
 use crate::message::LAST_FRAGMENT;
 use crate::xdr::{Malformed, Reader, padding};
 
@@ -56,6 +63,58 @@ pub enum Progress {
     NoRoom,
 }
 
+/// Where the bytes of a record come from, and what may be done with them.
+pub trait Source {
+    /// Buffers for what has to be copied.
+    fn pool(&self) -> &Pool;
+
+    /// Keeps a part of the input where it lies; `None`: copy it.
+    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment>;
+
+    /// So many bytes of a long record had to be copied; for statistics.
+    fn copied(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+}
+
+/// Everything is copied.
+impl Source for &Pool {
+    fn pool(&self) -> &Pool {
+        self
+    }
+
+    fn keep(&mut self, _bytes: &[u8]) -> Option<Fragment> {
+        None
+    }
+}
+
+/// Bytes of a record that lie in one place.
+#[derive(Debug)]
+pub enum Piece {
+    /// In a pooled buffer.
+    Copied(Buffer),
+    /// In a receive page.
+    Kept(Fragment),
+}
+
+impl Piece {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Copied(buffer) => buffer.filled(),
+            Piece::Kept(fragment) => fragment.bytes(),
+        }
+    }
+
+    /// Copies as much as there is room for.
+    fn append(&mut self, bytes: &[u8]) -> usize {
+        match self {
+            Piece::Copied(buffer) => buffer.append(bytes),
+            Piece::Kept(_) => 0,
+        }
+    }
+}
+
 /// A record on its way in.
 #[derive(Debug, Default)]
 pub struct Assembly {
@@ -67,7 +126,7 @@ pub struct Assembly {
     fragments_empty: u32,
     /// The current fragment is the last one.
     last: bool,
-    pieces: Vec<Buffer>,
+    pieces: Vec<Piece>,
 }
 
 /// The record at the front of `input` if it is whole and of one fragment, without its marker.
@@ -92,6 +151,11 @@ impl Assembly {
         self.received
     }
 
+    /// True while a record with data is gathered.
+    pub fn is_long(&self) -> bool {
+        self.received + self.left > CONTIGUOUS_BYTES_MAX
+    }
+
     /// Takes bytes from the front of `input` until the record is whole; says how many and why it
     /// stopped.
     ///
@@ -100,7 +164,7 @@ impl Assembly {
     pub fn feed(
         &mut self,
         input: &[u8],
-        pool: &Pool,
+        source: &mut impl Source,
         completion: Completion,
     ) -> Result<(usize, Progress), Broken> {
         let mut used = 0;
@@ -120,10 +184,10 @@ impl Assembly {
             if self.last && offered.len() == self.left && completion == Completion::Withheld {
                 return Ok((used, Progress::Withheld));
             }
-            let taken = self.append(offered, pool);
+            let taken = self.append(offered, source);
             used += taken;
             if self.left == 0 && self.last {
-                self.join(pool);
+                self.join(source.pool());
                 return Ok((used, Progress::Complete));
             }
             if taken < offered.len() {
@@ -153,15 +217,51 @@ impl Assembly {
         Ok(())
     }
 
+    /// Takes as much of `bytes` as can be kept or as there are buffers for.
+    fn append(&mut self, bytes: &[u8], source: &mut impl Source) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.is_long() {
+                let front = FRONT_BYTES_MIN.saturating_sub(self.received);
+                let is_front = self.received == 0 && rest.len() >= FRONT_BYTES_MIN;
+                // R3: a front that was begun as a copy is completed as one.
+                if (is_front || front == 0)
+                    && let Some(fragment) = source.keep(rest)
+                {
+                    self.pieces.push(Piece::Kept(fragment));
+                    self.received += rest.len();
+                    self.left -= rest.len();
+                    return bytes.len();
+                }
+                let part = match front {
+                    0 => rest.len(),
+                    front if is_front => front.max(rest.len()),
+                    front => front.min(rest.len()),
+                };
+                let copied = self.copy(&rest[..part], source.pool());
+                source.copied(copied);
+                rest = &rest[copied..];
+                if copied < part {
+                    break;
+                }
+            } else {
+                let copied = self.copy(rest, source.pool());
+                rest = &rest[copied..];
+                break;
+            }
+        }
+        bytes.len() - rest.len()
+    }
+
     /// Copies as much of `bytes` as there are buffers for.
-    fn append(&mut self, bytes: &[u8], pool: &Pool) -> usize {
+    fn copy(&mut self, bytes: &[u8], pool: &Pool) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
             let copied = self.pieces.last_mut().map_or(0, |piece| piece.append(rest));
             if copied == 0 {
                 let arrived = rest.len().max(self.received).max(PIECE_BYTES_MIN);
                 match pool.take(arrived.min(self.left).max(1)) {
-                    Some(buffer) => self.pieces.push(buffer),
+                    Some(buffer) => self.pieces.push(Piece::Copied(buffer)),
                     None => break,
                 }
             }
@@ -181,10 +281,10 @@ impl Assembly {
             && whole.room() >= self.received
         {
             for piece in &self.pieces {
-                whole.append(piece.filled());
+                whole.append(piece.bytes());
             }
             self.pieces.clear();
-            self.pieces.push(whole);
+            self.pieces.push(Piece::Copied(whole));
         }
     }
 
@@ -200,10 +300,10 @@ impl Assembly {
     }
 }
 
-/// A whole record in pooled buffers.
+/// A whole record, in pooled buffers or in the pages where it was received.
 #[derive(Debug, Default)]
 pub struct Record {
-    pieces: Vec<Buffer>,
+    pieces: Vec<Piece>,
 }
 
 impl Record {
@@ -217,14 +317,20 @@ impl Record {
                 return None;
             };
             rest = &rest[buffer.append(rest)..];
-            self.pieces.push(buffer);
+            self.pieces.push(Piece::Copied(buffer));
         }
         Some(())
     }
 
+    /// A record that arrived whole, where it lies.
+    pub fn keep(&mut self, fragment: Fragment) {
+        self.pieces.clear();
+        self.pieces.push(Piece::Kept(fragment));
+    }
+
     /// The front of the record, as far as it lies in one piece.
     pub fn front(&self) -> &[u8] {
-        self.pieces.first().map_or(&[], Buffer::filled)
+        self.pieces.first().map_or(&[], Piece::bytes)
     }
 
     /// The record from its byte `at` on, which lies in the first piece.
@@ -247,7 +353,7 @@ impl Record {
 pub struct Arguments<'a> {
     /// Everything but trailing data is read from here.
     pub reader: Reader<'a>,
-    more: &'a [Buffer],
+    more: &'a [Piece],
 }
 
 impl<'a> Arguments<'a> {
@@ -271,7 +377,7 @@ impl<'a> Arguments<'a> {
     pub fn data(mut self, bytes_max: usize) -> Result<Data<'a>, Malformed> {
         let bytes = self.reader.length(bytes_max)?;
         let front = self.reader.rest();
-        let behind: usize = self.more.iter().map(|piece| piece.filled().len()).sum();
+        let behind: usize = self.more.iter().map(|piece| piece.bytes().len()).sum();
         if front.len() + behind != bytes + padding(bytes) {
             return Err(Malformed);
         }
@@ -296,7 +402,7 @@ impl<'a> Arguments<'a> {
 
     /// The arguments in slices, as they lie.
     pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        std::iter::once(self.reader.rest()).chain(self.more.iter().map(Buffer::filled))
+        std::iter::once(self.reader.rest()).chain(self.more.iter().map(Piece::bytes))
     }
 }
 
@@ -304,7 +410,7 @@ impl<'a> Arguments<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     front: &'a [u8],
-    more: &'a [Buffer],
+    more: &'a [Piece],
     bytes: usize,
 }
 
@@ -318,7 +424,7 @@ impl<'a> Data<'a> {
     pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.bytes;
         std::iter::once(self.front)
-            .chain(self.more.iter().map(Buffer::filled))
+            .chain(self.more.iter().map(Piece::bytes))
             .map(move |slice| {
                 let slice = &slice[..slice.len().min(left)];
                 left -= slice.len();

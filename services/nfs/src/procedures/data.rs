@@ -1,8 +1,8 @@
 //! READ, WRITE, COMMIT (RFC 1813 sections 3.3.6, 3.3.7, 3.3.21).
 //!
 //! READ moves data from the page cache into the buffers the reply is sent from, and a longer one
-//! sends the pages of the cache themselves; WRITE moves it from the buffers the call was gathered
-//! in. Nothing copies it in between.
+//! sends the pages of the cache themselves; WRITE moves it from the pages it was received in.
+//! Nothing copies it in between.
 
 use std::io::IoSlice;
 
