@@ -3,9 +3,9 @@
 //! Before: a locked deque and a walk over all threads. Ours: [`flatpath_structures::queue`] and
 //! [`flatpath_structures::crew`]. Beside: condition variables and the pools of well-known crates.
 //!
-//! One producer, a microsecond of work per item. Saturated: there is always more work than workers,
-//! so nobody is ever idle, and enqueueing is all there is. Paced: one item every 10 microseconds,
-//! so that most items find somebody idle, and waking is what costs.
+//! One producer, a microsecond of work per item. Saturated: items as fast as they can be enqueued,
+//! so that with a quick enqueue there is always more work than workers and nobody is idle. Paced:
+//! one item every 10 microseconds, so that most items find somebody idle, and waking is what costs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, PoisonError};

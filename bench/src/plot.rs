@@ -7,26 +7,34 @@
 use std::path::{Path, PathBuf};
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::Error;
 use crate::report::{BenchReport, Role, Table};
 use crate::text::figure;
 
-const SIZE: (u32, u32) = (960, 600);
+const SIZE: (u32, u32) = (1_120, 600);
+/// Left of the legend.
+const CHART_WIDTH: u32 = 900;
+/// For the text below the axis of bars: three lines.
+const NAMES_HEIGHT: u32 = 84;
 const FONT: &str = "sans-serif";
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(0xD5, 0x5E, 0x00),
-    RGBColor(0xE6, 0x9F, 0x00),
-    RGBColor(0x00, 0x72, 0xB2),
+const OURS: RGBColor = RGBColor(0x00, 0x72, 0xB2);
+const OLD: [RGBColor; 2] = [RGBColor(0xD5, 0x5E, 0x00), RGBColor(0x99, 0x4F, 0x00)];
+const FIXED: RGBColor = RGBColor(0xE6, 0x9F, 0x00);
+const OTHERS: [RGBColor; 7] = [
     RGBColor(0x00, 0x9E, 0x73),
-    RGBColor(0x56, 0xB4, 0xE9),
     RGBColor(0xCC, 0x79, 0xA7),
     RGBColor(0x77, 0x77, 0x77),
-    RGBColor(0x99, 0x4F, 0x00),
+    RGBColor(0x56, 0xB4, 0xE9),
     RGBColor(0x5D, 0x3A, 0x9B),
     RGBColor(0x00, 0x00, 0x00),
+    RGBColor(0xB8, 0xB0, 0x40),
 ];
+/// Bars that differ by more than this have a logarithmic axis; others begin at 0.
+const LINEAR_MAX: f64 = 30.0;
 
 /// One picture.
 #[derive(Clone, Debug)]
@@ -165,19 +173,11 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn draw_lines(plot: &Plot, root: &Area<'_>) -> Drawn {
     root.fill(&WHITE)?;
-    let x = bounds(
-        plot.series
-            .iter()
-            .flat_map(|s| s.points.iter().map(|p| p.0)),
-    );
-    let y = bounds(
-        plot.series
-            .iter()
-            .flat_map(|s| s.points.iter().map(|p| p.1)),
-    );
-    let y = y.0 / 1.5..y.1 * 1.5;
-    let mut chart = builder(plot, root)
-        .build_cartesian_2d((x.0 / 1.1..x.1 * 1.1).log_scale(), y.log_scale())?;
+    let (left, right) = root.split_horizontally(CHART_WIDTH);
+    let x = bounds(points(plot).map(|point| point.0));
+    let y = bounds(points(plot).map(|point| point.1));
+    let mut chart = builder(plot, &left, 52)
+        .build_cartesian_2d((x.0 / 1.1..x.1 * 1.1).log_scale(), decades(y).log_scale())?;
     chart
         .configure_mesh()
         .x_desc(plot.x)
@@ -188,92 +188,147 @@ fn draw_lines(plot: &Plot, root: &Area<'_>) -> Drawn {
         .x_label_formatter(&|value| figure_short(*value))
         .y_label_formatter(&|value| figure_short(*value))
         .draw()?;
-    for (index, series) in plot.series.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
+    let colours = colours(&plot.series);
+    for (series, colour) in plot.series.iter().zip(&colours) {
         let style = colour.stroke_width(width(series.role));
-        chart
-            .draw_series(LineSeries::new(series.points.iter().copied(), style).point_size(4))?
-            .label(series.name.clone())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style));
+        chart.draw_series(LineSeries::new(series.points.iter().copied(), style).point_size(4))?;
     }
-    legend(&mut chart)
+    legend(plot, &colours, &right)
 }
 
 fn draw_bars(plot: &Plot, groups: &[String], root: &Area<'_>) -> Drawn {
     root.fill(&WHITE)?;
-    let y = bounds(
-        plot.series
-            .iter()
-            .flat_map(|s| s.points.iter().map(|p| p.1)),
-    );
-    let floor = y.0 / 2.0;
-    let count = groups.len() as f64;
-    let mut chart = builder(plot, root)
-        .build_cartesian_2d(-0.5..count - 0.5, (floor..y.1 * 1.5).log_scale())?;
-    let name = |value: &f64| {
-        let is_whole = (value - value.round()).abs() < 0.01;
-        let group = is_whole
-            .then(|| groups.get(value.round() as usize))
-            .flatten();
-        group.cloned().unwrap_or_default()
-    };
+    let (left, right) = root.split_horizontally(CHART_WIDTH);
+    let y = bounds(points(plot).map(|point| point.1));
+    let places = -0.5..groups.len() as f64 - 0.5;
+    let mut builder = builder(plot, &left, NAMES_HEIGHT);
+    if y.1 / y.0 <= LINEAR_MAX {
+        let chart = builder.build_cartesian_2d(places, 0.0..y.1 * 1.08)?;
+        bars(plot, groups, chart, (root, 0.0))?;
+    } else {
+        let floor = decades((y.0 / 2.0, y.1)).start;
+        let heights = (floor..y.1 * 1.5).log_scale();
+        let chart = builder.build_cartesian_2d(places, heights)?;
+        bars(plot, groups, chart, (root, floor))?;
+    }
+    legend(plot, &colours(&plot.series), &right)
+}
+
+/// Bars that stand on `floor`, with the names of their groups below, on the whole picture.
+fn bars<'b, Y>(
+    plot: &Plot,
+    groups: &[String],
+    mut chart: ChartContext<'_, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>,
+    (picture, floor): (&Area<'b>, f64),
+) -> Drawn
+where
+    Y: Ranged<ValueType = f64> + AsRangedCoord + ValueFormatter<f64>,
+{
     chart
         .configure_mesh()
         .x_desc(plot.x)
         .y_desc(plot.y)
-        .x_labels(groups.len() * 2 + 1)
+        .x_labels(0)
         .disable_x_mesh()
         .label_style((FONT, 15))
         .axis_desc_style((FONT, 17))
         .light_line_style(RGBColor(0xEE, 0xEE, 0xEE))
-        .x_label_formatter(&name)
         .y_label_formatter(&|value| figure_short(*value))
         .draw()?;
     let step = 0.84 / plot.series.len().max(1) as f64;
-    for (index, series) in plot.series.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
+    let colours = colours(&plot.series);
+    for (index, (series, colour)) in plot.series.iter().zip(&colours).enumerate() {
         let left = -0.42 + step * index as f64;
         let bars = series.points.iter().map(|(place, value)| {
             let from = place + left;
-            Rectangle::new(
-                [(from, floor), (from + step * 0.9, *value)],
-                colour.filled(),
-            )
+            let corners = [(from, floor), (from + step * 0.9, *value)];
+            Rectangle::new(corners, colour.filled())
         });
-        chart
-            .draw_series(bars)?
-            .label(series.name.clone())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 6), (x + 20, y + 6)], colour.filled()));
+        chart.draw_series(bars)?;
     }
-    legend(&mut chart)
+    let area = chart.plotting_area();
+    let room = 700 / groups.len().max(1);
+    for (place, group) in groups.iter().enumerate() {
+        let (x, y) = area.map_coordinate(&(place as f64, floor));
+        for (line, text) in wrapped(group, room / 7).into_iter().enumerate() {
+            let style = (FONT, 13)
+                .into_text_style(picture)
+                .pos(Pos::new(HPos::Center, VPos::Top));
+            let at = (x, y + 8 + 16 * line as i32);
+            picture.draw(&Text::new(text, at, style))?;
+        }
+    }
+    Ok(())
 }
 
-fn builder<'a, 'b>(plot: &Plot, root: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
-    let mut builder = ChartBuilder::on(root);
+/// Words in lines of at most so many letters, if they can be.
+fn wrapped(text: &str, letters_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= letters_max => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
+fn builder<'a, 'b>(
+    plot: &Plot,
+    area: &'a Area<'b>,
+    below: u32,
+) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(area);
     builder
-        .caption(&plot.title, (FONT, 20))
+        .caption(&plot.title, (FONT, 19))
         .margin(14)
-        .margin_right(30)
-        .x_label_area_size(52)
+        .x_label_area_size(below)
         .y_label_area_size(92);
     builder
 }
 
-fn legend<'a, 'b: 'a, X, Y>(
-    chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>,
-) -> Drawn
-where
-    X: Ranged<ValueType = f64> + AsRangedCoord + ValueFormatter<f64>,
-    Y: Ranged<ValueType = f64> + AsRangedCoord + ValueFormatter<f64>,
-{
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(0xBB, 0xBB, 0xBB))
-        .label_font((FONT, 15))
-        .draw()?;
+/// Which colour is whose, to the right of the chart.
+fn legend(plot: &Plot, colours: &[RGBColor], area: &Area<'_>) -> Drawn {
+    const FIRST: i32 = 60;
+    const STEP: i32 = 24;
+    for ((series, colour), line) in plot.series.iter().zip(colours).zip(0..) {
+        let y = FIRST + STEP * line;
+        area.draw(&Rectangle::new([(0, y), (18, y + 12)], colour.filled()))?;
+        area.draw(&Text::new(series.name.clone(), (26, y - 2), (FONT, 15)))?;
+    }
     Ok(())
+}
+
+/// One for each: ours always the same, the old ways warm ones, and others for the others.
+fn colours(series: &[Series]) -> Vec<RGBColor> {
+    let (mut old, mut others) = (OLD.iter().cycle(), OTHERS.iter().cycle());
+    let colour = |series: &Series| match series.role {
+        Role::Ours => OURS,
+        Role::Fixed => FIXED,
+        Role::Before => *old.next().unwrap_or(&BLACK),
+        Role::Beside | Role::Detail => *others.next().unwrap_or(&BLACK),
+    };
+    series.iter().map(colour).collect()
+}
+
+fn points(plot: &Plot) -> impl Iterator<Item = (f64, f64)> {
+    plot.series
+        .iter()
+        .flat_map(|series| series.points.iter().copied())
+}
+
+/// Whole decades around: an axis with at least two figures.
+fn decades((least, most): (f64, f64)) -> std::ops::Range<f64> {
+    let floor = 10_f64.powf(least.log10().floor());
+    let ceiling = 10_f64.powf(most.log10().ceil());
+    floor..if ceiling > floor {
+        ceiling
+    } else {
+        floor * 10.0
+    }
 }
 
 fn width(role: Role) -> u32 {

@@ -89,6 +89,10 @@ impl Foreman {
             return;
         };
         shared.crew.stop();
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shared.walked {
+            walked.stop();
+        }
         let deadline = Instant::now() + LEAVE_MAX;
         for worker in workers {
             while !worker.is_finished() && Instant::now() < deadline {

@@ -20,6 +20,9 @@ mod signals;
 mod statistics;
 mod worker;
 
+#[cfg(feature = "before")]
+pub mod before;
+
 pub use bytes::Bytes;
 pub use context::{Context, Job, NoRoom, Pages, Stall};
 pub use error::Error;

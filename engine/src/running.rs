@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 
 use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
 use flatpath_structures::crew::CrewLimits;
-use flatpath_structures::pool::{Pool, PoolConfig, Zero};
+#[cfg(not(feature = "before"))]
+use flatpath_structures::pool::Pool;
+use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::error::Error;
 use crate::foreman::Foreman;
@@ -136,11 +138,15 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     log::info!("driver {}: {}", selection.name(), selection.reason());
     let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
-    let pool = Pool::new(PoolConfig {
+    let pool = PoolConfig {
         classes: BUFFER_CLASSES.to_vec(),
         budget_bytes: options.limits.buffer_bytes_max,
         zero: Zero::WrittenOnPut,
-    });
+    };
+    #[cfg(feature = "before")]
+    let pool = options.before.pool(pool);
+    #[cfg(not(feature = "before"))]
+    let pool = Pool::new(pool);
     let crew = CrewLimits {
         workers_min: *options.workers.start(),
         workers_max: *options.workers.end(),
@@ -150,6 +156,8 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
+    #[cfg(feature = "before")]
+    let shared = shared.with(&options.before);
     let shared = Arc::new(shared);
     let foreman =
         Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;

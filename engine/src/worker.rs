@@ -103,6 +103,9 @@ pub(crate) struct Shared {
     stage: AtomicU8,
     /// Jobs taken from the queue since the start; the foreman's measure of progress.
     popped: AtomicU64,
+    /// In the places of queue and crew, if it is there.
+    #[cfg(feature = "before")]
+    pub(crate) walked: Option<crate::before::Walked>,
 }
 
 impl Shared {
@@ -127,12 +130,21 @@ impl Shared {
             observes_dispatch: false,
             stage: AtomicU8::new(0),
             popped: AtomicU64::new(0),
+            #[cfg(feature = "before")]
+            walked: None,
         }
     }
 
     /// Lets network threads that are made from now on measure what dispatch takes.
     pub(crate) fn observe_dispatch(&mut self) {
         self.observes_dispatch = true;
+    }
+
+    /// The same, with the old ways that are asked for.
+    #[cfg(feature = "before")]
+    pub(crate) fn with(mut self, before: &crate::before::Before) -> Shared {
+        self.walked = before.dispatch(self.workers_max);
+        self
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -168,8 +180,14 @@ impl Shared {
         let Some(index) = self.queue.pop() else {
             return false;
         };
-        self.popped.fetch_add(1, Ordering::Relaxed);
         took();
+        self.run(index);
+        true
+    }
+
+    /// Runs the job of an index that came from the queue, and sends it home.
+    pub(crate) fn run(&self, index: u32) {
+        self.popped.fetch_add(1, Ordering::Relaxed);
         let task = self.place(index).take();
         debug_assert!(task.is_some(), "a queued place holds a job");
         if let Some(mut task) = task {
@@ -187,7 +205,6 @@ impl Shared {
                 waker.wake();
             }
         }
-        true
     }
 
     /// Jobs taken from the queue so far.
@@ -198,6 +215,10 @@ impl Shared {
 
 /// The body of one worker thread: until the crew says stop or retire.
 pub(crate) fn work(shared: &Shared) {
+    #[cfg(feature = "before")]
+    if let Some(walked) = &shared.walked {
+        return walked.work(|index| shared.run(index));
+    }
     let Some(mut member) = shared.crew.join() else {
         return;
     };
@@ -283,12 +304,26 @@ impl JobDesk {
 
     /// Queues a job; the wake-up follows once, at [`JobDesk::flush`].
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>) {
+        #[cfg(feature = "before")]
+        if self.shared.walked.is_some() {
+            return self.dispatch_walked(task);
+        }
         self.queued += 1;
         self.timed(|desk| {
             let index = desk.free.pop().expect("W1: a reserved job has a place");
             *desk.shared.place(index) = Some(task);
             desk.shared.queue.push(index);
         });
+    }
+
+    /// Queues a job and wakes a worker, the old way.
+    #[cfg(feature = "before")]
+    fn dispatch_walked(&mut self, task: Box<dyn Task>) {
+        let index = self.free.pop().expect("W1: a reserved job has a place");
+        *self.shared.place(index) = Some(task);
+        if let Some(walked) = &self.shared.walked {
+            walked.enqueue(index);
+        }
     }
 
     /// Wakes one idle worker if anything was dispatched since the last call.

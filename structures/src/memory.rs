@@ -10,7 +10,8 @@
 //!   just handed out, or for a block that was just put under an index that was vacant. Depot and
 //!   vacant stack hand an index to one caller at a time (their I1, shown by their loom bodies). So
 //!   there is at most one lease of an index, and its record and block are nobody else's. Debug
-//!   builds check it with a flag per index.
+//!   builds check it with a flag per index. (Feature `before`: the same holds for the walked list
+//!   that stands in for the depot, by its own I1.)
 //! - S2: the pointer in a place is written only when a block is put under its index, by whoever has
 //!   that index alone. Depot and vacant stack order that before every later lease.
 //! - S3: every record, leased or idle, holds a count on its shelf, so the shelf outlives all of
@@ -37,6 +38,8 @@ use crate::depot::{Depot, Door, enter};
 use crate::number::thread_number;
 use crate::stack::{INDICES_MAX, Stack};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, edge};
+#[cfg(feature = "before")]
+use crate::walked::{Walk, Walked};
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::mem::ManuallyDrop;
@@ -60,6 +63,9 @@ pub(crate) struct Shelf {
     block_bytes: usize,
     zeroes: bool,
     budget: Arc<Budget>,
+    /// In the place of the depot, if it is there.
+    #[cfg(feature = "before")]
+    walked: Option<Walked>,
     /// Indices whose block was freed. Those from `fresh` on never had one.
     vacant: Stack,
     fresh: AtomicU32,
@@ -182,11 +188,21 @@ impl Shelf {
             block_bytes,
             zeroes: budget.zeroes,
             budget,
+            #[cfg(feature = "before")]
+            walked: None,
             vacant: Stack::new(blocks_max),
             fresh: AtomicU32::new(0),
             allocated: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
+    }
+
+    /// The same, with a walked list in the place of the depot.
+    #[cfg(feature = "before")]
+    pub(crate) fn walked(block_bytes: usize, budget: Arc<Budget>, walk: Walk) -> Shelf {
+        let mut shelf = Shelf::new(block_bytes, budget);
+        shelf.walked = Some(Walked::new(shelf.places.len() as u32, walk));
+        shelf
     }
 
     #[inline]
@@ -198,6 +214,11 @@ impl Shelf {
         // In this order, so that a snapshot while blocks move counts rather too many as leased.
         let freed = self.freed.load(Ordering::Relaxed);
         let (reused, returned) = self.depot.tally();
+        #[cfg(feature = "before")]
+        let (reused, returned) = match &self.walked {
+            Some(walked) => walked.tally(),
+            None => (reused, returned),
+        };
         let allocated = self.allocated.load(Ordering::Relaxed);
         ShelfCounts {
             allocated,
@@ -210,12 +231,22 @@ impl Shelf {
     /// Claims an idle block, if there is one.
     #[inline(always)]
     pub(crate) fn reuse(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shelf.walked {
+            let index = walked.take()?;
+            return Some(Claim { shelf, index });
+        }
         let index = shelf.depot.take(thread_number())?;
         Some(Claim { shelf, index })
     }
 
     /// Claims an idle block for removal; not counted as reused.
     pub(crate) fn withdraw(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shelf.walked {
+            let index = walked.withdraw()?;
+            return Some(Claim { shelf, index });
+        }
         let index = shelf.depot.take_aside()?;
         Some(Claim { shelf, index })
     }
@@ -235,6 +266,11 @@ impl Shelf {
 
     /// Frees every idle block and lets those that come back free themselves. Nobody takes any more.
     pub(crate) fn close(shelf: &Arc<Shelf>) {
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shelf.walked {
+            walked.close();
+            Shelf::free_walked(shelf);
+        }
         shelf
             .depot
             .close(|index| Claim { shelf, index }.lease().free());
@@ -246,6 +282,14 @@ impl Shelf {
         shelf
             .depot
             .drain(|index| Claim { shelf, index }.lease().free());
+    }
+
+    /// Frees what is idle on the walked list.
+    #[cfg(feature = "before")]
+    fn free_walked(shelf: &Arc<Shelf>) {
+        while let Some(claim) = Shelf::withdraw(shelf) {
+            claim.lease().free();
+        }
     }
 
     /// Puts a new block under an index that has none, and returns the index.
@@ -266,6 +310,10 @@ impl Shelf {
             .record
             // ORDER: Relaxed: the depot or the vacant stack publishes the index (S2).
             .store(Box::into_raw(record), Ordering::Relaxed);
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shelf.walked {
+            walked.add(index);
+        }
         Some(index)
     }
 
@@ -395,6 +443,10 @@ impl Record {
         } = *self;
         watch.write();
         drop(memory);
+        #[cfg(feature = "before")]
+        if let Some(walked) = &shelf.walked {
+            walked.remove(index);
+        }
         shelf.freed.fetch_add(1, Ordering::Relaxed);
         shelf.vacant.push(index);
         shelf.budget.release(shelf.block_bytes);
@@ -406,6 +458,15 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.note_returned();
         let (shelf, index) = (&self.record.shelf, self.record.index);
+        #[cfg(feature = "before")]
+        if shelf.walked.is_some() {
+            // A count of our own, as the block's is gone with the index (S4).
+            let shelf = Arc::clone(shelf);
+            if shelf.walked.as_ref().is_some_and(|list| list.put(index)) {
+                Shelf::free_walked(&shelf);
+            }
+            return;
+        }
         match shelf.depot.door(thread_number()) {
             // After a successful `enter` neither the record nor its shelf is touched (S4).
             Door::Slot(slot) if enter(slot, index) => {}

@@ -33,6 +33,8 @@ use crate::memory::{Budget, Claim, Shelf};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 pub use crate::buffer::Buffer;
+#[cfg(feature = "before")]
+pub use crate::walked::Walk;
 
 /// Idle buffers of other sizes that one `take` may free to make room for its own.
 const FREED_PER_TAKE_MAX: usize = 64;
@@ -122,6 +124,19 @@ impl Pool {
     /// # Panics
     /// If there is no class, or one of 0 bytes or more than `u32::MAX`.
     pub fn new(config: PoolConfig) -> Pool {
+        Pool::with_shelves(config, Shelf::new)
+    }
+
+    /// A pool that finds idle buffers the old way, to be measured beside the other one.
+    ///
+    /// # Panics
+    /// As [`Pool::new`].
+    #[cfg(feature = "before")]
+    pub fn walked(config: PoolConfig, walk: Walk) -> Pool {
+        Pool::with_shelves(config, |bytes, budget| Shelf::walked(bytes, budget, walk))
+    }
+
+    fn with_shelves(config: PoolConfig, make: impl Fn(usize, Arc<Budget>) -> Shelf) -> Pool {
         let mut classes = config.classes;
         classes.sort_unstable();
         classes.dedup();
@@ -132,7 +147,7 @@ impl Pool {
         );
         let zeroes = config.zero == Zero::WrittenOnPut;
         let budget = Arc::new(Budget::new(config.budget_bytes, zeroes));
-        let shelf = |&bytes| Arc::new(Shelf::new(bytes, Arc::clone(&budget)));
+        let shelf = |&bytes| Arc::new(make(bytes, Arc::clone(&budget)));
         let shelves: Box<[Arc<Shelf>]> = classes.iter().map(shelf).collect();
         let users = Arc::new(Users {
             shelves: shelves.clone(),

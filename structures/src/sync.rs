@@ -99,7 +99,7 @@ mod imp {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
 
     /// Parks for at most `nanoseconds`; may return early, for a wake-up or for no reason.

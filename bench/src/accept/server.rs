@@ -250,7 +250,7 @@ fn listening(output: impl Read + Send + 'static) -> Option<SocketAddr> {
 }
 
 /// The threads of a process.
-fn tasks(process: u32) -> Result<BTreeSet<u32>, Error> {
+pub(crate) fn tasks(process: u32) -> Result<BTreeSet<u32>, Error> {
     let entries = fs::read_dir(format!("/proc/{process}/task"))
         .map_err(|cause| Error::Server(format!("it ended early: {cause}")))?;
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
@@ -258,7 +258,7 @@ fn tasks(process: u32) -> Result<BTreeSet<u32>, Error> {
 }
 
 /// CPU time of these threads, as the scheduler counts it. `None` if none of them lives.
-fn cpu_ns(process: u32, tasks: &BTreeSet<u32>) -> Option<u64> {
+pub(crate) fn cpu_ns(process: u32, tasks: &BTreeSet<u32>) -> Option<u64> {
     let of = |task: &u32| {
         let text = fs::read_to_string(format!("/proc/{process}/task/{task}/schedstat")).ok()?;
         text.split(' ').next()?.parse::<u64>().ok()
