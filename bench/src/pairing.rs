@@ -70,9 +70,9 @@ pub(crate) struct Ticket<'a, R: Registers> {
     key: u64,
 }
 
-/// An entry of a map: which sides are there. Both are connected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Both([bool; 2]);
+/// An entry of a map: the objects of the sides that are there. Both are connected.
+#[derive(Debug, Default)]
+pub(crate) struct Both([Option<Arc<Party>>; 2]);
 
 impl Side {
     pub(crate) fn other(self) -> Self {
@@ -100,27 +100,30 @@ impl<R: Registers> Drop for Ticket<'_, R> {
 }
 
 impl Both {
-    pub(crate) fn add(&mut self, side: Side) -> Result<(), Busy> {
-        match std::mem::replace(&mut self.0[side as usize], true) {
-            true => Err(Busy),
-            false => Ok(()),
+    pub(crate) fn add(&mut self, side: Side, object: &Arc<Party>) -> Result<(), Busy> {
+        let place = &mut self.0[side as usize];
+        if place.is_some() {
+            return Err(Busy);
         }
+        *place = Some(Arc::clone(object));
+        Ok(())
     }
 
     pub(crate) fn remove(&mut self, side: Side) {
-        self.0[side as usize] = false;
+        self.0[side as usize] = None;
     }
 
-    pub(crate) fn is_empty(self) -> bool {
-        self == Self::default()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
     }
 
-    pub(crate) fn is_full(self) -> bool {
-        self.0 == [true; 2]
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.iter().all(Option::is_some)
     }
 }
 
-/// Ours: a party that may be either side, and does nothing when it meets its peer.
+/// What is registered, with every candidate: a party that may be either side, and does nothing when
+/// it meets its peer.
 #[derive(Debug, Default)]
 pub(crate) struct Party;
 

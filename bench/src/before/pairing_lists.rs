@@ -6,9 +6,9 @@
 //! In its favour: nodes stand in one piece of memory in the order they came, so a walk runs ahead
 //! of the cache; the originals are spread over the kernel's heap.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::pairing::{Busy, Registers, Side, Ticket};
+use crate::pairing::{Busy, Party, Registers, Side, Ticket};
 
 const NONE: u32 = u32::MAX;
 
@@ -28,10 +28,12 @@ struct Node {
     key: u64,
     next: u32,
     is_connected: bool,
+    /// `None` in a spare node.
+    object: Option<Arc<Party>>,
 }
 
 impl Registers for PairingLists {
-    type Object = ();
+    type Object = Arc<Party>;
     type Ticket<'a> = Ticket<'a, Self>;
 
     fn new(pairs: u32) -> Self {
@@ -42,7 +44,12 @@ impl Registers for PairingLists {
         }))
     }
 
-    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Arc<Party>,
+    ) -> Result<Ticket<'_, Self>, Busy> {
         let mut lists = self.lock();
         if lists.find(side, key).is_some() {
             return Err(Busy);
@@ -51,7 +58,7 @@ impl Registers for PairingLists {
         if let Some(partner) = partner {
             lists.nodes[partner as usize].is_connected = true;
         }
-        lists.add(side, key, partner.is_some());
+        lists.add(side, key, partner.is_some(), Arc::clone(object));
         Ok(Ticket::new(self, side, key))
     }
 
@@ -89,12 +96,13 @@ impl Lists {
         None
     }
 
-    fn add(&mut self, side: Side, key: u64, is_connected: bool) {
+    fn add(&mut self, side: Side, key: u64, is_connected: bool, object: Arc<Party>) {
         let next = self.heads[side as usize];
         let new = Node {
             key,
             next,
             is_connected,
+            object: Some(object),
         };
         let node = self.spare;
         self.heads[side as usize] = if node == NONE {
@@ -121,7 +129,9 @@ impl Lists {
             NONE => self.heads[side as usize] = next,
             before => self.nodes[before as usize].next = next,
         }
-        self.nodes[node as usize].next = std::mem::replace(&mut self.spare, node);
-        self.nodes[node as usize].is_connected
+        let spare = &mut self.nodes[node as usize];
+        spare.object = None;
+        spare.next = std::mem::replace(&mut self.spare, node);
+        spare.is_connected
     }
 }

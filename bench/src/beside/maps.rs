@@ -2,14 +2,16 @@
 //!
 //! What each map offers decides how both sides are looked at together: under the lock of the entry
 //! (dashmap, scc), or under a mutex in the entry, with a mark for one that is on its way out
-//! (papaya).
+//! (papaya). Each keeps a reference to both objects, as ours does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::pairing::{Both, Busy, Candidate, LOCKED_MAP, Registers, Side, Ticket, candidate};
+use crate::pairing::{
+    Both, Busy, Candidate, LOCKED_MAP, Party, Registers, Side, Ticket, candidate,
+};
 use crate::report::Role;
 
 /// All of them.
@@ -26,15 +28,20 @@ pub(crate) fn candidates() -> Vec<Candidate> {
 pub(crate) struct Locked(Mutex<HashMap<u64, Both>>);
 
 impl Registers for Locked {
-    type Object = ();
+    type Object = Arc<Party>;
     type Ticket<'a> = Ticket<'a, Self>;
 
     fn new(_pairs: u32) -> Self {
         Self(Mutex::default())
     }
 
-    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.lock().entry(key).or_default().add(side)?;
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.lock().entry(key).or_default().add(side, object)?;
         Ok(Ticket::new(self, side, key))
     }
 
@@ -49,22 +56,27 @@ impl Registers for Locked {
     }
 
     fn is_connected(&self, key: u64) -> bool {
-        self.0.lock().get(&key).is_some_and(|both| both.is_full())
+        self.0.lock().get(&key).is_some_and(Both::is_full)
     }
 }
 
 pub(crate) struct Dash(dashmap::DashMap<u64, Both>);
 
 impl Registers for Dash {
-    type Object = ();
+    type Object = Arc<Party>;
     type Ticket<'a> = Ticket<'a, Self>;
 
     fn new(_pairs: u32) -> Self {
         Self(dashmap::DashMap::new())
     }
 
-    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.entry(key).or_default().add(side)?;
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.entry(key).or_default().add(side, object)?;
         Ok(Ticket::new(self, side, key))
     }
 
@@ -85,15 +97,20 @@ impl Registers for Dash {
 pub(crate) struct Scc(scc::HashMap<u64, Both>);
 
 impl Registers for Scc {
-    type Object = ();
+    type Object = Arc<Party>;
     type Ticket<'a> = Ticket<'a, Self>;
 
     fn new(_pairs: u32) -> Self {
         Self(scc::HashMap::new())
     }
 
-    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.entry_sync(key).or_default().add(side)?;
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Ticket<'_, Self>, Busy> {
+        self.0.entry_sync(key).or_default().add(side, object)?;
         Ok(Ticket::new(self, side, key))
     }
 
@@ -118,20 +135,25 @@ type Guarded = Arc<Mutex<(Both, bool)>>;
 pub(crate) struct Papaya(papaya::HashMap<u64, Guarded>);
 
 impl Registers for Papaya {
-    type Object = ();
+    type Object = Arc<Party>;
     type Ticket<'a> = Ticket<'a, Self>;
 
     fn new(_pairs: u32) -> Self {
         Self(papaya::HashMap::new())
     }
 
-    fn register(&self, side: Side, key: u64, (): &()) -> Result<Ticket<'_, Self>, Busy> {
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Self::Object,
+    ) -> Result<Ticket<'_, Self>, Busy> {
         let map = self.0.pin();
         loop {
             let entry = map.get_or_insert_with(key, Arc::default);
             let mut guarded = entry.lock();
             if !guarded.1 {
-                guarded.0.add(side)?;
+                guarded.0.add(side, object)?;
                 return Ok(Ticket::new(self, side, key));
             }
             drop(guarded);
