@@ -6,6 +6,8 @@
 //! | files | says | why |
 //! |---|---|---|
 //! | Debian | `sendfile on; tcp_nopush on` | the package's own; the peer of the targets |
+//! | stored | `dav_methods PUT` | the package's own; the peer of the target for PUT |
+//! | stored, tuned | `client_body_buffer_size 1m` besides | fewer and longer calls |
 //! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
 
 use std::net::SocketAddr;
@@ -27,6 +29,10 @@ pub(crate) enum Files {
     Debian,
     /// As cheaply as nginx can a small one.
     Tuned,
+    /// Sent as the package does, and stored by PUT.
+    Stored,
+    /// The same with a body buffer of 1 MiB.
+    StoredTuned,
 }
 
 /// What differs from one start to the next.
@@ -56,6 +62,11 @@ impl Config<'_> {
         let descriptors = places * 2;
         let files = match self.files {
             Files::Debian => "    sendfile on;\n    tcp_nopush on;\n",
+            Files::Stored => "    dav_methods PUT;\n    client_max_body_size 0;\n",
+            Files::StoredTuned => {
+                "    dav_methods PUT;\n    client_max_body_size 0;\n    \
+                 client_body_buffer_size 1m;\n"
+            }
             Files::Tuned => {
                 "    sendfile off;\n    open_file_cache max=1000 inactive=10m;\n    \
                  open_file_cache_valid 10m;\n"

@@ -44,6 +44,8 @@ pub(crate) enum Scenario {
     Pooled,
     /// One request in ten sleeps: how long do the others take?
     Sleepers,
+    /// A large file is stored.
+    Put,
     /// Memory of connections that do nothing.
     Idle,
     /// Everybody connects at once.

@@ -36,8 +36,14 @@ pub(crate) enum Kind {
     Nginx,
     /// The cheapest way found for a small file: no sendfile, descriptors kept open.
     NginxTuned,
+    /// nginx with WebDAV's PUT, as Debian configures it.
+    NginxDav,
+    /// The same with a body buffer of 1 MiB.
+    NginxDavTuned,
     /// The `flatpath` command.
     Flatpath,
+    /// The `flatpath` command with `--writable`.
+    FlatpathPut,
     /// A fixed reply through the library, on the network thread.
     FlatpathInline,
     /// The same reply through workers, so that it may block.
@@ -66,7 +72,10 @@ impl Kind {
         match self {
             Self::Nginx => "nginx",
             Self::NginxTuned => "nginx tuned",
+            Self::NginxDav => "nginx dav",
+            Self::NginxDavTuned => "nginx dav tuned",
             Self::Flatpath => "flatpath",
+            Self::FlatpathPut => "flatpath --writable",
             Self::FlatpathInline => "flatpath inline",
             Self::FlatpathPooled => "flatpath pooled",
             Self::FlatpathRouted => "flatpath routed",
@@ -90,13 +99,16 @@ impl Kind {
     pub(crate) fn is_flatpath_command(self) -> bool {
         matches!(
             self,
-            Self::Flatpath | Self::EchoSingle | Self::EchoMultishot
+            Self::Flatpath | Self::FlatpathPut | Self::EchoSingle | Self::EchoMultishot
         )
     }
 
     /// Whether it is nginx, which may have to be installed.
     pub(crate) fn is_nginx(self) -> bool {
-        matches!(self, Self::Nginx | Self::NginxTuned)
+        matches!(
+            self,
+            Self::Nginx | Self::NginxTuned | Self::NginxDav | Self::NginxDavTuned
+        )
     }
 }
 
@@ -184,6 +196,9 @@ fn command_of(kind: Kind, setup: &Setup) -> Command {
             .arg(&setup.documents)
             .args(["--http", "127.0.0.1:0"]),
     };
+    if kind == Kind::FlatpathPut {
+        command.arg("--writable");
+    }
     command.args(["--driver", &setup.driver]);
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
@@ -263,10 +278,11 @@ fn try_nginx(kind: Kind, setup: &Setup, program: &Path) -> io::Result<Server> {
         documents: &setup.documents,
         address,
         connections: setup.connections,
-        files: if kind == Kind::NginxTuned {
-            nginx::Files::Tuned
-        } else {
-            nginx::Files::Debian
+        files: match kind {
+            Kind::NginxTuned => nginx::Files::Tuned,
+            Kind::NginxDav => nginx::Files::Stored,
+            Kind::NginxDavTuned => nginx::Files::StoredTuned,
+            _ => nginx::Files::Debian,
         },
         as_root: rustix::process::geteuid().is_root(),
     };

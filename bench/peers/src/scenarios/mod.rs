@@ -1,6 +1,7 @@
 //! The scenarios; each yields cases, each case a table and verdicts.
 
 mod idle;
+mod put;
 mod requests;
 mod sleepers;
 mod storm;
@@ -14,11 +15,12 @@ use crate::server::Kind;
 use crate::tools::Tool;
 
 /// In the order in which they run: the short ones that need nothing special first.
-const ALL: [Scenario; 6] = [
+const ALL: [Scenario; 7] = [
     Scenario::Files,
     Scenario::Hello,
     Scenario::Pooled,
     Scenario::Sleepers,
+    Scenario::Put,
     Scenario::Idle,
     Scenario::Storm,
 ];
@@ -36,6 +38,7 @@ pub(crate) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
         cases.extend(match scenario {
             Scenario::Files | Scenario::Hello | Scenario::Pooled => requests::run(bench, scenario)?,
             Scenario::Sleepers => vec![sleepers::run(bench)?],
+            Scenario::Put => vec![put::run(bench)?],
             Scenario::Idle => vec![idle::run(bench)?],
             Scenario::Storm => vec![storm::run(bench)?],
         });
@@ -71,6 +74,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Hello => &requests::HELLO,
         Scenario::Pooled => &requests::POOLED,
         Scenario::Sleepers => &sleepers::KINDS,
+        Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Storm => &storm::KINDS,
     }
