@@ -283,6 +283,11 @@ impl Attachment {
         self.0.returner()
     }
 
+    /// Memory of its bookkeeping, this value included.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        self.0.bookkeeping_bytes()
+    }
+
     /// Tokens held at this moment. O(slots used so far).
     pub fn held(&self) -> u32 {
         self.0.held()

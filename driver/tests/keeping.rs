@@ -12,6 +12,7 @@ on_every_driver! {
     #[test] fn only_what_is_held_can_be_returned;
     #[test] fn a_shared_region_shows_what_arrived_and_cannot_be_written;
     #[test] fn fragments_outlive_their_driver;
+    #[test] fn tokens_of_ten_thousand_holders_in_two_gibibytes_take_little_memory;
 }
 
 mod cases {
@@ -319,6 +320,43 @@ mod cases {
         let memory = region.descriptor().expect("shared");
         assert_eq!(rustix::io::pwrite(memory, b"x", 0), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(memory, 0), Err(Errno::PERM));
+    }
+
+    pub(crate) fn tokens_of_ten_thousand_holders_in_two_gibibytes_take_little_memory<M: Make>(
+        _: &str,
+    ) {
+        const HOLDERS: usize = 10_000;
+        const TOKENS: usize = 16;
+        const BYTES_MAX: usize = 200_000_000;
+        let mut config = config(Backing::Private);
+        config.regions[0] = RegionConfig {
+            pages: 32_768,
+            page_bytes: 65_536,
+            ..config.regions[0].clone()
+        };
+        let Some(mut rig) = Rig::new::<M>(&config) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        write(&mut client, b"bytes");
+        let region = rig.driver.region(1).clone();
+        assert_eq!(region.bytes(), 2 << 30);
+        let piece = piece(&mut rig, socket, 1, 1).expect("a page");
+        let fragment = region.keep(&piece, 0..5, &account()).expect("room");
+        rig.driver.put(piece);
+        let attach = |_| region.attach(TOKENS as u32).expect("open");
+        let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
+        for holder in &mut holders {
+            (0..TOKENS).for_each(|_| drop(holder.take(&fragment).expect("room")));
+        }
+        let holding: usize = holders.iter().map(|one| one.bookkeeping_bytes()).sum();
+        let fragments = HOLDERS * TOKENS * size_of::<Fragment>();
+        let region_bytes = region.pages() as usize * 8;
+        let all = holding + fragments + region_bytes;
+        println!("{all} bytes: holders {holding}, fragments {fragments}, region {region_bytes}");
+        assert!(all <= BYTES_MAX, "{all} bytes");
+        drop((fragment, holders));
+        assert_eq!(region.kept(), 0);
     }
 
     pub(crate) fn fragments_outlive_their_driver<M: Make>(_: &str) {

@@ -1,0 +1,466 @@
+//! Bodies kept by a protocol: budgets, stalls and checksums, over real sockets and in the
+//! simulation.
+//!
+//! The protocol takes messages of a length (four bytes) and a body, keeps the body where it was
+//! received, and a worker answers with its checksum. A body whose first byte is `H` is hoarded: the
+//! payload outlives its request until the hoard is emptied.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{
+    Choice, Context, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig, Running,
+    Server, Shots, Stall, WorkerScope,
+};
+use flatpath_driver::simulation::{ClientState, Faults};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Clone, Default)]
+struct Tally {
+    hoard: Arc<Mutex<Vec<Payload>>>,
+    pages: Option<RegionConfig>,
+    /// Keeps whatever can be kept. Who needs a whole body before going on must not.
+    insists: bool,
+}
+
+#[derive(Default)]
+struct Session {
+    left: usize,
+    is_begun: bool,
+    body: Payload,
+}
+
+#[derive(Default)]
+struct Sum {
+    body: Payload,
+    sum: u64,
+}
+
+fn fnv(sum: u64, bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(sum, step)
+}
+
+const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+
+impl Protocol for Tally {
+    type Lane = ();
+    type Session = Session;
+    type Job = Sum;
+
+    fn name(&self) -> &'static str {
+        "tally"
+    }
+
+    fn lane(&self) {}
+
+    fn region(&self) -> Option<RegionConfig> {
+        self.pages.clone()
+    }
+
+    fn received(
+        &self,
+        (): &mut (),
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        while used < input.len() {
+            let rest = &input[used..];
+            if !session.is_begun {
+                let Some((head, _)) = rest.split_first_chunk::<4>() else {
+                    break;
+                };
+                session.left = u32::from_be_bytes(*head) as usize;
+                session.is_begun = true;
+                context.receive_into(Pages::Listener);
+                used += 4;
+                continue;
+            }
+            let data = &rest[..rest.len().min(session.left)];
+            let ends = data.len() == session.left;
+            let job = if ends { context.job() } else { None };
+            if ends && job.is_none() {
+                context.stall(Stall::Jobs);
+                break;
+            }
+            let pages_max = context.limits().pages_per_connection_max;
+            let taken = if self.insists || context.held() + 1 < pages_max {
+                context.keep_or_copy(data, &mut session.body)
+            } else {
+                context.copy(data, &mut session.body)
+            };
+            if taken.is_err() {
+                if let Some(job) = job {
+                    context.recycle(job);
+                }
+                context.stall(Stall::Memory);
+                break;
+            }
+            session.left -= data.len();
+            used += data.len();
+            if let Some(mut job) = job {
+                job.body = std::mem::take(&mut session.body);
+                session.is_begun = false;
+                context.receive_into(Pages::Common);
+                context.dispatch(job);
+            }
+        }
+        used
+    }
+
+    fn run(&self, job: &mut Sum, _scope: &mut WorkerScope<'_>) {
+        job.sum = job
+            .body
+            .parts()
+            .fold(FNV, |sum, part| fnv(sum, part.bytes()));
+        let is_hoarded = job.body.parts().next().map(|part| part.bytes()[0]) == Some(b'H');
+        let body = std::mem::take(&mut job.body);
+        if is_hoarded {
+            let mut hoard = self.hoard.lock().unwrap_or_else(PoisonError::into_inner);
+            hoard.push(body);
+        }
+    }
+
+    fn panicked(&self, job: &mut Sum) {
+        job.body = Payload::new();
+    }
+
+    fn finished(
+        &self,
+        (): &mut (),
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        let sum = job.sum.to_be_bytes();
+        context.write(&sum).expect("room for eight bytes");
+        context.recycle(job);
+    }
+
+    fn retire(&self, (): &mut (), job: &mut Sum) {
+        job.body = Payload::new();
+    }
+}
+
+fn pages(pages: u32, page_bytes: u32, reserve_pages: u32) -> Option<RegionConfig> {
+    Some(RegionConfig {
+        pages,
+        page_bytes,
+        reserve_pages,
+        ..RegionConfig::default()
+    })
+}
+
+fn start(choice: Choice, tally: &Tally, limits: Limits) -> Option<Running> {
+    let server = Server::new().driver(choice).limits(limits);
+    match server.listen("127.0.0.1:0", tally.clone()).start() {
+        Ok(running) => Some(running),
+        Err(error) if choice == Choice::Uring => {
+            eprintln!("not run: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn on_both(run: impl Fn(Choice)) {
+    [Choice::Uring, Choice::Epoll].into_iter().for_each(run);
+}
+
+fn message(first: u8, seed: u64, length: usize) -> Vec<u8> {
+    let mut body: Vec<u8> = (0..length as u64)
+        .map(|at| (at.wrapping_mul(seed | 1) >> 3) as u8)
+        .collect();
+    body[0] = first;
+    body
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(running: &Running) -> Client {
+        let stream = TcpStream::connect(running.addresses()[0].address).expect("listening");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time-out");
+        Client(stream)
+    }
+
+    fn send(&mut self, body: &[u8]) {
+        let head = u32::try_from(body.len()).expect("short").to_be_bytes();
+        self.0.write_all(&head).expect("sent");
+        self.0.write_all(body).expect("sent");
+    }
+
+    fn sum(&mut self) -> u64 {
+        let mut sum = [0; 8];
+        self.0.read_exact(&mut sum).expect("an answer");
+        u64::from_be_bytes(sum)
+    }
+
+    fn ask(&mut self, body: &[u8]) {
+        self.send(body);
+        assert_eq!(self.sum(), fnv(FNV, body), "{} bytes", body.len());
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn bodies_of_any_length_arrive_as_they_were_sent() {
+    on_both(|choice| {
+        let tally = Tally {
+            pages: pages(64, 16 * 1024, 8),
+            ..Tally::default()
+        };
+        let Some(running) = start(choice, &tally, Limits::default()) else {
+            return;
+        };
+        let mut client = Client::connect(&running);
+        for length in [1, 3, 100, 5000, 16_384, 100_000, 300_000] {
+            client.ask(&message(b'x', length as u64, length));
+        }
+        drop(client);
+    });
+}
+
+#[test]
+fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
+    on_both(|choice| {
+        let tally = Tally {
+            pages: pages(64, 4096, 16),
+            insists: true,
+            ..Tally::default()
+        };
+        let limits = Limits {
+            pages_per_connection_max: 8,
+            ..Limits::default()
+        };
+        let Some(running) = start(choice, &tally, limits) else {
+            return;
+        };
+        let mut greedy = Client::connect(&running);
+        // Each answered before the next, so that each takes a page of its own.
+        let body = message(b'H', 1, 100);
+        (0..8).for_each(|_| greedy.ask(&body));
+        let handle = running.handle();
+        let stalls = || handle.statistics().keep_stalls.read();
+        until("a stall", || stalls() == 1);
+        let mut modest = Client::connect(&running);
+        for round in 0..50 {
+            modest.ask(&message(b'x', round, 20_000));
+        }
+        assert_eq!(stalls(), 1);
+        // The hoard is emptied, and the connection goes on.
+        let hoard = std::mem::take(&mut *tally.hoard.lock().expect("no panic"));
+        assert_eq!(hoard.len(), 8);
+        for payload in &hoard {
+            let kept: Vec<u8> = payload
+                .parts()
+                .flat_map(|part| part.bytes().to_vec())
+                .collect();
+            assert_eq!(kept, body, "kept past its reply");
+        }
+        drop(hoard);
+        greedy.ask(&message(b'x', 7, 10_000));
+    });
+}
+
+#[test]
+fn a_region_that_is_used_up_copies_and_recovers() {
+    on_both(|choice| {
+        let tally = Tally {
+            pages: pages(8, 4096, 4),
+            ..Tally::default()
+        };
+        let Some(running) = start(choice, &tally, Limits::default()) else {
+            return;
+        };
+        let handle = running.handle();
+        for _ in 0..3 {
+            let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(&running)).collect();
+            for (number, client) in clients.iter_mut().enumerate() {
+                client.ask(&message(b'H', number as u64, 30_000));
+            }
+            assert!(
+                handle.statistics().body_bytes_copied.read() > 0,
+                "none was copied"
+            );
+            tally.hoard.lock().expect("no panic").clear();
+        }
+        let (kept, copied) = (
+            handle.statistics().body_bytes_kept.read(),
+            handle.statistics().body_bytes_copied.read(),
+        );
+        assert_eq!(
+            kept + copied,
+            3 * 6 * 30_000,
+            "{kept} kept, {copied} copied"
+        );
+        let mut client = Client::connect(&running);
+        client.ask(&message(b'x', 1, 4000));
+        assert_eq!(
+            handle.statistics().body_bytes_copied.read(),
+            copied,
+            "kept again"
+        );
+    });
+}
+
+#[test]
+fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
+    const CONNECTIONS: usize = 10_000;
+    /// Both ends of a connection are in this process.
+    const DESCRIPTORS: u64 = 2 * CONNECTIONS as u64 + 200;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+    let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if room < DESCRIPTORS {
+        eprintln!("not run: {DESCRIPTORS} descriptors are needed, {room} are allowed");
+        return;
+    }
+    on_both(|choice| {
+        let tally = Tally {
+            pages: pages(256, 4096, 64),
+            ..Tally::default()
+        };
+        let Some(running) = start(choice, &tally, Limits::default()) else {
+            return;
+        };
+        let mut clients: Vec<Client> = Vec::new();
+        for number in 0..CONNECTIONS {
+            clients.push(Client::connect(&running));
+            if number % 1000 == 999 {
+                until("accepts", || {
+                    running.handle().statistics().accepted.read() > number as u64
+                });
+            }
+        }
+        let body = |number: usize| message(b'x', number as u64, 1 + number % 3000);
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(&body(number));
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.sum(), fnv(FNV, &body(number)), "connection {number}");
+        }
+        assert_eq!(running.handle().statistics().expired.read(), 0);
+    });
+}
+
+#[test]
+fn sim_bodies_are_whole_under_every_fault_and_all_pages_come_back() {
+    let seeds = match std::env::var("FLATPATH_SEED") {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (1..=150_u64).collect(),
+    };
+    for seed in seeds {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = move |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) % bound
+        };
+        let faults = Faults {
+            short_receive_permille: below(400) as u16,
+            no_buffers_permille: below(100) as u16,
+            late_permille: below(300) as u16,
+            late_ns_max: 1_000_000,
+            early_end_permille: below(200) as u16,
+            ..Faults::none()
+        };
+        let tally = Tally {
+            pages: pages(1 << (1 + below(4)), 64 << below(5), 1),
+            ..Tally::default()
+        };
+        let mut server = SimulatedServer::new(
+            Conditions {
+                seed,
+                faults,
+                driver: DriverConfig {
+                    receive_buffers: 8,
+                    receive_buffer_bytes: 256,
+                    ..DriverConfig::default()
+                },
+                limits: Limits {
+                    pages_per_connection_max: 1 + below(40) as u32,
+                    ..Limits::default()
+                },
+                accept: Shots::Many,
+            },
+            tally,
+        );
+        let mut talkers: Vec<_> = (0..1 + below(6))
+            .map(|_| {
+                let bodies: Vec<Vec<u8>> = (0..1 + below(4))
+                    .map(|_| message(b'x', below(1000), 1 + below(5000) as usize))
+                    .collect();
+                let script: Vec<u8> = bodies
+                    .iter()
+                    .flat_map(|body| {
+                        let head = (body.len() as u32).to_be_bytes();
+                        head.into_iter().chain(body.iter().copied())
+                    })
+                    .collect();
+                (server.connect(), script, 0, Vec::new(), bodies)
+            })
+            .collect();
+        let mut turns = 0;
+        while !talkers.is_empty() {
+            turns += 1;
+            assert!(turns < 200_000, "seed {seed}: somebody waits for ever");
+            server.turn();
+            talkers.retain_mut(|(client, script, said, heard, bodies)| {
+                let count = (1 + below(300) as usize).min(script.len() - *said);
+                client.write(&script[*said..*said + count]);
+                *said += count;
+                heard.extend(client.read());
+                assert_eq!(client.state(), ClientState::Open, "seed {seed}");
+                let done = heard.len() == 8 * bodies.len();
+                if done {
+                    // Workers may overtake each other.
+                    let mut sums: Vec<u64> = bodies.iter().map(|body| fnv(FNV, body)).collect();
+                    let mut answers: Vec<u64> = heard
+                        .chunks(8)
+                        .map(|sum| u64::from_be_bytes(sum.try_into().expect("eight")))
+                        .collect();
+                    sums.sort_unstable();
+                    answers.sort_unstable();
+                    assert_eq!(answers, sums, "seed {seed}");
+                    client.finish();
+                }
+                !done
+            });
+        }
+        server.drain();
+        for _ in 0..200_000 {
+            if server.has_ended() {
+                break;
+            }
+            server.turn();
+        }
+        assert!(server.has_ended(), "seed {seed}: it does not drain");
+        let (leaks, pooled) = server.leaks();
+        assert_eq!(pooled, 0, "seed {seed}: pooled bytes");
+        assert!(leaks.is_none(), "seed {seed}: {leaks:?}");
+    }
+}
