@@ -5,6 +5,8 @@ use std::cell::OnceCell;
 use flatpath_structures::tokens::Pinned;
 pub use rustix::io::Errno;
 
+use flatpath_structures::pool::Buffer;
+
 use crate::Socket;
 use crate::region::Pages;
 
@@ -27,7 +29,10 @@ pub enum Outcome {
     Accepted(Socket),
     /// Receive: bytes, to be put back whatever `more` says.
     Received(Piece),
-    /// Receive: the peer sends no more.
+    /// Fill: the buffer, with what was there behind what it held; the same as before if nothing
+    /// was.
+    Filled(Buffer),
+    /// Receive and fill: the peer sends no more.
     EndOfStream,
     /// Send: progress.
     Sent {

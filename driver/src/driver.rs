@@ -2,7 +2,8 @@
 //!
 //! The caller promises (debug builds and the simulation assert it)
 //! - C1: a token is at most [`TOKEN_MAX`], and no two live operations have the same one.
-//! - C2: one receive and one send at a time per socket; one accept at a time per listener.
+//! - C2: one receive (or fill) and one send at a time per socket; one accept at a time per
+//!   listener.
 //! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
 //!   on a socket that is finished.
 //! - C4: a closed socket is not used again. A send with [`Then::Close`] closes it as soon as its
@@ -28,6 +29,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+
+use flatpath_structures::pool::Buffer;
 
 use crate::{Completion, DriverStatistics, Listener, Piece, Region, SendList, Socket, Waker};
 
@@ -58,7 +61,7 @@ pub enum Then {
 pub enum Operation<'a> {
     /// The accept on this listener.
     Accept(&'a Listener),
-    /// The receive on this socket.
+    /// The receive, or the fill, on this socket.
     Receive(Socket),
     /// The send on this socket.
     Send(Socket),
@@ -121,6 +124,17 @@ pub trait Driver {
     /// # Panics
     /// When there is no such group.
     fn free(&self, group: u16) -> u32;
+
+    /// Receives what is there now into a buffer of the caller's, behind what it holds, and waits
+    /// for nothing: completes once. For streams: one call brings as much as there is room for, and
+    /// a waiting connection still holds no buffer, because the caller waits with
+    /// [`Driver::receive`].
+    ///
+    /// At the end of the stream and on failure the buffer is dropped, which gives it back.
+    ///
+    /// # Panics
+    /// When the buffer has no room.
+    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer);
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.
     ///

@@ -1,7 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `send`, `close` (with reset, finish and cancel).
+//! operation has a file: `accept`, `receive`, `fill`, `send`, `close` (with reset, finish and
+//! cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
@@ -20,6 +21,7 @@ mod table;
 
 mod accept;
 mod receive;
+mod fill;
 mod send;
 mod close;
 
@@ -27,6 +29,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
+use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
 
@@ -288,6 +291,11 @@ impl Driver for Epoll {
 
     fn free(&self, group: u16) -> u32 {
         self.buffers[usize::from(group)].free()
+    }
+
+    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_fill(socket, token, buffer);
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {

@@ -13,6 +13,8 @@
 
 use std::os::fd::OwnedFd;
 
+use flatpath_structures::pool::Buffer;
+
 use crate::driver::{Shots, Then};
 use crate::segment::SendList;
 
@@ -44,6 +46,8 @@ pub(super) enum Watched {
 pub(super) struct Entry {
     pub(super) socket: Option<OwnedFd>,
     pub(super) receive: Option<Receive>,
+    /// The buffer of a fill under way; `receive` is set, too.
+    pub(super) fill: Option<Buffer>,
     /// Index of the send under way.
     pub(super) send: Option<u32>,
     pub(super) watched: Watched,

@@ -27,9 +27,11 @@ use std::os::fd::OwnedFd;
 
 pub use self::faults::{Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
-use self::operations::Kind;
+use self::operations::{Kind, Received};
 pub use self::world::ClientState;
 use self::world::World;
+use flatpath_structures::pool::Buffer;
+
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
@@ -97,6 +99,22 @@ impl Simulation {
         world.operations.start(token, kind, shots);
     }
 
+    /// A receive, or a fill.
+    fn start_receive(&mut self, socket: u32, token: u64, into: Received, shots: Shots) {
+        let mut world = self.network.world();
+        world.connection_of(socket, "a receive");
+        let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
+        if world
+            .operations
+            .find(|running| same(&running.kind))
+            .is_some()
+        {
+            world.broken_promise(&format!("C2: a second receive on socket {socket}"));
+        }
+        drop(world);
+        self.start(token, Kind::Receive { socket, into }, shots);
+    }
+
     /// Moves the clock to what happens next, at most by a step.
     fn let_time_pass(&self, world: &mut World, timeout_ns: Option<u64>) {
         let step_ns = timeout_ns.unwrap_or(u64::MAX).min(world.step_ns_max);
@@ -142,7 +160,9 @@ impl Simulation {
 /// What comes again of a final completion: everything but what it carried.
 fn duplicate_of(completion: &Completion) -> Completion {
     let outcome = match completion.outcome {
-        Outcome::Accepted(_) | Outcome::Received(_) => Outcome::Failed(Errno::CANCELED),
+        Outcome::Accepted(_) | Outcome::Received(_) | Outcome::Filled(_) => {
+            Outcome::Failed(Errno::CANCELED)
+        }
         Outcome::EndOfStream => Outcome::EndOfStream,
         Outcome::Sent { bytes, closed } => Outcome::Sent { bytes, closed },
         Outcome::Failed(errno) => Outcome::Failed(errno),
@@ -195,19 +215,13 @@ impl Driver for Simulation {
     }
 
     fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
-        let socket = number_of(socket);
-        let mut world = self.network.world();
-        world.connection_of(socket, "a receive");
-        let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
-        if world
-            .operations
-            .find(|running| same(&running.kind))
-            .is_some()
-        {
-            world.broken_promise(&format!("C2: a second receive on socket {socket}"));
-        }
-        drop(world);
-        self.start(token, Kind::Receive { socket, group }, shots);
+        self.start_receive(number_of(socket), token, Received::Group(group), shots);
+    }
+
+    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+        assert!(buffer.room() > 0, "a fill of a full buffer");
+        let into = Received::Buffer(Some(buffer));
+        self.start_receive(number_of(socket), token, into, Shots::Once);
     }
 
     fn send(&mut self, socket: Socket, token: u64, mut list: SendList, then: Then) {

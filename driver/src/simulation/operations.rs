@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use flatpath_structures::pool::Buffer;
+
 use super::random::Random;
 use crate::completion::{Completion, Outcome};
 use crate::driver::{Shots, Then};
@@ -26,13 +28,22 @@ pub(super) enum Kind {
     },
     Receive {
         socket: u32,
-        group: u16,
+        into: Received,
     },
     Send {
         socket: u32,
         list: SendList,
         then: Then,
     },
+}
+
+/// Where a receive puts what it receives.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// A page of a region.
+    Group(u16),
+    /// The buffer of a fill, until it completes.
+    Buffer(Option<Buffer>),
 }
 
 /// One operation.

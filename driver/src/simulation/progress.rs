@@ -1,6 +1,6 @@
 //! What operations come to: the simulated kernel at work, and most of the faults.
 
-use super::operations::Kind;
+use super::operations::{Kind, Received};
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
@@ -39,7 +39,12 @@ impl World {
             }
             let came_to_something = match running.kind {
                 Kind::Accept { listener } => self.progress_accept(number, listener, direct),
-                Kind::Receive { socket, group } => {
+                Kind::Receive { socket, ref into } => {
+                    let group = match into {
+                        Received::Group(group) => *group,
+                        // Not asked for a page.
+                        Received::Buffer(_) => 0,
+                    };
                     self.progress_receive(number, socket, &mut buffers[usize::from(group)])
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
@@ -134,6 +139,16 @@ impl World {
         if readable == 0 && broken {
             return self.fail(number, Errno::CONNRESET);
         }
+        let fills = matches!(
+            &self.operations.at(number).kind,
+            Kind::Receive {
+                into: Received::Buffer(_),
+                ..
+            }
+        );
+        if readable == 0 && !over && fills {
+            return self.fill(number, socket, 0);
+        }
         if readable == 0 && !over {
             return self.arm_without_buffers(number, buffers);
         }
@@ -153,6 +168,9 @@ impl World {
         if readable == 0 {
             self.complete(number, false, Outcome::EndOfStream);
             return true;
+        }
+        if fills {
+            return self.fill(number, socket, readable);
         }
         let injected = self.random.chance(self.faults.no_buffers_permille);
         let buffer = if injected { None } else { buffers.take() };
@@ -176,6 +194,36 @@ impl World {
             more,
             Outcome::Received(buffers.filled(buffer, bytes)),
         );
+        true
+    }
+
+    /// Completes a fill with what is there.
+    fn fill(&mut self, number: u64, socket: u32, readable: usize) -> bool {
+        let Kind::Receive {
+            into: Received::Buffer(into),
+            ..
+        } = &mut self.operations.at(number).kind
+        else {
+            unreachable!("a fill")
+        };
+        let Some(mut buffer) = into.take() else {
+            unreachable!("a fill completes once")
+        };
+        if readable > 0 {
+            let mut most = readable.min(buffer.room());
+            if self.random.chance(self.faults.short_receive_permille) {
+                most = 1 + self.random.below(most);
+                self.injected.short_receives += 1;
+            }
+            let now_ns = self.now_ns;
+            let space = buffer.spare_up_to(most);
+            let bytes = self
+                .connection_of(socket, "a fill")
+                .to_server
+                .read(now_ns, space);
+            buffer.advance(bytes);
+        }
+        self.complete(number, false, Outcome::Filled(buffer));
         true
     }
 

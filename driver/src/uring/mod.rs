@@ -2,11 +2,11 @@
 //!
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into,
 //! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`,
-//! `send`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
+//! `fill`, `send`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives and sends without a final completion. Nothing the
-//!   kernel may touch is freed while it is above zero.
+//! - U1: `outstanding` counts accepts, receives, fills and sends without a final completion.
+//!   Nothing the kernel may touch is freed while it is above zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
 //!
@@ -20,6 +20,7 @@ mod sockets;
 mod user_data;
 pub(crate) mod accept;
 pub(crate) mod receive;
+mod fill;
 mod send;
 pub(crate) mod close;
 mod cancel;
@@ -30,9 +31,11 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
+use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
 
 use self::buffers::BufferRing;
+use self::fill::FillTable;
 use self::ring::{Block, Ring};
 use self::send::SendTable;
 use self::sockets::SocketTable;
@@ -56,6 +59,7 @@ pub struct Uring {
     /// Freed by the drop, once the kernel is done with them (U1).
     buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
+    fills: ManuallyDrop<FillTable>,
     sockets: SocketTable,
     waker: Waker,
     clock: Clock,
@@ -125,6 +129,7 @@ impl Uring {
             ring: Ring::new(ring),
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::default(),
+            fills: ManuallyDrop::default(),
             sockets: SocketTable::default(),
             waker,
             clock: Clock::new(),
@@ -171,6 +176,7 @@ impl Uring {
                 self.accepted(token, entry.result(), more, completions);
             }
             Origin::Receive { token } => self.received(token, entry, completions),
+            Origin::Fill { index } => self.filled(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
             Origin::Own(own) => self.own(own, entry),
         }
@@ -237,6 +243,11 @@ impl Driver for Uring {
 
     fn free(&self, group: u16) -> u32 {
         self.buffers[usize::from(group)].free()
+    }
+
+    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_fill(socket, token, buffer);
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {

@@ -56,7 +56,10 @@ impl Uring {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
                 Outcome::Received(piece) => self.buffers[usize::from(piece.group)].put(piece),
-                Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
+                Outcome::Filled(_)
+                | Outcome::EndOfStream
+                | Outcome::Sent { .. }
+                | Outcome::Failed(_) => {}
             }
         }
     }
@@ -76,6 +79,8 @@ impl Drop for Uring {
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.sends) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.fills) };
         } else {
             log::error!(
                 "an io_uring could not be emptied ({} operations left): its memory is leaked",

@@ -1,14 +1,16 @@
 //! What the 64 bits that travel with an operation mean.
 //!
 //! The two bits above the caller's token say which kind of operation completes. Accepts and
-//! receives carry the caller's token itself; sends carry the index of their entry in the send
-//! table; what the driver does for itself carries its kind.
+//! receives carry the caller's token itself; sends and fills carry the index of their entry in a
+//! table, and a bit that says in which; what the driver does for itself carries its kind.
 
 use crate::TOKEN_MAX;
 
 const KIND_SHIFT: u32 = 62;
 const RECEIVE: u64 = 1 << KIND_SHIFT;
 const SEND: u64 = 2 << KIND_SHIFT;
+/// Set in a send that is a fill: above any index.
+const FILL: u64 = 1 << 32;
 const OWN: u64 = 3 << KIND_SHIFT;
 
 /// Operations of the driver itself. The caller never hears of them.
@@ -27,6 +29,7 @@ pub(super) enum Origin {
     Accept { token: u64 },
     Receive { token: u64 },
     Send { index: u32 },
+    Fill { index: u32 },
     Own(Own),
 }
 
@@ -36,6 +39,7 @@ impl Origin {
             Origin::Accept { token } => token,
             Origin::Receive { token } => token | RECEIVE,
             Origin::Send { index } => u64::from(index) | SEND,
+            Origin::Fill { index } => u64::from(index) | FILL | SEND,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -45,7 +49,10 @@ impl Origin {
         match user_data >> KIND_SHIFT {
             0 => Origin::Accept { token },
             1 => Origin::Receive { token },
-            // What is cut off is zero: `pack` made it from 32 bits.
+            // What is cut off is zero, or the bit: `pack` made it from 32 bits.
+            2 if token & FILL != 0 => Origin::Fill {
+                index: token as u32,
+            },
             2 => Origin::Send {
                 index: token as u32,
             },
@@ -73,6 +80,7 @@ mod tests {
         }
         for index in [0, 1, u32::MAX] {
             origins.push(Origin::Send { index });
+            origins.push(Origin::Fill { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close, Own::Finish, Own::Linger] {
             origins.push(Origin::Own(own));

@@ -134,7 +134,10 @@ impl Echo {
         match completion.outcome {
             Outcome::Accepted(socket) => driver.close(socket),
             Outcome::Received(piece) => driver.put(piece),
-            Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
+            Outcome::Filled(_)
+            | Outcome::EndOfStream
+            | Outcome::Sent { .. }
+            | Outcome::Failed(_) => {}
         }
     }
 

@@ -1,0 +1,87 @@
+//! Fill: one read in the turn it was started, if the socket may have something.
+
+use std::os::fd::RawFd;
+
+use flatpath_structures::pool::Buffer;
+use rustix::net::{RecvFlags, recv};
+
+use super::table::Receive;
+use super::{Epoll, Work};
+use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::Shots;
+use crate::socket::Socket;
+
+impl Epoll {
+    pub(super) fn start_fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+        self.counters.submissions += 1;
+        let descriptor = super::descriptor_of(socket);
+        assert!(buffer.room() > 0, "a fill of a full buffer");
+        let entry = self.entry_of(descriptor);
+        assert!(
+            entry.socket.is_some(),
+            "C4: a fill from {socket:?}, which is closed"
+        );
+        assert!(
+            entry.receive.is_none(),
+            "C2: a second receive on {socket:?}"
+        );
+        entry.receive = Some(Receive {
+            token,
+            shots: Shots::Once,
+            group: 0,
+        });
+        entry.fill = Some(buffer);
+        if !entry.receive_queued {
+            entry.receive_queued = true;
+            self.work.push_back(Work::Receive(descriptor));
+        }
+    }
+
+    pub(super) fn run_fill(
+        &mut self,
+        descriptor: RawFd,
+        buffer: Buffer,
+        completions: &mut Vec<Completion>,
+    ) {
+        // A buffer without its receive was left by a close.
+        let Some(Receive { token, .. }) = self.entry_of(descriptor).receive.take() else {
+            return;
+        };
+        let outcome = self.fill_now(descriptor, buffer);
+        completions.push(Completion {
+            token,
+            more: false,
+            outcome,
+        });
+    }
+
+    fn fill_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {
+        let entry = &mut self.entries[descriptor as usize];
+        if !entry.readable {
+            return Outcome::Filled(buffer);
+        }
+        let Some(socket) = &entry.socket else {
+            unreachable!("T1: a fill from a closed socket")
+        };
+        self.counters.system_calls += 1;
+        let room = buffer.room();
+        let received =
+            recv(socket, buffer.spare_mut(), RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
+        match received {
+            Ok(0) => Outcome::EndOfStream,
+            Ok(bytes) => {
+                if bytes < room && !entry.ending {
+                    entry.readable = false;
+                }
+                buffer.advance(bytes);
+                Outcome::Filled(buffer)
+            }
+            Err(Errno::AGAIN) => {
+                entry.readable = false;
+                Outcome::Filled(buffer)
+            }
+            Err(Errno::INTR) => Outcome::Filled(buffer),
+            Err(errno) => Outcome::Failed(errno),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Fill: receive what is there into the caller's buffer, and complete at once if nothing is.
+//!
+//! MSG_DONTWAIT makes the kernel answer EAGAIN instead of waiting with the buffer in hand.
+//!
+//! Invariants
+//! - F1: an entry of the table holds its buffer from `start_fill` to the completion; a buffer's
+//!   memory does not move when the buffer does, and nobody else reads or writes it meanwhile.
+//!
+//! Cost: one entry in the queue; after warm-up no allocation.
+
+use flatpath_structures::pool::Buffer;
+use io_uring::opcode;
+
+use super::Uring;
+use super::close::Target;
+use super::user_data::Origin;
+use crate::completion::{Completion, Errno, Outcome};
+use crate::socket::Socket;
+
+/// Fills under way, by index; places are recycled, newest first.
+#[derive(Default)]
+pub(super) struct FillTable {
+    fills: Vec<Option<(u64, Buffer)>>,
+    free: Vec<u32>,
+}
+
+impl FillTable {
+    fn insert(&mut self, token: u64, buffer: Buffer) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.fills[index as usize] = Some((token, buffer));
+            return index;
+        }
+        self.fills.push(Some((token, buffer)));
+        (self.fills.len() - 1) as u32
+    }
+
+    fn remove(&mut self, index: u32) -> (u64, Buffer) {
+        let Some(fill) = self.fills[index as usize].take() else {
+            unreachable!("F1: a fill completes once")
+        };
+        self.free.push(index);
+        fill
+    }
+}
+
+impl Uring {
+    pub(super) fn start_fill(&mut self, socket: Socket, token: u64, mut buffer: Buffer) {
+        debug_assert!(
+            self.sockets.is_open(socket),
+            "C4: a fill from {socket:?}, which is closed"
+        );
+        assert!(buffer.room() > 0, "a fill of a full buffer");
+        self.outstanding += 1;
+        let spare = buffer.spare_mut();
+        let (start, length) = (spare.as_mut_ptr(), spare.len() as u32);
+        let entry = match Target::of(socket) {
+            Target::Descriptor(fd) => opcode::Recv::new(fd, start, length)
+                .flags(libc::MSG_DONTWAIT)
+                .build(),
+            Target::Slot(slot) => opcode::Recv::new(slot, start, length)
+                .flags(libc::MSG_DONTWAIT)
+                .build(),
+        };
+        let index = self.fills.insert(token, buffer);
+        let entry = entry.user_data(Origin::Fill { index }.pack());
+        // SAFETY: F1: the memory stays, and stays ours, until the completion.
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
+        self.outstanding -= 1;
+        let (token, mut buffer) = self.fills.remove(index);
+        let outcome = match usize::try_from(result) {
+            Ok(0) => Outcome::EndOfStream,
+            Ok(bytes) => {
+                buffer.advance(bytes);
+                Outcome::Filled(buffer)
+            }
+            Err(_) => match Errno::from_raw_os_error(-result) {
+                Errno::AGAIN | Errno::INTR => Outcome::Filled(buffer),
+                errno => Outcome::Failed(errno),
+            },
+        };
+        completions.push(Completion {
+            token,
+            more: false,
+            outcome,
+        });
+    }
+}
