@@ -20,6 +20,7 @@ use crate::context::Stall;
 use crate::limits::Limits;
 use crate::output::Output;
 use crate::protocol::Phase;
+use crate::worker::ConnectionId;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,8 @@ pub(crate) struct Control {
     pub(crate) stall: Option<Stall>,
     pub(crate) closing: Closing,
     pub(crate) jobs_out: u32,
+    /// The connection to be joined to, after this call.
+    pub(crate) join: Option<ConnectionId>,
 }
 
 impl Default for Control {
@@ -52,6 +55,7 @@ impl Default for Control {
             stall: None,
             closing: Closing::No,
             jobs_out: 0,
+            join: None,
         }
     }
 }
@@ -89,6 +93,26 @@ pub(crate) enum Ended {
     Seen,
     /// The protocol has been told.
     Told,
+}
+
+/// What a joined connection knows of its pair; see `network/join.rs`.
+#[derive(Debug)]
+pub(crate) struct Joint {
+    pub(crate) peer: Key,
+    /// The last receive brought as much as it could: the next one fills a buffer of its own.
+    pub(crate) streams: bool,
+    /// The end of the other's stream was passed on.
+    pub(crate) fin_sent: bool,
+}
+
+impl Joint {
+    pub(crate) fn to(peer: Key) -> Joint {
+        Joint {
+            peer,
+            streams: false,
+            fin_sent: false,
+        }
+    }
 }
 
 /// Since when each deadline runs, in the driver's nanoseconds.
@@ -131,6 +155,7 @@ pub(crate) struct Connection {
     /// Counts the fragments held; made with the first one.
     pub(crate) account: Option<Account>,
     pub(crate) control: Control,
+    pub(crate) joint: Option<Joint>,
     pub(crate) output: Output,
     pub(crate) input: Option<Buffer>,
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
@@ -170,6 +195,7 @@ impl Connection {
             receive_group: 0,
             account: None,
             control: Control::default(),
+            joint: None,
             output: Output::default(),
             input: None,
             held: VecDeque::new(),
@@ -230,7 +256,8 @@ impl Connection {
         if self.control.closing == Closing::Abort {
             return;
         }
-        if self.send != Send::Off {
+        // A joined one may be slow for as long as anything moves between the two: `Phase::Joined`.
+        if self.send != Send::Off && self.joint.is_none() {
             visit(
                 self.clocks.send_ns.saturating_add(limits.write_ns_max),
                 Overdue::Send,
@@ -259,6 +286,8 @@ impl Connection {
                     self.clocks.phase_bytes.saturating_mul(1_000_000_000)
                         / limits.body_rate_min.max(1),
                 ),
+                Phase::Wait => limits.wait_ns_max,
+                Phase::Joined => limits.joined_ns_max,
                 Phase::Work => return,
             };
             visit(since.saturating_add(length_ns), Overdue::Phase(phase));

@@ -76,6 +76,11 @@ pub(crate) struct Keeping<'a> {
     pub(crate) own: Option<&'a Region>,
 }
 
+/// Names a connection of a running server, for [`Context::join`]. It names nothing once the
+/// connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End(pub(crate) ConnectionId);
+
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
 ///
 /// It counts as in flight until it is recycled or dropped; a session may hold finished ones.
@@ -158,6 +163,20 @@ impl<P: Protocol> Context<'_, P> {
         self.socket.peer()
     }
 
+    /// The name of this connection.
+    pub fn end(&self) -> End {
+        End(self.connection)
+    }
+
+    /// Joins this connection to another one of the same network thread, after this call: what
+    /// arrives on either goes out of the other, with back-pressure and half-close, until both have
+    /// ended or one breaks. Input that was not consumed goes along. [`Protocol::joined`] is called
+    /// for both, or [`Protocol::join_refused`] for this one: the other is gone, is being closed, is
+    /// joined already, or belongs to another thread (see [`Protocol::spread`]).
+    pub fn join(&mut self, other: End) {
+        self.control.join = Some(other.0);
+    }
+
     /// True from the moment the server began to drain.
     pub fn draining(&self) -> bool {
         self.desk.draining
@@ -183,6 +202,11 @@ impl<P: Protocol> Context<'_, P> {
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
     pub fn write_shared(&mut self, bytes: Bytes) -> Result<(), NoRoom> {
         self.output.write_shared(self.pool, bytes)
+    }
+
+    /// Queues constant words. It needs no buffer, so it does not fail when the budget is used up.
+    pub fn write_static(&mut self, words: &'static [u8]) {
+        self.output.push(Segment::Shared(Bytes::from_static(words)));
     }
 
     /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once

@@ -24,16 +24,16 @@ mod worker;
 pub mod before;
 
 pub use bytes::Bytes;
-pub use context::{Context, Job, NoRoom, Pages, Stall};
+pub use context::{Context, End, Job, NoRoom, Pages, Stall};
 pub use error::Error;
 pub use flatpath_driver::{
     Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
     Returner, Shots,
 };
-pub use flatpath_structures::pool::{Buffer, Pool};
+pub use flatpath_structures::pool::{Buffer, Pool, PoolStatistics};
 pub use limits::Limits;
 pub use payload::{Copied, Part, Payload};
-pub use protocol::{Phase, Protocol, Turn};
+pub use protocol::{Phase, Protocol, Spread, Turn};
 pub use returns::Resumer;
 pub use running::{Bound, Handle, Running};
 pub use server::{Scheduling, Server};

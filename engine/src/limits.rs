@@ -15,6 +15,13 @@ pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 /// for every segment, high enough that the socket does not run dry meanwhile.
 pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
+/// Output queued on one end of a joined pair at which the other is not received from any more, in
+/// bytes. With the buffer that was being filled at that time it bounds a direction of a pair.
+pub const JOINED_BYTES_MAX: usize = 256 * 1024;
+
+/// Buffer that a stream between joined connections is received into and sent from, in bytes.
+pub const JOINED_FILL_BYTES: usize = 64 * 1024;
+
 /// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
@@ -90,6 +97,10 @@ pub struct Limits {
     pub write_ns_max: u64,
     /// Stalled for want of room in the server before the request is refused.
     pub stall_ns_max: u64,
+    /// In [`Phase::Wait`](crate::Phase::Wait).
+    pub wait_ns_max: u64,
+    /// Between joined connections without a byte in either direction.
+    pub joined_ns_max: u64,
     /// Reading on after the last reply of a connection that is being closed.
     pub linger_ns_max: u64,
     /// From the start of a drain until what is left is cut off.
@@ -113,6 +124,8 @@ impl Default for Limits {
             body_rate_min: 512,
             write_ns_max: 30 * SECOND,
             stall_ns_max: 5 * SECOND,
+            wait_ns_max: 600 * SECOND,
+            joined_ns_max: 3600 * SECOND,
             linger_ns_max: 5 * SECOND,
             drain_ns_max: 30 * SECOND,
             drain_idle_ns_max: SECOND / 2,

@@ -44,6 +44,8 @@ pub(crate) trait Speaker {
     fn drained(&mut self, call: Call<'_>);
     fn expired(&mut self, call: Call<'_>, phase: Phase);
     fn draining(&mut self, call: Call<'_>);
+    fn joined(&mut self, call: Call<'_>);
+    fn join_refused(&mut self, call: Call<'_>);
     fn refusal(&self) -> Bytes;
     fn region(&self) -> Option<RegionConfig>;
     fn region_made(&self, ring: usize, region: &Region);
@@ -171,6 +173,18 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn draining(&mut self, call: Call<'_>) {
         self.with(call, |protocol, lane, session, context| {
             protocol.draining(lane, session, context);
+        });
+    }
+
+    fn joined(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.joined(lane, session, context);
+        });
+    }
+
+    fn join_refused(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.join_refused(lane, session, context);
         });
     }
 

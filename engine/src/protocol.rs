@@ -24,7 +24,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig};
 
-pub use crate::context::{Context, Job, NoRoom, Pages, Stall};
+pub use crate::context::{Context, End, Job, NoRoom, Pages, Stall};
 use crate::worker::WorkerScope;
 
 /// One pass of a network thread over everything that has arrived.
@@ -60,6 +60,22 @@ pub enum Phase {
     Body,
     /// A request is with a worker or its reply is going out. No deadline but the one on writing.
     Work,
+    /// The client waits for something that is not its own to bring: another client, say. Guarded by
+    /// `wait_ns_max`.
+    Wait,
+    /// Joined to another connection ([`Context::join`] says so by itself). Guarded by
+    /// `joined_ns_max`, which counts from the last byte in either direction.
+    Joined,
+}
+
+/// Which network threads accept for a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// All of them: connections are shared out by the kernel.
+    EveryRing,
+    /// One: all connections of the listener are on the same thread, so that any two of them can be
+    /// joined, and get that thread's share of `connections_max`.
+    OneRing,
 }
 
 /// A protocol with its service, as a listener has it.
@@ -79,6 +95,11 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// deadline of a client that says nothing begins about a second after it has connected.
     fn defer_accept(&self) -> bool {
         false
+    }
+
+    /// Which network threads accept for this protocol. By default all.
+    fn spread(&self) -> Spread {
+        Spread::EveryRing
     }
 
     /// Called once on each network thread.
@@ -159,6 +180,29 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// is shorter now. [`Context::draining`] is true from now on. By default: close after the
     /// output.
     fn draining(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session);
+        context.close_after_output();
+    }
+
+    /// The connection is joined; see [`Context::join`]. What is written here goes out before the
+    /// first byte of the other. From now on only `expired`, `draining` and `closed` are called.
+    fn joined(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session, context);
+    }
+
+    /// The connection could not be joined and is as it was; see [`Context::join`]. By default it
+    /// is closed after its output.
+    fn join_refused(
         &self,
         lane: &mut Self::Lane,
         session: &mut Self::Session,

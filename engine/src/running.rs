@@ -14,13 +14,14 @@ use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, 
 use flatpath_structures::crew::CrewLimits;
 #[cfg(not(feature = "before"))]
 use flatpath_structures::pool::Pool;
-use flatpath_structures::pool::{PoolConfig, Zero};
+use flatpath_structures::pool::{PoolConfig, PoolStatistics, Zero};
 
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
 use crate::listener::{Speaker, regions_of};
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
+use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
 use crate::statistics::Statistics;
 use crate::worker::{Shared, Stage};
@@ -62,6 +63,11 @@ impl Handle {
     /// The counters of the server.
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
+    }
+
+    /// What the buffers of the server hold and keep.
+    pub fn pool_statistics(&self) -> PoolStatistics {
+        self.0.pool.statistics()
     }
 
     /// Worker threads now.
@@ -263,7 +269,8 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
 
 struct Sockets {
     bound: Vec<Bound>,
-    per_ring: Vec<Vec<Listener>>,
+    /// For each ring, a socket for each endpoint that it accepts for.
+    per_ring: Vec<Vec<Option<Listener>>>,
 }
 
 fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<Sockets, Error> {
@@ -271,7 +278,7 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
         bound: Vec::new(),
         per_ring: (0..rings).map(|_| Vec::new()).collect(),
     };
-    for endpoint in endpoints {
+    for (number, endpoint) in endpoints.iter().enumerate() {
         let mut address = match &endpoint.address {
             Ok(address) => *address,
             Err(Error::Address { address, cause }) => {
@@ -283,9 +290,15 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
             }
             Err(_) => return Err(Error::NoListener),
         };
-        for ring in &mut sockets.per_ring {
-            let (listener, bound) =
-                bind(address, rings > 1).map_err(|cause| Error::Bind { address, cause })?;
+        let alone = endpoint.spread == Spread::OneRing;
+        for (ring, listeners) in sockets.per_ring.iter_mut().enumerate() {
+            // Listeners of one ring are shared out, too.
+            if alone && ring != number % rings {
+                listeners.push(None);
+                continue;
+            }
+            let (listener, bound) = bind(address, rings > 1 && !alone)
+                .map_err(|cause| Error::Bind { address, cause })?;
             if defer_accept
                 && endpoint.defer_accept
                 && let Err(cause) = listener.defer_accept()
@@ -294,7 +307,7 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
             }
             // With port 0 the first socket picks, the others share.
             address = bound;
-            ring.push(listener);
+            listeners.push(Some(listener));
         }
         sockets.bound.push(Bound {
             name: endpoint.name,
@@ -336,7 +349,7 @@ struct NetworkThread {
     shared: Arc<Shared>,
     options: Options,
     uring: bool,
-    listeners: Vec<Listener>,
+    listeners: Vec<Option<Listener>>,
     speakers: Vec<crate::server::SpeakerFactory>,
 }
 
@@ -350,7 +363,11 @@ impl NetworkThread {
     /// Makes the driver here, because a ring belongs to the thread that made it.
     fn run(mut self, report: &Sender<io::Result<()>>) -> io::Result<()> {
         let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
-        let speakers: Vec<_> = self.speakers.iter().map(|made| made(places)).collect();
+        // Only for listeners that this ring accepts for.
+        let speakers = self.listeners.iter().zip(&self.speakers);
+        let speakers: Vec<_> = speakers
+            .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
+            .collect();
         let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));
         self.options.driver.regions = regions;
         let spoken = (speakers, groups);
@@ -389,7 +406,7 @@ impl NetworkThread {
         {
             return give_up(&io::Error::other("a ring was started twice"), report);
         }
-        let listeners = self.listeners.into_iter().zip(speakers).collect();
+        let listeners = self.listeners.into_iter().flatten().zip(speakers).collect();
         let mut network = Network::new(
             driver,
             Setup {

@@ -15,7 +15,7 @@ use flatpath_driver::{Choice, DriverConfig, Shots};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::{Lanes, Speaker};
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Spread};
 use crate::running::{self, Running};
 use crate::signals::SignalWatch;
 
@@ -28,6 +28,7 @@ pub(crate) struct Endpoint {
     pub(crate) address: Result<SocketAddr, Error>,
     pub(crate) defer_accept: bool,
     pub(crate) speaker: SpeakerFactory,
+    pub(crate) spread: Spread,
 }
 
 /// A server that has not started yet.
@@ -90,7 +91,7 @@ impl Server {
     /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
     /// reported by [`Server::start`].
     pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
-        let name = protocol.name();
+        let (name, spread) = (protocol.name(), protocol.spread());
         let defer_accept = protocol.defer_accept();
         let protocol = Arc::new(protocol);
         let address = address
@@ -112,6 +113,7 @@ impl Server {
             address,
             defer_accept,
             speaker,
+            spread,
         });
         self
     }

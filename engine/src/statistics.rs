@@ -41,6 +41,14 @@ pub struct Statistics {
     pub body_bytes_copied: Counter,
     /// Requests that were stalled and then refused for want of room.
     pub stalls_refused: Counter,
+    /// Pairs of connections that were joined.
+    pub joined: Counter,
+    /// Pairs whose end has begun; those between `joined` and this are joined now.
+    pub parted: Counter,
+    /// Joins that were refused, because the other end was gone by then or joined already.
+    pub joins_refused: Counter,
+    /// Bytes that went from one connection to another without a worker.
+    pub joined_bytes: Counter,
     /// Jobs sent to workers.
     pub dispatched: Counter,
     /// Nanoseconds that network threads spent on putting those jobs on the queue and waking workers

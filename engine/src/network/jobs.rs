@@ -71,6 +71,10 @@ impl<D: Driver> Network<D> {
             return;
         };
         connection.stalled = None;
+        if connection.joint.is_some() {
+            // A clean end would say that nothing is missing.
+            return connection.control.close(Closing::Abort);
+        }
         connection.ended = if connection.ended == Ended::No {
             Ended::No
         } else {

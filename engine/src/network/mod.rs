@@ -11,6 +11,7 @@
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
 //! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
+//! | join.rs    | bytes straight from one connection to another                   |
 //! | ending.rs  | deadlines, drain, close                                         |
 //!
 //! Invariants
@@ -23,6 +24,7 @@ mod receive;
 mod send;
 mod jobs;
 mod settle;
+mod join;
 mod ending;
 
 use std::collections::VecDeque;
@@ -75,6 +77,7 @@ pub(crate) struct Network<D: Driver> {
     returns: Arc<Returns>,
     /// Receives that found no buffer, oldest first, by group.
     starved: Vec<VecDeque<Key>>,
+    receive_buffer_bytes: usize,
     /// Connections stalled for want of room in the server, oldest first.
     waiting: VecDeque<Key>,
     /// Connections that had more to do than one settling allows.
@@ -149,6 +152,7 @@ impl<D: Driver> Network<D> {
                 groups = groups.max(usize::from(listener.group) + 1);
             }
         }
+        let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
         Network {
             returns: Returns::new(driver.waker()),
             turn: Turn {
@@ -168,6 +172,7 @@ impl<D: Driver> Network<D> {
             drain_started_ns: 0,
             accept_shots: setup.accept_shots,
             starved: (0..groups).map(|_| VecDeque::new()).collect(),
+            receive_buffer_bytes,
             waiting: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),
@@ -248,7 +253,10 @@ impl<D: Driver> Network<D> {
         match outcome {
             Outcome::Received(piece) => self.put(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
-            Outcome::EndOfStream | Outcome::Sent { .. } | Outcome::Failed(_) => {}
+            Outcome::Filled(_)
+            | Outcome::EndOfStream
+            | Outcome::Sent { .. }
+            | Outcome::Failed(_) => {}
         }
     }
 

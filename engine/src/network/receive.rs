@@ -24,6 +24,7 @@ impl<D: Driver> Network<D> {
         }
         match completion.outcome {
             Outcome::Received(piece) => self.piece_arrived(key, piece),
+            Outcome::Filled(buffer) => self.pass_filled(key, buffer),
             Outcome::EndOfStream => {
                 connection.ended = Ended::Seen;
                 self.pump(key);
@@ -64,6 +65,13 @@ impl<D: Driver> Network<D> {
         }
         if connection.control.closing != Closing::No || !connection.control.input_wanted {
             return self.put(piece);
+        }
+        if connection.joint.is_some() {
+            if connection.held.is_empty() {
+                return self.pass_arrived(key, piece);
+            }
+            connection.held.push_back((piece, 0));
+            return;
         }
         if connection.stalled.is_some() && connection.held.is_empty() && piece.group() == 0 {
             return self.keep(key, piece);
@@ -116,7 +124,10 @@ impl<D: Driver> Network<D> {
     /// Offers what has arrived, in order, for as long as the protocol takes it.
     pub(super) fn pump(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
-            if !connection.takes_input() {
+            if connection.joint.is_some() {
+                return self.pass_held(key);
+            }
+            if !connection.takes_input() || connection.control.join.is_some() {
                 break;
             }
             let Some((piece, from)) = connection.held.pop_front() else {
@@ -134,6 +145,9 @@ impl<D: Driver> Network<D> {
             return;
         };
         let stall = connection.stalled.take();
+        if connection.joint.is_some() {
+            return self.pass_held(key);
+        }
         let nothing_kept = connection.input.is_none() && connection.held.is_empty();
         if let Some(input) = connection.input.take() {
             self.offer_kept(key, input);

@@ -63,5 +63,11 @@ impl<D: Driver> Network<D> {
             }
         }
         self.settle(key);
+        // What this end has sent is room for the other to receive.
+        if let Some(peer) = self.peer_of(key) {
+            self.touch(key);
+            self.touch(peer);
+            self.settle(peer);
+        }
     }
 }

@@ -28,6 +28,7 @@ impl<D: Driver> Network<D> {
             }
         }
         self.weigh_account(key);
+        self.settle_joint(key);
         self.arrange_receive(key);
         if self.arrange_end(key) {
             self.arrange_deadline(key);
@@ -36,6 +37,7 @@ impl<D: Driver> Network<D> {
 
     /// Sends, and lets the protocol go on where output has run low. True: look again.
     fn settle_output(&mut self, key: Key) -> bool {
+        self.join_if_wished(key);
         self.start_send(key);
         let now_ns = self.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
@@ -107,30 +109,18 @@ impl<D: Driver> Network<D> {
 
     /// Arms or cancels the receive, as the state of the connection wants it.
     fn arrange_receive(&mut self, key: Key) {
+        let room = self.peer_has_room(key);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let wanted = connection.wants_input();
+        let wanted = connection.wants_input() && room;
         match connection.receive {
-            Receive::Off if wanted && !connection.starved => {
-                // Into a listener's pages one by one: what arrives is likely to be kept.
-                let shots = if connection.spoke && connection.group == 0 {
-                    Shots::Many
-                } else {
-                    Shots::Once
-                };
-                connection.receive = match shots {
-                    Shots::Once => Receive::Once,
-                    Shots::Many => Receive::Many,
-                };
-                connection.operation = connection.operation.wrapping_add(1);
-                connection.receive_operation = connection.operation;
-                let token = token(KIND_RECEIVE, connection.receive_operation, key);
-                connection.receive_group = connection.group;
-                let (socket, group) = (connection.socket, connection.group);
-                self.driver.receive_into(socket, token, shots, group);
-            }
-            Receive::Many if !wanted || connection.group != connection.receive_group => {
+            Receive::Off if wanted && !connection.starved => self.arm_receive(key),
+            Receive::Many
+                if !wanted
+                    || connection.joint.is_some()
+                    || connection.group != connection.receive_group =>
+            {
                 self.cancel_receive(key);
             }
             // A single receive brings one piece at most; it is cancelled only to close.
@@ -138,6 +128,27 @@ impl<D: Driver> Network<D> {
                 self.cancel_receive(key);
             }
             Receive::Off | Receive::Once | Receive::Many | Receive::Cancelling => {}
+        }
+    }
+
+    fn arm_receive(&mut self, key: Key) {
+        let buffer = self.buffer_to_fill(key);
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let shots = Network::<D>::shots_of(connection);
+        connection.receive = match shots {
+            Shots::Once => Receive::Once,
+            Shots::Many => Receive::Many,
+        };
+        connection.operation = connection.operation.wrapping_add(1);
+        connection.receive_operation = connection.operation;
+        let token = token(KIND_RECEIVE, connection.receive_operation, key);
+        connection.receive_group = connection.group;
+        let (socket, group) = (connection.socket, connection.group);
+        match buffer {
+            Some(buffer) => self.driver.fill(socket, token, buffer),
+            None => self.driver.receive_into(socket, token, shots, group),
         }
     }
 

@@ -107,7 +107,7 @@ impl<S: Service> Hand<'_, '_, S> {
             Phase::Head if !self.session.scan.is_untouched() => self.fault(Fault::HeadTimeout),
             Phase::Body => self.fault(Fault::BodyTimeout),
             // It has asked for nothing, so it is told nothing.
-            Phase::Idle | Phase::Head | Phase::Work => self.close(),
+            Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Joined => self.close(),
         }
     }
 

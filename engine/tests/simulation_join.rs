@@ -1,0 +1,215 @@
+//! Joined connections on the simulated driver: hundreds of seeds, every fault.
+//!
+//! Clients in pairs say a name, then each sends and reads at its own pace. Checked are
+//! - without losses: each hears `tied` and then exactly what the other said, and the end behind it;
+//! - with losses: what is heard is the beginning of that;
+//! - always: every pair that was joined is parted, the server ends when it drains, and has given
+//!   everything back.
+//!
+//! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_join` runs one seed alone.
+
+mod knots;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{DriverConfig, Limits, Shots};
+use flatpath_driver::simulation::{Client, ClientState, Faults};
+use knots::Knots;
+
+const SEEDS: u64 = 300;
+const TURNS_MAX: usize = 100_000;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// One half of a pair.
+struct Half {
+    client: Client,
+    name: Vec<u8>,
+    /// What is said behind the name.
+    words: Vec<u8>,
+    said: usize,
+    finished: bool,
+    heard: Vec<u8>,
+    ended: bool,
+    leaves_early: bool,
+    reads_rarely: u64,
+}
+
+impl Half {
+    fn new(server: &SimulatedServer, pair: u64, dice: &mut Dice, lossless: bool) -> Half {
+        let length = [0, 10, 3_000, 200_000][dice.below(4) as usize];
+        let salt = dice.below(250) as u8;
+        Half {
+            client: server.connect(),
+            name: format!("{pair}\n").into_bytes(),
+            words: (0..length).map(|at: u32| (at % 251) as u8 ^ salt).collect(),
+            said: 0,
+            finished: false,
+            heard: Vec::new(),
+            ended: false,
+            leaves_early: !lossless && dice.below(4) == 0,
+            reads_rarely: 1 + dice.below(8),
+        }
+    }
+
+    fn step(&mut self, dice: &mut Dice) {
+        if self.ended {
+            return;
+        }
+        if self.client.state() == ClientState::Reset {
+            self.heard.extend(self.client.read());
+            self.ended = true;
+            return;
+        }
+        let all = self.name.len() + self.words.len();
+        let heard_tied = self.heard.starts_with(b"tied\n");
+        // A name whose owner finished while it waited would be forgotten.
+        let may_say = if self.said < self.name.len() || heard_tied {
+            all
+        } else {
+            all.min(self.name.len() + 8)
+        };
+        if self.said < may_say {
+            let count = (1 + dice.below(20_000) as usize).min(may_say - self.said);
+            let script = [&self.name[..], &self.words[..]].concat();
+            self.client.write(&script[self.said..self.said + count]);
+            self.said += count;
+        } else if self.said == all && heard_tied && !self.finished && dice.below(4) == 0 {
+            self.client.finish();
+            self.finished = true;
+        }
+        if dice.below(self.reads_rarely) == 0 {
+            self.heard.extend(self.client.read());
+        }
+        if self.leaves_early && dice.below(60) == 0 {
+            self.client.reset();
+            self.ended = true;
+        } else if self.client.state() != ClientState::Open && self.finished {
+            self.heard.extend(self.client.read());
+            self.ended = true;
+        }
+    }
+}
+
+fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+    const SECOND: u64 = 1_000_000_000;
+    Conditions {
+        faults,
+        driver: DriverConfig {
+            completion_entries: [4, 64, 4096][dice.below(3) as usize],
+            receive_buffers: [1, 4, 64][dice.below(3) as usize],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            ..DriverConfig::default()
+        },
+        limits: Limits {
+            // Two buffers to fill, or plenty.
+            buffer_bytes_max: [300 << 10, 256 << 20][dice.below(2) as usize],
+            head_ns_max: 100_000 * SECOND,
+            write_ns_max: 100_000 * SECOND,
+            stall_ns_max: 100_000 * SECOND,
+            wait_ns_max: 100_000 * SECOND,
+            joined_ns_max: 100_000 * SECOND,
+            drain_ns_max: 100_000 * SECOND,
+            ..Limits::default()
+        },
+        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        ..Conditions::calm(seed)
+    }
+}
+
+fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
+    let mut dice = Dice(seed);
+    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Knots);
+    let pairs = 1 + dice.below(5);
+    let mut halves: Vec<[Half; 2]> = (0..pairs)
+        .map(|pair| [(); 2].map(|()| Half::new(&server, pair, &mut dice, lossless)))
+        .collect();
+    let mut turns = 0;
+    // One whose other half is gone may wait for ever: the drain ends it.
+    let over = |pair: &[Half; 2]| {
+        let [one, other] = pair;
+        one.ended && other.ended || !lossless && (one.ended || other.ended)
+    };
+    while !halves.iter().all(over) && (lossless || turns < 5_000) {
+        server.turn();
+        for half in halves.iter_mut().flatten() {
+            half.step(&mut dice);
+        }
+        turns += 1;
+        assert!(turns < TURNS_MAX, "stuck");
+    }
+    check(&halves, lossless);
+    server.drain();
+    for half in halves.iter().flatten().filter(|half| !half.ended) {
+        half.client.reset();
+    }
+    while !server.has_ended() {
+        server.turn();
+        turns += 1;
+        assert!(turns < 2 * TURNS_MAX, "the drain is stuck");
+    }
+    let statistics = server.statistics();
+    assert_eq!(statistics.joined.read(), statistics.parted.read());
+    let joined = statistics.joined.read();
+    let (leaks, pooled_bytes) = server.leaks();
+    assert!(leaks.is_none(), "leaked: {leaks:?}");
+    assert_eq!(pooled_bytes, 0, "pooled buffers leaked");
+    joined
+}
+
+fn check(halves: &[[Half; 2]], lossless: bool) {
+    for [one, other] in halves {
+        for (half, source) in [(one, other), (other, one)] {
+            let owed = [b"tied\n", &source.words[..]].concat();
+            if lossless {
+                assert!(half.heard == owed, "{} of {}", half.heard.len(), owed.len());
+            } else {
+                assert!(owed.starts_with(&half.heard), "heard what was not said");
+            }
+        }
+    }
+}
+
+fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
+    let seeds = match std::env::var("FLATPATH_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    };
+    let mut joined = 0;
+    for seed in seeds {
+        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
+            Ok(count) => joined += count,
+            Err(panic) => {
+                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
+                resume_unwind(panic);
+            }
+        }
+    }
+    joined
+}
+
+#[test]
+fn sim_joined_streams_arrive_whole_in_a_calm_world() {
+    assert!(run_all(|_| Faults::none(), true) > 0);
+}
+
+#[test]
+fn sim_joined_streams_arrive_whole_while_no_connection_is_lost() {
+    assert!(run_all(|seed| Faults::mixed(seed).without_losses(), true) > 0);
+}
+
+#[test]
+fn sim_lost_ends_part_their_pairs_and_leak_nothing() {
+    assert!(run_all(Faults::mixed, false) > 0);
+}
