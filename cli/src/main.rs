@@ -8,6 +8,7 @@ mod failure;
 mod units;
 mod settings;
 mod nfs;
+mod relay;
 mod serve;
 mod doctor;
 mod bench;
@@ -26,7 +27,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a directory over HTTP or NFS, or echo, until SIGTERM or SIGINT.
+    /// Serve a directory over HTTP or NFS, echo, or relay, until SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),

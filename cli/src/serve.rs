@@ -1,4 +1,4 @@
-//! `flatpath serve`: a directory over HTTP and NFS, and echo, until a signal.
+//! `flatpath serve`: a directory over HTTP and NFS, echo and a relay, until a signal.
 //!
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, and then
 //! `ready`; nothing else ever. Logs go to standard error.
@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
@@ -14,9 +15,11 @@ use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
 use flatpath_files::{Files, Hidden, Writing};
 use flatpath_http::Http;
 use flatpath_nfs::Nfs;
+use flatpath_relay::Statistics;
 
 use crate::failure::Failure;
 use crate::nfs;
+use crate::relay::{self, Reporter};
 use crate::settings::{Accept, Driver, Settings};
 use crate::units::Address;
 
@@ -46,7 +49,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
     let port = nfs.as_ref().map(Nfs::port);
-    let server = server(&settings, nfs)?;
+    let mut relays = Vec::new();
+    let server = server(&settings, nfs, &mut relays)?;
     let watch = SignalWatch::begin().map_err(|error| explain(&error))?;
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
@@ -57,9 +61,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .filter(|_| settings.nfs_register == Some(true))
         .map(|bound| nfs::register(bound.address))
         .transpose()?;
+    let reporter = (!relays.is_empty()).then(|| Reporter::start(running.handle(), relays));
     announce(&running);
     let (draining, withdrawn) = registrar.unzip();
     let outcome = watch.run_with(running, move || drop(draining));
+    drop(reporter);
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
     }
@@ -72,8 +78,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 const PUT_BYTES_MAX: u64 = 1 << 40;
 
 /// A server with these settings, not started.
-fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
-    let is_default = settings.http.is_empty() && settings.echo.is_empty() && settings.nfs.is_none();
+fn server(
+    settings: &Settings,
+    nfs: Option<Nfs>,
+    relays: &mut Vec<Arc<Statistics>>,
+) -> Result<Server, Failure> {
+    let is_default = settings.http.is_empty()
+        && settings.echo.is_empty()
+        && settings.relay.is_empty()
+        && settings.nfs.is_none();
     let http = if is_default {
         &[Address(HTTP_DEFAULT)]
     } else {
@@ -84,8 +97,8 @@ fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
         && let Some(dir) = &settings.dir
     {
         return Err(Failure::WrongUse(format!(
-            "{} would be served over HTTP, but only --echo names a listener: add --http ADDR, or \
-             leave DIR out",
+            "{} would be served over HTTP, but only --echo or --relay names a listener: add \
+             --http ADDR, or leave DIR out",
             dir.display()
         )));
     }
@@ -100,6 +113,11 @@ fn server(settings: &Settings, nfs: Option<Nfs>) -> Result<Server, Failure> {
     }
     for address in &settings.echo {
         server = server.listen(address.0, Echo);
+    }
+    for address in &settings.relay {
+        let relay = relay::service(settings);
+        relays.push(relay.statistics());
+        server = server.listen(address.0, relay);
     }
     if let Some(rings) = settings.rings {
         server = server.rings(rings.0);
@@ -167,6 +185,8 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
         (settings.idle_timeout, &mut limits.idle_ns_max),
         (settings.write_timeout, &mut limits.write_ns_max),
         (settings.drain_timeout, &mut limits.drain_ns_max),
+        (settings.relay_wait, &mut limits.wait_ns_max),
+        (settings.relay_idle, &mut limits.joined_ns_max),
     ] {
         if let Some(seconds) = seconds {
             *limit = seconds.ns;
@@ -200,13 +220,13 @@ fn explain(error: &Error) -> Failure {
             let port = address.port();
             Failure::Failed(format!(
                 "cannot listen on {address}: port {port} is taken; stop who has it, or name \
-                 another with --http, --nfs or --echo ADDR (port 0 picks a free one)"
+                 another with --http, --nfs, --echo or --relay ADDR (port 0 picks a free one)"
             ))
         }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
             Failure::Failed(format!(
                 "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \
-                 any other can be named with --http, --nfs or --echo ADDR"
+                 any other can be named with --http, --nfs, --echo or --relay ADDR"
             ))
         }
         Error::Uring(refusal) => Failure::Failed(format!(

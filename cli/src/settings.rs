@@ -34,6 +34,28 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "several")]
     pub(crate) echo: Vec<Address>,
 
+    /// Relay at this address: two clients that name the same token are joined, in the words of the
+    /// magic-wormhole transit relay; may be repeated
+    #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "several")]
+    pub(crate) relay: Vec<Address>,
+
+    /// Relay: most clients that wait for their partner; half of the connections at most
+    /// [default: 50000]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) relay_waiting: Option<Count>,
+
+    /// Relay: longest time to wait for a partner, in seconds [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) relay_wait: Option<Seconds>,
+
+    /// Relay: longest time that a pair may be joined without a byte, in seconds [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) relay_idle: Option<Seconds>,
+
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one
     #[arg(long, value_name = "ADDR")]
@@ -225,6 +247,10 @@ impl Settings {
             dir: self.dir.or(other.dir),
             http: first(self.http, other.http),
             echo: first(self.echo, other.echo),
+            relay: first(self.relay, other.relay),
+            relay_waiting: self.relay_waiting.or(other.relay_waiting),
+            relay_wait: self.relay_wait.or(other.relay_wait),
+            relay_idle: self.relay_idle.or(other.relay_idle),
             nfs: self.nfs.or(other.nfs),
             read_only: self.read_only.or(other.read_only),
             no_root_squash: self.no_root_squash.or(other.no_root_squash),
@@ -287,6 +313,14 @@ mod tests {
             "[::1]:0",
             "--echo",
             "127.0.0.1:7",
+            "--relay",
+            "127.0.0.1:4001",
+            "--relay-waiting",
+            "9",
+            "--relay-wait",
+            "60",
+            "--relay-idle",
+            "61",
             "--nfs",
             "127.0.0.1:2049",
             "--read-only",
@@ -330,6 +364,10 @@ mod tests {
             dir = "site"
             http = ["127.0.0.1:80", "[::1]:0"]
             echo = "127.0.0.1:7"
+            relay = "127.0.0.1:4001"
+            relay-waiting = 9
+            relay-wait = 60
+            relay-idle = 61
             nfs = "127.0.0.1:2049"
             read-only = true
             no-root-squash = true

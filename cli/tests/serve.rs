@@ -403,7 +403,8 @@ fn help_and_version_are_fine() {
     }
     let help = run(&["serve", "--help"]).stdout;
     assert!(help.contains("--nfs ") && help.contains("--nfs-state"));
-    for later in ["--resp", "--relay", "--ingest"] {
+    assert!(help.contains("--relay ") && help.contains("--relay-waiting"));
+    for later in ["--resp", "--ingest"] {
         assert!(!help.contains(later), "{later} is not offered yet");
     }
 }

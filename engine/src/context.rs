@@ -21,7 +21,7 @@ use crate::payload::Payload;
 use crate::protocol::{Phase, Protocol, Turn};
 use crate::returns::{Resumer, Returns, number_of};
 use crate::statistics::Statistics;
-use crate::worker::{ConnectionId, JobDesk, Reservation, Task, WorkerScope};
+use crate::worker::{ConnectionId, JobDesk, Reservation, Rouser, Task, WorkerScope};
 
 /// No buffer could be had within the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +175,11 @@ impl<P: Protocol> Context<'_, P> {
     /// joined already, or belongs to another thread (see [`Protocol::spread`]).
     pub fn join(&mut self, other: End) {
         self.control.join = Some(other.0);
+    }
+
+    /// The means to call other connections of this thread.
+    pub fn rouser(&self) -> Rouser {
+        self.desk.roused.clone()
     }
 
     /// True from the moment the server began to drain.

@@ -39,4 +39,4 @@ pub use running::{Bound, Handle, Running};
 pub use server::{Scheduling, Server};
 pub use signals::SignalWatch;
 pub use statistics::Statistics;
-pub use worker::WorkerScope;
+pub use worker::{Rouser, WorkerScope};

@@ -44,6 +44,7 @@ pub(crate) trait Speaker {
     fn drained(&mut self, call: Call<'_>);
     fn expired(&mut self, call: Call<'_>, phase: Phase);
     fn draining(&mut self, call: Call<'_>);
+    fn roused(&mut self, call: Call<'_>);
     fn joined(&mut self, call: Call<'_>);
     fn join_refused(&mut self, call: Call<'_>);
     fn refusal(&self) -> Bytes;
@@ -173,6 +174,12 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn draining(&mut self, call: Call<'_>) {
         self.with(call, |protocol, lane, session, context| {
             protocol.draining(lane, session, context);
+        });
+    }
+
+    fn roused(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.roused(lane, session, context);
         });
     }
 

@@ -189,6 +189,17 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         context.close_after_output();
     }
 
+    /// Somebody on this thread wanted the connection to be called; see
+    /// [`Rouser`](crate::Rouser).
+    fn roused(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session, context);
+    }
+
     /// The connection is joined; see [`Context::join`]. What is written here goes out before the
     /// first byte of the other. From now on only `expired`, `draining` and `closed` are called.
     fn joined(

@@ -20,7 +20,9 @@
 //! never contended, because of W1.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -30,6 +32,7 @@ use flatpath_structures::pool::Pool;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
+use crate::context::End;
 use crate::foreman::Bell;
 use crate::statistics::Statistics;
 
@@ -254,6 +257,30 @@ pub(crate) struct JobDesk {
     /// What queueing them took, while somebody wants to know.
     stopwatch: Option<Stopwatch>,
     pub(crate) draining: bool,
+    /// Connections to be called by [`Protocol::roused`](crate::Protocol::roused).
+    pub(crate) roused: Rouser,
+}
+
+/// Calls connections of this network thread that nothing has happened to: what one of them does may
+/// concern another. For a [`Lane`](crate::Protocol::Lane) to keep; it stays on its thread.
+#[derive(Clone, Debug, Default)]
+pub struct Rouser(Rc<RefCell<Vec<ConnectionId>>>);
+
+impl Rouser {
+    /// Lets [`Protocol::roused`](crate::Protocol::roused) be called for a connection, once for each
+    /// time this is, before the turn ends. Does nothing if the connection is gone by then.
+    pub fn rouse(&self, end: End) {
+        self.0.borrow_mut().push(end.0);
+    }
+
+    /// What was roused since the last call.
+    pub(crate) fn take(&self) -> Vec<ConnectionId> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
 }
 
 /// Sums up what parts of a turn take. Two readings of the clock each, about 50 ns.
@@ -277,6 +304,7 @@ impl JobDesk {
             in_flight_max,
             queued: 0,
             draining: false,
+            roused: Rouser::default(),
         }
     }
 

@@ -216,6 +216,7 @@ impl<D: Driver> Network<D> {
         self.follow_stage();
         self.settle_again();
         self.retry_waiting();
+        self.call_roused();
         self.feed_starved();
         self.end_turn_of_listeners();
         self.tend_listeners();
@@ -328,7 +329,7 @@ impl<D: Driver> Network<D> {
     /// How long the next wait may last.
     fn timeout_ns(&self) -> Option<u64> {
         const WAITING_NS: u64 = 10_000_000;
-        if !self.again.is_empty() || !self.backlog.is_empty() {
+        if !self.again.is_empty() || !self.backlog.is_empty() || !self.desk.roused.is_empty() {
             return Some(0);
         }
         let now_ns = self.driver.now_ns();

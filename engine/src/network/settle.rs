@@ -235,6 +235,21 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    /// Calls the connections that others wanted to be called. Whom these want in turn is for the
+    /// next turn, which follows at once.
+    pub(super) fn call_roused(&mut self) {
+        for id in self.desk.roused.take() {
+            let open = self
+                .connections
+                .get(id.key)
+                .is_some_and(|connection| connection.control.closing == Closing::No);
+            if open {
+                self.call(id.key, |speaker, call| speaker.roused(call));
+                self.settle(id.key);
+            }
+        }
+    }
+
     /// Goes on with what one settling did not finish.
     pub(super) fn settle_again(&mut self) {
         for key in std::mem::take(&mut self.again) {

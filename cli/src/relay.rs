@@ -1,0 +1,132 @@
+//! The relay of `flatpath serve`, and the line in the log that tells how it does.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use flatpath::Handle;
+use flatpath_relay::{Relay, Snapshot, Statistics};
+
+use crate::settings::Settings;
+
+/// How often a relay that has something to tell tells it.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The service with these settings.
+pub(crate) fn service(settings: &Settings) -> Relay {
+    let relay = Relay::new();
+    match settings.relay_waiting {
+        Some(count) => relay.waiting_max(u32::try_from(count.0).unwrap_or(u32::MAX)),
+        None => relay,
+    }
+}
+
+/// Logs what relays do, until it is dropped.
+pub(crate) struct Reporter {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// Starts to log. The bytes are those of all relays of the server.
+    pub(crate) fn start(handle: Handle, relays: Vec<Arc<Statistics>>) -> Reporter {
+        let (end, ended) = channel::<()>();
+        let spawned = thread::Builder::new()
+            .name("flatpath-relay-log".into())
+            .spawn(move || {
+                let mut report = Report::default();
+                while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                    report.tell(&handle, &relays);
+                }
+                report.tell(&handle, &relays);
+            });
+        if let Err(cause) = &spawned {
+            log::warn!("the relay's statistics are not logged: {cause}");
+        }
+        Reporter {
+            end: Some(end),
+            thread: spawned.ok(),
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It only logs; a panic there has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What was told last.
+struct Report {
+    at: Instant,
+    matched: u64,
+    bytes: u64,
+    line: String,
+}
+
+impl Default for Report {
+    fn default() -> Report {
+        Report {
+            at: Instant::now(),
+            matched: 0,
+            bytes: 0,
+            line: String::new(),
+        }
+    }
+}
+
+impl Report {
+    fn tell(&mut self, handle: &Handle, relays: &[Arc<Statistics>]) {
+        let snapshots = relays.iter().map(|relay| relay.read());
+        let now = snapshots.reduce(together).unwrap_or_default();
+        let bytes = handle.statistics().joined_bytes.read();
+        let seconds = self.at.elapsed().as_secs_f64().max(0.001);
+        let rate = (now.matched - self.matched) as f64 / seconds;
+        let mebibytes = (bytes - self.bytes) as f64 / seconds / f64::from(1 << 20);
+        let waited_ms = now.waited_ns as f64 / now.matched.max(1) as f64 / 1e6;
+        let line = format!(
+            "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes past \
+             the workers ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
+             at most; let go: {} alone, {} impatient, {} bad handshakes, {} redundant, {} refused",
+            now.waiting,
+            now.paired,
+            now.matched,
+            now.waited_ns_max as f64 / 1e6,
+            now.lonely,
+            now.impatient,
+            now.bad,
+            now.redundant,
+            now.refused,
+        );
+        let anything = now != Snapshot::default();
+        if anything && line != self.line {
+            log::info!("{line}");
+        }
+        *self = Report {
+            at: Instant::now(),
+            matched: now.matched,
+            bytes,
+            line,
+        };
+    }
+}
+
+fn together(one: Snapshot, other: Snapshot) -> Snapshot {
+    Snapshot {
+        waiting: one.waiting + other.waiting,
+        paired: one.paired + other.paired,
+        matched: one.matched + other.matched,
+        waited_ns: one.waited_ns + other.waited_ns,
+        waited_ns_max: one.waited_ns_max.max(other.waited_ns_max),
+        lonely: one.lonely + other.lonely,
+        impatient: one.impatient + other.impatient,
+        bad: one.bad + other.bad,
+        redundant: one.redundant + other.redundant,
+        refused: one.refused + other.refused,
+    }
+}

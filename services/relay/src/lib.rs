@@ -1,0 +1,346 @@
+//! Relay for Flatpath: two clients that name the same token are joined, past the workers.
+//!
+//! It speaks the public transit relay protocol of magic-wormhole (docs/transit.md of
+//! magic-wormhole-transit-relay), so `wormhole --transit-helper` works with it:
+//!
+//! | client says                           | relay says        | and then                      |
+//! |---------------------------------------|-------------------|-------------------------------|
+//! | `please relay TOKEN\n`                | nothing           | waits for the other           |
+//! | `please relay TOKEN for side SIDE\n`  | nothing           | waits for one of another side |
+//! | (the other one comes)                 | `ok\n` to both    | joins the two                 |
+//! | anything while it waits               | `impatient\n`     | closes                        |
+//! | anything else as its first line       | `bad handshake\n` | closes                        |
+//!
+//! - What the second of a pair sends right behind its handshake goes to the first.
+//! - A token joins one pair at a time: a third client that names it is let go, at the latest until
+//!   both of the pair are gone.
+//! - Several connections of one side may wait; when one is joined the others are let go.
+//! - Who leaves while waiting is forgotten in the same turn. Who waits longer than `wait_ns_max` is
+//!   let go, and so is who comes when `waiting_max` wait already.
+//! - Beyond the original, half-close works: the end of one direction is passed on, and the other
+//!   goes on.
+//!
+//! Everything happens on one network thread ([`Spread::OneRing`]): a join needs both connections
+//! there, and moving one between threads would cost more than the kernel's copies allow one
+//! thread to relay.
+//!
+//! Cost: a client that waits is a connection, a registration and no buffer. A match is two lookups.
+#![forbid(unsafe_code)]
+
+mod handshake;
+mod meeting;
+mod statistics;
+
+use std::sync::Arc;
+
+use flatpath::{Context, Job, Phase, Protocol, Spread, WorkerScope};
+
+use crate::handshake::{Front, Handshake, front};
+use crate::meeting::{Arrival, Guest, Partner, Room};
+pub use crate::statistics::{Snapshot, Statistics};
+
+/// Clients that wait at most, unless set otherwise: half of the connections that a server takes by
+/// default, so that there is room for their partners.
+pub const WAITING_MAX: u32 = 50_000;
+
+/// The service.
+#[derive(Debug, Default)]
+pub struct Relay {
+    waiting_max: Option<u32>,
+    statistics: Arc<Statistics>,
+}
+
+/// Where a client stands.
+#[derive(Debug, Default)]
+enum State {
+    /// Its handshake has not come.
+    #[default]
+    New,
+    Waiting(Guest),
+    /// Its partner was found; the engine is asked to join them.
+    Met(Guest, Partner),
+    Joined(Guest),
+    /// It is being let go.
+    Over,
+}
+
+/// One client.
+#[derive(Debug, Default)]
+pub struct Session(State);
+
+/// One network thread's relay.
+pub struct Lane(Room);
+
+impl Relay {
+    /// A relay with the defaults.
+    pub fn new() -> Relay {
+        Relay::default()
+    }
+
+    /// Clients that wait at most. It should leave room for their partners below the server's
+    /// `connections_max`; half of that is the most that counts.
+    pub fn waiting_max(mut self, clients: u32) -> Relay {
+        self.waiting_max = Some(clients);
+        self
+    }
+
+    /// The counters, for as long as they are wanted.
+    pub fn statistics(&self) -> Arc<Statistics> {
+        Arc::clone(&self.statistics)
+    }
+
+    fn arrived(
+        &self,
+        room: &mut Room,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        handshake: Handshake,
+        has_more: bool,
+    ) {
+        let now_ns = context.turn().now_ns;
+        room.rouser.get_or_insert_with(|| context.rouser());
+        match room.arrive(handshake, context.end(), now_ns) {
+            Arrival::Met(guest, partner) => {
+                context.join(partner.end);
+                session.0 = State::Met(guest, partner);
+            }
+            Arrival::Waits(guest) => {
+                Statistics::add(&self.statistics.waiting);
+                session.0 = State::Waiting(guest);
+                context.phase(Phase::Wait);
+                if has_more {
+                    self.be_impatient(room, session, context);
+                } else if self.is_crowded(context) {
+                    self.refuse(room, session, context, "too many wait");
+                }
+            }
+            Arrival::Refused(why) => self.refuse(room, session, context, why),
+        }
+    }
+
+    fn is_crowded(&self, context: &Context<'_, Self>) -> bool {
+        let half = context.limits().connections_max as u64 / 2;
+        let most = u64::from(self.waiting_max.unwrap_or(WAITING_MAX));
+        self.statistics.read().waiting > most.min(half.max(1))
+    }
+
+    fn refuse(
+        &self,
+        room: &mut Room,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        why: &str,
+    ) {
+        log::debug!("a client is let go: {why}");
+        Statistics::add(&self.statistics.refused);
+        self.leave(room, session);
+        context.close_lingering();
+    }
+
+    fn be_impatient(
+        &self,
+        room: &mut Room,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        Statistics::add(&self.statistics.impatient);
+        self.leave(room, session);
+        context.write_static(b"impatient\n");
+        context.close_lingering();
+    }
+
+    /// Takes a client out of the room.
+    fn leave(&self, room: &mut Room, session: &mut Session) {
+        if let Some(guest) = self.forget(session) {
+            room.leave(&guest);
+        }
+    }
+
+    /// The guest that a session was, which is over.
+    fn forget(&self, session: &mut Session) -> Option<Guest> {
+        match std::mem::replace(&mut session.0, State::Over) {
+            State::Waiting(guest) => {
+                Statistics::subtract(&self.statistics.waiting);
+                Some(guest)
+            }
+            State::Met(guest, _) => Some(guest),
+            State::Joined(guest) => {
+                Statistics::subtract(&self.statistics.paired_ends);
+                Some(guest)
+            }
+            State::New | State::Over => None,
+        }
+    }
+}
+
+impl Protocol for Relay {
+    type Lane = Lane;
+    type Session = Session;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "relay"
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::OneRing
+    }
+
+    fn lane(&self) -> Lane {
+        // Every client has a key at most, waiting or joined.
+        Lane(Room::new(u32::MAX))
+    }
+
+    fn received(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        match &session.0 {
+            State::New => match front(input) {
+                Front::Unfinished => 0,
+                Front::Bad => {
+                    Statistics::add(&self.statistics.bad);
+                    session.0 = State::Over;
+                    context.write_static(b"bad handshake\n");
+                    context.close_lingering();
+                    input.len()
+                }
+                Front::Good(handshake, length) => {
+                    let has_more = input.len() > length;
+                    self.arrived(&mut lane.0, session, context, handshake, has_more);
+                    length
+                }
+            },
+            State::Waiting(_) if !input.is_empty() => {
+                self.be_impatient(&mut lane.0, session, context);
+                input.len()
+            }
+            // Bytes of one who has met its partner go along when the two are joined.
+            State::Waiting(_) | State::Met(..) | State::Joined(_) => 0,
+            State::Over => input.len(),
+        }
+    }
+
+    fn input_ended(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        if let State::Waiting(_) = session.0 {
+            Statistics::add(&self.statistics.lonely);
+        }
+        self.leave(&mut lane.0, session);
+        context.close_after_output();
+    }
+
+    fn joined(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+        context.write_static(b"ok\n");
+        Statistics::add(&self.statistics.paired_ends);
+        session.0 = match std::mem::take(&mut session.0) {
+            State::Met(guest, partner) => {
+                Statistics::add(&self.statistics.matched);
+                let waited_ns = context.turn().now_ns.saturating_sub(partner.since_ns);
+                self.statistics.waited(waited_ns);
+                lane.0.dismiss_spares(&guest);
+                State::Joined(guest)
+            }
+            State::Waiting(guest) => {
+                Statistics::subtract(&self.statistics.waiting);
+                State::Joined(guest)
+            }
+            other => {
+                debug_assert!(false, "{other:?} was joined");
+                other
+            }
+        };
+    }
+
+    fn join_refused(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        // The partner is being closed. It leaves the room when it is gone; until then wait.
+        if let State::Met(guest, _) = std::mem::take(&mut session.0) {
+            Statistics::add(&self.statistics.waiting);
+            let waits = lane.0.wait_again(&guest);
+            session.0 = State::Waiting(guest);
+            context.phase(Phase::Wait);
+            if !waits {
+                self.refuse(&mut lane.0, session, context, "its partner left");
+            }
+        }
+    }
+
+    fn roused(&self, _lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+        let State::Waiting(guest) = &session.0 else {
+            return;
+        };
+        if guest.is_registered() && guest.partner().is_none() {
+            // It took another's place, and whom it met there has left meanwhile.
+        } else if let Some(partner) = guest.partner() {
+            let guest = Arc::clone(guest);
+            Statistics::subtract(&self.statistics.waiting);
+            session.0 = State::Met(guest, partner);
+            context.join(partner.end);
+        } else {
+            // A spare of one that was joined.
+            Statistics::subtract(&self.statistics.waiting);
+            Statistics::add(&self.statistics.redundant);
+            session.0 = State::Over;
+            context.close_after_output();
+        }
+    }
+
+    fn expired(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        phase: Phase,
+    ) {
+        if phase == Phase::Wait {
+            Statistics::add(&self.statistics.lonely);
+        }
+        if phase != Phase::Joined {
+            self.leave(&mut lane.0, session);
+        }
+        context.close_after_output();
+    }
+
+    fn draining(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+        // Pairs go on until they end or the drain does.
+        if !matches!(session.0, State::Joined(_) | State::Met(..)) {
+            self.leave(&mut lane.0, session);
+            context.close_after_output();
+        }
+    }
+
+    fn closed(&self, lane: &mut Lane, session: &mut Session) {
+        if let State::Waiting(_) = session.0 {
+            Statistics::add(&self.statistics.lonely);
+        }
+        self.leave(&mut lane.0, session);
+    }
+
+    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
+
+    fn panicked(&self, _job: &mut ()) {}
+
+    fn finished(
+        &self,
+        _lane: &mut Lane,
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        debug_assert!(false, "a relay dispatches nothing");
+        context.recycle(job);
+    }
+}

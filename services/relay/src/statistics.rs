@@ -1,0 +1,76 @@
+//! What a relay counts. Relaxed sums: for trends, not for exactness at one instant.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters and gauges of one relay. The bytes that went through are the engine's:
+/// [`flatpath::Statistics::joined_bytes`].
+#[derive(Debug, Default)]
+pub struct Statistics {
+    pub(crate) waiting: AtomicU64,
+    pub(crate) paired_ends: AtomicU64,
+    pub(crate) matched: AtomicU64,
+    pub(crate) waited_ns: AtomicU64,
+    pub(crate) waited_ns_max: AtomicU64,
+    pub(crate) lonely: AtomicU64,
+    pub(crate) impatient: AtomicU64,
+    pub(crate) bad: AtomicU64,
+    pub(crate) redundant: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// What the counters said at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Clients that wait for their partner now.
+    pub waiting: u64,
+    /// Pairs that are joined now.
+    pub paired: u64,
+    /// Pairs that were joined since the start.
+    pub matched: u64,
+    /// Nanoseconds that those who were joined had waited, together: the first of each pair.
+    pub waited_ns: u64,
+    /// The longest of these waits.
+    pub waited_ns_max: u64,
+    /// Clients that left, or were let go after `wait_ns_max`, without a partner.
+    pub lonely: u64,
+    /// Clients that sent something before their `ok`.
+    pub impatient: u64,
+    /// Clients with a bad handshake.
+    pub bad: u64,
+    /// Clients let go because another connection of their side was joined.
+    pub redundant: u64,
+    /// Clients let go because too many wait, or because their token is in use.
+    pub refused: u64,
+}
+
+impl Statistics {
+    /// Reads all of them.
+    pub fn read(&self) -> Snapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            waiting: read(&self.waiting),
+            paired: read(&self.paired_ends).div_ceil(2),
+            matched: read(&self.matched),
+            waited_ns: read(&self.waited_ns),
+            waited_ns_max: read(&self.waited_ns_max),
+            lonely: read(&self.lonely),
+            impatient: read(&self.impatient),
+            bad: read(&self.bad),
+            redundant: read(&self.redundant),
+            refused: read(&self.refused),
+        }
+    }
+
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(counter: &AtomicU64) {
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn waited(&self, ns: u64) {
+        self.waited_ns.fetch_add(ns, Ordering::Relaxed);
+        self.waited_ns_max.fetch_max(ns, Ordering::Relaxed);
+    }
+}

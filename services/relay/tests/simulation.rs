@@ -1,0 +1,258 @@
+//! The relay on the simulated driver: hundreds of seeds, every fault. Registrations survive them.
+//!
+//! Clients with a few tokens and sides come, wait, speak, leave and break at seeded moments. Always
+//! - who was told `ok` hears one partner's words from their beginning, and nobody else's;
+//! - a match that was counted was joined, and a pair that was joined was counted;
+//! - at the end nobody waits, no pair is left, and nothing is leaked.
+//!
+//! In a world without losses every pair of clients with a token of its own is joined.
+//!
+//! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{DriverConfig, Limits, Shots};
+use flatpath_driver::simulation::{Client, ClientState, Faults};
+use flatpath_relay::Relay;
+
+const SEEDS: u64 = 400;
+const TURNS_MAX: usize = 20_000;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// Speaks after its `ok`, then finishes.
+    Polite,
+    Impatient,
+    Rude,
+    /// Leaves or breaks at any time.
+    Restless,
+}
+
+struct Visitor {
+    number: u64,
+    token: u64,
+    client: Client,
+    manner: Manner,
+    said_words: bool,
+    heard: Vec<u8>,
+    over: bool,
+}
+
+impl Visitor {
+    fn new(
+        server: &SimulatedServer,
+        number: u64,
+        token: u64,
+        side: u64,
+        manner: Manner,
+    ) -> Visitor {
+        let client = server.connect();
+        let side = match side {
+            0 => String::new(),
+            side => format!(" for side {side:016x}"),
+        };
+        if manner == Manner::Rude {
+            client.write(b"what?\n");
+        } else {
+            client.write(format!("please relay {token:064x}{side}\n").as_bytes());
+        }
+        Visitor {
+            number,
+            token,
+            client,
+            manner,
+            said_words: false,
+            heard: Vec::new(),
+            over: false,
+        }
+    }
+
+    fn words(&self) -> Vec<u8> {
+        format!("{} of {};", self.number, self.token).into_bytes()
+    }
+
+    fn step(&mut self, dice: &mut Dice) {
+        if self.over {
+            return;
+        }
+        self.heard.extend(self.client.read());
+        let welcome = self.heard.starts_with(b"ok\n");
+        let state = self.client.state();
+        // Who was welcomed has its say, also to one who has finished.
+        if state == ClientState::Reset
+            || state == ClientState::Finished && welcome == self.said_words
+        {
+            self.heard.extend(self.client.read());
+            if !welcome {
+                self.client.reset();
+            }
+            self.over = true;
+            return;
+        }
+        let speaks = welcome || self.manner == Manner::Impatient && dice.below(10) == 0;
+        if speaks && !self.said_words {
+            self.said_words = true;
+            self.client.write(&self.words());
+            self.client.finish();
+        }
+        if self.manner == Manner::Restless && dice.below(20) == 0 {
+            self.client.reset();
+            self.over = true;
+        }
+    }
+}
+
+fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+    const SECOND: u64 = 1_000_000_000;
+    Conditions {
+        faults,
+        driver: DriverConfig {
+            completion_entries: [4, 64, 4096][dice.below(3) as usize],
+            receive_buffers: [1, 4, 64][dice.below(3) as usize],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            ..DriverConfig::default()
+        },
+        limits: Limits {
+            head_ns_max: 100_000 * SECOND,
+            stall_ns_max: 100_000 * SECOND,
+            write_ns_max: 100_000 * SECOND,
+            wait_ns_max: 100_000 * SECOND,
+            drain_ns_max: 100_000 * SECOND,
+            ..Limits::default()
+        },
+        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        ..Conditions::calm(seed)
+    }
+}
+
+fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
+    let mut dice = Dice(seed);
+    let relay = Relay::new();
+    let counters = relay.statistics();
+    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), relay);
+    let count = 2 * (1 + dice.below(8));
+    let tokens = if lossless {
+        count / 2
+    } else {
+        1 + dice.below(3)
+    };
+    let mut visitors: Vec<Visitor> = Vec::new();
+    for turn in 0.. {
+        assert!(turn < TURNS_MAX, "stuck: {:?}", counters.read());
+        let number = visitors.len() as u64;
+        if number < count && dice.below(3) == 0 {
+            let manner = match dice.below(6) {
+                _ if lossless => Manner::Polite,
+                0 => Manner::Impatient,
+                1 => Manner::Rude,
+                2 | 3 => Manner::Restless,
+                _ => Manner::Polite,
+            };
+            let token = if lossless {
+                number / 2
+            } else {
+                dice.below(tokens)
+            };
+            let side = if lossless { number % 2 } else { dice.below(3) };
+            visitors.push(Visitor::new(&server, number, token, side, manner));
+        }
+        server.turn();
+        visitors
+            .iter_mut()
+            .for_each(|visitor| visitor.step(&mut dice));
+        let all_came = visitors.len() as u64 == count;
+        if all_came && (visitors.iter().all(|visitor| visitor.over) || !lossless && turn > 400) {
+            break;
+        }
+    }
+    check(&visitors, lossless);
+    server.drain();
+    visitors.iter().for_each(|visitor| visitor.client.reset());
+    for turn in 0.. {
+        assert!(
+            turn < TURNS_MAX,
+            "the drain is stuck: {:?}",
+            counters.read()
+        );
+        if server.has_ended() {
+            break;
+        }
+        server.turn();
+    }
+    let end = counters.read();
+    assert_eq!((end.waiting, end.paired), (0, 0), "{end:?}");
+    assert_eq!(end.matched, server.statistics().joined.read(), "{end:?}");
+    assert_eq!(end.matched, server.statistics().parted.read(), "{end:?}");
+    let (leaks, pooled_bytes) = server.leaks();
+    assert!(leaks.is_none() && pooled_bytes == 0, "leaked: {leaks:?}");
+    end.matched
+}
+
+fn check(visitors: &[Visitor], lossless: bool) {
+    for visitor in visitors {
+        let heard = &visitor.heard[..];
+        let Some(words) = heard.strip_prefix(b"ok\n") else {
+            let known: [&[u8]; 3] = [b"ok\n", b"impatient\n", b"bad handshake\n"];
+            let whole = known.iter().any(|words| words.starts_with(heard));
+            assert!(whole, "{}", String::from_utf8_lossy(heard));
+            assert!(!lossless, "not joined");
+            continue;
+        };
+        let others = visitors
+            .iter()
+            .filter(|other| other.token == visitor.token && other.number != visitor.number);
+        let sources = others
+            .filter(|other| other.words().starts_with(words))
+            .count();
+        assert!(sources > 0, "{}", String::from_utf8_lossy(heard));
+        if lossless {
+            assert!(words.ends_with(b";"), "{}", String::from_utf8_lossy(heard));
+        }
+    }
+}
+
+fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
+    let seeds = match std::env::var("FLATPATH_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    };
+    let mut matched = 0;
+    for seed in seeds {
+        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
+            Ok(count) => matched += count,
+            Err(panic) => {
+                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
+                resume_unwind(panic);
+            }
+        }
+    }
+    matched
+}
+
+#[test]
+fn sim_every_pair_is_joined_while_no_connection_is_lost() {
+    assert!(run_all(|seed| Faults::mixed(seed).without_losses(), true) > SEEDS);
+}
+
+#[test]
+fn sim_registrations_survive_a_calm_world_of_restless_clients() {
+    assert!(run_all(|_| Faults::none(), false) > 0);
+}
+
+#[test]
+fn sim_registrations_survive_every_failure() {
+    assert!(run_all(Faults::mixed, false) > 0);
+}
