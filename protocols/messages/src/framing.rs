@@ -1,0 +1,239 @@
+//! Messages in a stream: four bytes of length, big endian, then as many bytes.
+//!
+//! The length counts the payload only. A length of zero is a sign of life and delivered to nobody.
+//! A length above the limit is a fault, found before a byte of the payload is looked at; there is
+//! no way to find the next message after it, so the connection ends.
+//!
+//! Invariants
+//! - F1: between two calls the decoder holds at most three bytes of a length and a count: no
+//!   payload.
+//! - F2: however a stream is cut into inputs, the messages in it are the same.
+//!
+//! Cost: O(1) a call; a call per piece of a message.
+
+/// Bytes in front of a message.
+pub const LENGTH_BYTES: usize = 4;
+
+/// What the front of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The input is used up.
+    Nothing,
+    /// A message of this many bytes begins behind what was consumed; never zero.
+    Begin {
+        /// Its length.
+        message_bytes: u32,
+    },
+    /// The next bytes of the message, as long as what was consumed.
+    Payload {
+        /// The message is complete.
+        last: bool,
+    },
+}
+
+/// A length above the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// The length that the producer announced, in bytes.
+    pub message_bytes: u32,
+}
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.message_bytes;
+        write!(
+            formatter,
+            "a message of {bytes} bytes is longer than allowed"
+        )
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// Finds messages in what one producer sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decoder {
+    /// The bytes of a length that came, and how many.
+    head: [u8; LENGTH_BYTES],
+    head_len: u8,
+    /// Bytes that are to come of the message.
+    left: u32,
+}
+
+impl Decoder {
+    /// Looks at the front of `input`; how many bytes of it were consumed, and what they are. To be
+    /// called until it says [`Part::Nothing`]. No payload is longer than `payload_bytes_max`.
+    ///
+    /// # Errors
+    /// [`TooLong`] if a message is longer than `message_bytes_max`. The decoder is of no use then.
+    pub fn next(&mut self, input: &[u8], message_bytes_max: u32) -> Result<(usize, Part), TooLong> {
+        if self.left > 0 {
+            return Ok(self.payload(input));
+        }
+        let mut consumed = 0;
+        for byte in input {
+            self.head[usize::from(self.head_len)] = *byte;
+            self.head_len += 1;
+            consumed += 1;
+            if usize::from(self.head_len) < LENGTH_BYTES {
+                continue;
+            }
+            self.head_len = 0;
+            let message_bytes = u32::from_be_bytes(self.head);
+            if message_bytes > message_bytes_max {
+                return Err(TooLong { message_bytes });
+            }
+            if message_bytes > 0 {
+                self.left = message_bytes;
+                return Ok((consumed, Part::Begin { message_bytes }));
+            }
+        }
+        Ok((consumed, Part::Nothing))
+    }
+
+    fn payload(&mut self, input: &[u8]) -> (usize, Part) {
+        let taken = input.len().min(self.left as usize);
+        if taken == 0 {
+            return (0, Part::Nothing);
+        }
+        self.left -= taken as u32;
+        let last = self.left == 0;
+        (taken, Part::Payload { last })
+    }
+
+    /// Whether the stream may end here without a message cut off.
+    pub fn is_between_messages(&self) -> bool {
+        self.left == 0 && self.head_len == 0
+    }
+}
+
+/// The length that goes in front of a message. `None` if no length can say so much.
+pub fn length(message_bytes: usize) -> Option<[u8; LENGTH_BYTES]> {
+    u32::try_from(message_bytes).ok().map(u32::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds `stream`, cut after `cuts`, and gathers whole messages.
+    fn decode(stream: &[u8], cuts: &[usize], max: u32) -> Result<Vec<Vec<u8>>, TooLong> {
+        let mut decoder = Decoder::default();
+        let (mut messages, mut from) = (vec![], 0);
+        for to in cuts.iter().copied().chain([stream.len()]) {
+            let mut input = &stream[from..to.max(from)];
+            from = to.max(from);
+            loop {
+                let (consumed, part) = decoder.next(input, max)?;
+                match part {
+                    Part::Nothing => {
+                        assert_eq!(consumed, input.len(), "nothing is left behind");
+                        break;
+                    }
+                    Part::Begin { message_bytes } => {
+                        messages.push(Vec::with_capacity(message_bytes as usize));
+                    }
+                    Part::Payload { last } => {
+                        let message = messages.last_mut().expect("a message has begun");
+                        message.extend_from_slice(&input[..consumed]);
+                        assert_eq!(last, message.len() == message.capacity());
+                    }
+                }
+                input = &input[consumed..];
+            }
+        }
+        assert!(decoder.is_between_messages());
+        Ok(messages)
+    }
+
+    fn encode(messages: &[Vec<u8>]) -> Vec<u8> {
+        let mut stream = vec![];
+        for message in messages {
+            stream.extend(length(message.len()).expect("short"));
+            stream.extend(message);
+        }
+        stream
+    }
+
+    #[test]
+    fn messages_are_the_same_however_the_stream_is_cut() {
+        let messages = vec![vec![1; 5], vec![2; 1], vec![3; 300], vec![4; 2]];
+        let stream = encode(&messages);
+        for first in 0..stream.len() {
+            for second in [first, first + 1, first + 3, first + 7] {
+                let cuts = [first, second.min(stream.len())];
+                assert_eq!(
+                    decode(&stream, &cuts, 300).as_ref(),
+                    Ok(&messages),
+                    "{cuts:?}"
+                );
+            }
+        }
+        let all: Vec<usize> = (0..stream.len()).collect();
+        assert_eq!(decode(&stream, &all, 300), Ok(messages));
+    }
+
+    #[test]
+    fn a_length_of_zero_is_delivered_to_nobody() {
+        let stream = encode(&[vec![], vec![], vec![7], vec![]]);
+        let all: Vec<usize> = (0..stream.len()).collect();
+        assert_eq!(decode(&stream, &[], 1), Ok(vec![vec![7]]));
+        assert_eq!(decode(&stream, &all, 1), Ok(vec![vec![7]]));
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_a_fault_and_one_at_it_is_not() {
+        let stream = encode(&[vec![0; 8], vec![0; 9]]);
+        assert_eq!(decode(&stream, &[], 8), Err(TooLong { message_bytes: 9 }));
+        assert!(decode(&stream, &[], 9).is_ok());
+        let hostile = [0xff; 8];
+        assert_eq!(
+            decode(&hostile, &[2], crate::limits::MESSAGE_BYTES_MAX),
+            Err(TooLong {
+                message_bytes: u32::MAX
+            })
+        );
+    }
+
+    #[test]
+    fn an_end_within_a_length_or_a_payload_is_seen() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.next(&[0, 0], 9), Ok((2, Part::Nothing)));
+        assert!(!decoder.is_between_messages());
+        assert_eq!(
+            decoder.next(&[0, 1], 9),
+            Ok((2, Part::Begin { message_bytes: 1 }))
+        );
+        assert_eq!(decoder.next(&[], 9), Ok((0, Part::Nothing)));
+        assert!(!decoder.is_between_messages());
+        assert_eq!(decoder.next(&[1], 9), Ok((1, Part::Payload { last: true })));
+        assert!(decoder.is_between_messages());
+    }
+
+    #[test]
+    fn model_random_cuts_of_random_messages_agree() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for round in 0..200 {
+            let count = random(6) as usize;
+            let messages: Vec<Vec<u8>> = (0..count)
+                .map(|message| vec![message as u8; 1 + random(40) as usize])
+                .collect();
+            let stream = encode(&messages);
+            let mut cuts: Vec<usize> = (0..random(8))
+                .map(|_| random(stream.len() as u64 + 1) as usize)
+                .collect();
+            cuts.sort_unstable();
+            assert_eq!(
+                decode(&stream, &cuts, 40),
+                Ok(messages),
+                "round {round}: {cuts:?}"
+            );
+        }
+    }
+}
