@@ -1,0 +1,220 @@
+//! The consumer: waits for the bell, reads descriptors, makes messages of them.
+//!
+//! Cost: a message costs one look at each of its descriptors; a `read` of the bell and a `poll` are
+//! shared by all messages that came since the last one. No payload is touched.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
+use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced};
+use flatpath_messages::limits::BELL_BYTES_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::message::{Fragment, Message};
+use crate::returns::{Shared, Waiting};
+use crate::{Attached, Error, attach};
+
+/// An attachment to a server. One thread at a time receives; messages may go anywhere.
+#[derive(Debug)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    ring: SharedWords,
+    bell: OwnedFd,
+    number: u32,
+    /// Descriptors read since the beginning.
+    read: u64,
+    /// Descriptors that the bell told of and nobody read yet.
+    fresh: u64,
+    /// Fragments of a message whose end is not told yet, and whole messages are made of these.
+    partial: Vec<Fragment>,
+    ready: VecDeque<Message>,
+    ended: bool,
+}
+
+/// What the bell said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bell {
+    Rang,
+    Silent,
+    Gone,
+}
+
+impl Consumer {
+    /// Attaches to the server that listens at `path` (its `--ingest-socket`).
+    ///
+    /// # Errors
+    /// Nobody listens there, the server refuses, or its memory cannot be mapped.
+    pub fn attach(path: impl AsRef<Path>) -> Result<Consumer, Error> {
+        Consumer::new(attach(path)?)
+    }
+
+    /// A consumer of what was attached.
+    ///
+    /// # Errors
+    /// What is shared cannot be mapped.
+    pub fn new(attached: Attached) -> Result<Consumer, Error> {
+        let map = |errno| Error::System("mapping the server's memory", errno);
+        let welcome = attached.welcome;
+        let entries = welcome.entries as usize;
+        let mut regions = Vec::with_capacity(attached.regions.len());
+        for (file, bytes) in attached.regions.iter().zip(&welcome.regions) {
+            let bytes = usize::try_from(*bytes).map_err(|_| map(Errno::NOMEM))?;
+            regions.push(SharedBytes::open(file, bytes).map_err(map)?);
+        }
+        let words = entries * DESCRIPTOR_WORDS;
+        let ring = SharedWords::open(&attached.descriptor_ring, words, Access::Read);
+        let words = entries * RETURN_WORDS;
+        let returns = SharedWords::open(&attached.return_ring, words, Access::Write);
+        let shared = Shared::new(
+            regions,
+            welcome.entries,
+            returns.map_err(map)?,
+            attached.return_bell,
+            attached.socket,
+        );
+        Ok(Consumer {
+            shared: Arc::new(shared),
+            ring: ring.map_err(map)?,
+            bell: attached.descriptor_bell,
+            number: welcome.consumer,
+            read: 0,
+            fresh: 0,
+            partial: Vec::new(),
+            ready: VecDeque::new(),
+            ended: false,
+        })
+    }
+
+    /// The server's number for this consumer, as it stands in its log.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Fragments that can be held at once.
+    pub fn window(&self) -> u32 {
+        self.shared.entries
+    }
+
+    /// Waits for a message. `None`: the server is gone, and nothing will come any more.
+    ///
+    /// # Errors
+    /// A system call failed or the server broke its protocol.
+    pub fn receive(&mut self) -> Result<Option<Message>, Error> {
+        self.receive_until(None)
+    }
+
+    /// Waits for a message, but not longer than `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as for [`Consumer::receive`].
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Option<Message>, Error> {
+        self.receive_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Tells the server of all that was given back, instead of when the next batch is full or
+    /// [`Consumer::receive`] waits.
+    pub fn flush(&self) {
+        self.shared.flush();
+    }
+
+    fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, Error> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Ok(Some(message));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            match self.listen()? {
+                Bell::Rang => self.collect()?,
+                Bell::Gone => self.ended = true,
+                Bell::Silent => {
+                    self.shared.waits(Waiting::Yes);
+                    let waited = self.wait(deadline);
+                    self.shared.waits(Waiting::No);
+                    waited?;
+                }
+            }
+        }
+    }
+
+    /// Reads the bell, which does not block.
+    fn listen(&mut self) -> Result<Bell, Error> {
+        let mut bytes = [0; BELL_BYTES_MAX];
+        match rustix::io::read(&self.bell, &mut bytes) {
+            Ok(0) => Ok(Bell::Gone),
+            Ok(count) => {
+                self.fresh += announced(&bytes[..count]);
+                if self.fresh > u64::from(self.shared.entries) {
+                    return Err(Error::Broken("more descriptors than the ring has"));
+                }
+                Ok(Bell::Rang)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Bell::Silent),
+            Err(errno) => Err(Error::System("reading the bell", errno)),
+        }
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Result<(), Error> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut waited = [PollFd::new(&self.bell, PollFlags::IN)];
+        match poll(&mut waited, timeout.as_ref()) {
+            Ok(0) => Err(Error::TimedOut),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::System("waiting for the bell", errno)),
+        }
+    }
+
+    /// Makes messages of the descriptors that are new.
+    fn collect(&mut self) -> Result<(), Error> {
+        while self.fresh > 0 {
+            let descriptor = self.next_descriptor();
+            let given = Return {
+                token: descriptor.token,
+                region: descriptor.region,
+            };
+            let region = self.shared.regions.get(usize::from(descriptor.region));
+            let bytes = region.map_or(0, SharedBytes::len);
+            let range = descriptor.range(bytes as u64);
+            let range = range.ok_or(Error::Broken("a fragment outside its region"))?;
+            if descriptor.first != self.partial.is_empty() {
+                return Err(Error::Broken("a message inside another one"));
+            }
+            self.partial.push(Fragment {
+                shared: Arc::clone(&self.shared),
+                range,
+                given,
+            });
+            if descriptor.last {
+                self.ready.push_back(Message {
+                    fragments: std::mem::take(&mut self.partial),
+                    bytes: descriptor.message_bytes,
+                    producer: descriptor.producer,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn next_descriptor(&mut self) -> Descriptor {
+        let entry = (self.read % u64::from(self.shared.entries)) as usize;
+        let place = entry * DESCRIPTOR_WORDS;
+        self.read += 1;
+        self.fresh -= 1;
+        Descriptor::of(std::array::from_fn(|word| self.ring.load(place + word)))
+    }
+}
+
+impl AsFd for Consumer {
+    /// Readable when a message may have come; for programs that wait for other things too. Wait for
+    /// it only after [`Consumer::flush`], and after `receive_timeout` with no time left said so.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

@@ -1,0 +1,303 @@
+//! Memory shared with another process, which may be hostile: words in rings, and bytes to read.
+//!
+//! Beside the drivers, not part of them: this crate is where `unsafe` may live. Which word means
+//! what, and in which order things happen, is the business of the protocol above.
+//!
+//! | made by                    | this process  | whoever gets the descriptor |
+//! |----------------------------|---------------|-----------------------------|
+//! | [`SharedWords::to_write`]  | reads, writes | reads                       |
+//! | [`SharedWords::to_read`]   | reads         | reads, writes               |
+//! | [`SharedWords::open`]      | as asked for  |                             |
+//! | [`SharedBytes::open`]      | reads         |                             |
+//!
+//! Invariants
+//! - M1: a file that is mapped here cannot shrink: it is sealed by its maker, and `open` refuses
+//!   one that is not. So no access raises `SIGBUS`.
+//! - M2: `to_write` adds `F_SEAL_FUTURE_WRITE` after its own mapping. From then on nobody, however
+//!   they opened the file, maps it writable, makes a mapping writable, writes or punches holes.
+//! - M3: words are accessed by relaxed atomic loads and stores only. What another process does to
+//!   them meanwhile is a race between atomics, and never undefined.
+//! - M4: bytes are handed out as a slice. That is sound while nobody writes to them, which the
+//!   caller's protocol promises: the server does not receive into a page with tokens out. Who opens
+//!   bytes trusts their maker with this, as a consumer trusts the server that it attaches to.
+//!
+//! Ordering: none here; the protocol's bells order (see `flatpath-messages`).
+//!
+//! Cost: a load or a store; a word that nobody touched yet costs a page fault.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// What may be done with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    Write,
+}
+
+/// Words of eight bytes, little endian, shared with another process.
+#[derive(Debug)]
+pub struct SharedWords {
+    mapping: Mapping,
+    words: usize,
+    access: Access,
+}
+
+impl SharedWords {
+    /// Zeroed words that this process writes and others, given the descriptor, can only read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn to_write(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
+        let file = make(name, words)?;
+        let mapped = SharedWords::map(&file, words, Access::Write)?;
+        // Behind the mapping, which stays writable (M2).
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        fcntl_add_seals(&file, seals)?;
+        Ok((mapped, file))
+    }
+
+    /// Zeroed words that this process only reads and others, given the descriptor, write.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn to_read(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
+        let file = make(name, words)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((SharedWords::map(&file, words, Access::Read)?, file))
+    }
+
+    /// Maps words that another process made.
+    ///
+    /// # Errors
+    /// `INVAL` if the file is shorter or could shrink; what the kernel says.
+    pub fn open(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
+        check(&file, words * size_of::<u64>())?;
+        SharedWords::map(file, words, access)
+    }
+
+    fn map(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
+        let mapping = Mapping::new(file, words * size_of::<u64>(), access)?;
+        Ok(SharedWords {
+            mapping,
+            words,
+            access,
+        })
+    }
+
+    /// How many there are.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Loads a word, whoever writes to it at this moment.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline]
+    pub fn load(&self, word: usize) -> u64 {
+        // ORDER: relaxed (M3): the bell of the protocol above orders it.
+        u64::from_le(self.word(word).load(Ordering::Relaxed))
+    }
+
+    /// Stores a word.
+    ///
+    /// # Panics
+    /// If there is no such word, or it may only be read.
+    #[inline]
+    pub fn store(&self, word: usize, value: u64) {
+        assert_eq!(self.access, Access::Write, "these words are for reading");
+        // ORDER: relaxed (M3): the bell of the protocol above orders it.
+        self.word(word).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn word(&self, word: usize) -> &AtomicU64 {
+        assert!(word < self.words, "word {word} of {}", self.words);
+        // SAFETY: within the mapping, as it has room for `words` and `word` is below.
+        let address = unsafe { self.mapping.base.cast::<AtomicU64>().add(word) };
+        // SAFETY: aligned (the mapping is to pages), zeroed or written, alive as long as self, and
+        // accessed atomically by everybody here; relaxed loads of read-only memory only load.
+        unsafe { address.as_ref() }
+    }
+}
+
+/// Bytes that another process made, to be read.
+#[derive(Debug)]
+pub struct SharedBytes {
+    mapping: Mapping,
+}
+
+impl SharedBytes {
+    /// Maps the first `bytes` of a file.
+    ///
+    /// # Errors
+    /// `INVAL` if the file is shorter or could shrink; what the kernel says.
+    pub fn open(file: impl AsFd, bytes: usize) -> Result<SharedBytes, Errno> {
+        check(&file, bytes)?;
+        let mapping = Mapping::new(file, bytes, Access::Read)?;
+        Ok(SharedBytes { mapping })
+    }
+
+    /// How many there are; never zero.
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    /// The bytes in `range`, which their maker leaves alone for as long as the slice is used (M4).
+    /// `None` if they are not all there.
+    #[inline]
+    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        if range.start > range.end || range.end > self.mapping.bytes {
+            return None;
+        }
+        // SAFETY: within the mapping.
+        let start = unsafe { self.mapping.base.cast::<u8>().add(range.start) };
+        // SAFETY: within the mapping, which lives as long as self; M1: readable; M4: not written.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) })
+    }
+}
+
+/// A shared mapping of a file, from its beginning.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: an address range; what is done with it is up to the types above.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: words are atomics (M3), bytes are only read (M4).
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: impl AsFd, bytes: usize, access: Access) -> Result<Mapping, Errno> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a fresh mapping aliases nothing in this process.
+        let base = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, file, 0) }?;
+        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
+        // A child has no business with it. Where the advice is not known it is only untidy.
+        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
+        let _ = unsafe { madvise(base.as_ptr(), bytes, Advice::LinuxDontFork) };
+        Ok(Mapping { base, bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrows from it any more: all borrows are of its owner.
+        let unmapped = unsafe { munmap(self.base.as_ptr(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
+    }
+}
+
+fn make(name: &str, words: usize) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, (words * size_of::<u64>()) as u64)?;
+    Ok(file)
+}
+
+/// M1, for a file that came from elsewhere.
+fn check(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
+    let length = fstat(&file)?.st_size;
+    let long_enough = u64::try_from(length).is_ok_and(|length| length >= bytes as u64);
+    if bytes == 0 || !long_enough || !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{FallocateFlags, Mode, OFlags};
+    use rustix::mm::{MprotectFlags, mprotect};
+
+    use super::*;
+
+    #[test]
+    fn what_one_side_stores_the_other_loads() {
+        let (ours, file) = SharedWords::to_write("test", 512).expect("made");
+        let theirs = SharedWords::open(&file, 512, Access::Read).expect("mapped");
+        ours.store(511, 0x0102_0304_0506_0708);
+        assert_eq!(theirs.load(511), 0x0102_0304_0506_0708);
+        let bytes = SharedBytes::open(&file, 4096).expect("mapped");
+        assert_eq!(bytes.bytes(4088..4096), Some(&[8, 7, 6, 5, 4, 3, 2, 1][..]));
+
+        let (ours, file) = SharedWords::to_read("test", 1).expect("made");
+        let theirs = SharedWords::open(&file, 1, Access::Write).expect("mapped");
+        theirs.store(0, 7);
+        assert_eq!(ours.load(0), 7);
+    }
+
+    #[test]
+    fn what_is_for_reading_cannot_be_written_by_any_way_known() {
+        let (ours, file) = SharedWords::to_write("test", 512).expect("made");
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let reopened = rustix::fs::open(again, flags, Mode::empty()).expect("it is our own");
+        for file in [&file, &reopened] {
+            let refused = SharedWords::open(file, 512, Access::Write).expect_err("sealed");
+            assert_eq!(refused, Errno::PERM, "mapped writable");
+            assert_eq!(rustix::io::write(file, b"x"), Err(Errno::PERM), "written");
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let punched = rustix::fs::fallocate(file, punch, 0, 4096);
+            assert_eq!(punched, Err(Errno::PERM), "a hole");
+            assert_eq!(ftruncate(file, 0), Err(Errno::PERM), "shrunk");
+            assert_eq!(ftruncate(file, 1 << 20), Err(Errno::PERM), "grown");
+            let unsealed = fcntl_add_seals(file, SealFlags::WRITE);
+            assert_eq!(unsealed, Err(Errno::PERM), "other seals");
+            let read_only = SharedWords::open(file, 512, Access::Read).expect("for reading");
+            let base = read_only.mapping.base.as_ptr();
+            // SAFETY: the range is a mapping of this test's own.
+            let made_writable = unsafe { mprotect(base, 4096, MprotectFlags::WRITE) };
+            assert_eq!(made_writable, Err(Errno::ACCESS), "made writable");
+        }
+        ours.store(0, 9);
+        assert_eq!(ours.load(0), 9, "our own mapping stays writable");
+    }
+
+    #[test]
+    fn a_file_that_is_short_or_could_shrink_is_not_mapped() {
+        let (_, file) = SharedWords::to_read("test", 8).expect("made");
+        let refused = SharedWords::open(&file, 9, Access::Read).expect_err("short");
+        assert_eq!(refused, Errno::INVAL);
+        let unsealed = make("test", 8).expect("made");
+        let refused = SharedBytes::open(&unsealed, 64).expect_err("not sealed");
+        assert_eq!(refused, Errno::INVAL);
+    }
+
+    #[test]
+    fn a_range_outside_has_no_bytes() {
+        let (_, file) = SharedWords::to_read("test", 8).expect("made");
+        let bytes = SharedBytes::open(&file, 64).expect("mapped");
+        assert_eq!(bytes.bytes(0..64).map(<[u8]>::len), Some(64));
+        assert_eq!(bytes.bytes(1..65), None);
+        assert_eq!(bytes.bytes(64..64), Some(&[][..]));
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
+        let reversed = bytes.bytes(2..1);
+        assert_eq!(reversed, None);
+    }
+
+    #[test]
+    #[should_panic(expected = "for reading")]
+    fn a_store_to_words_for_reading_is_caught() {
+        let (ours, _file) = SharedWords::to_read("test", 1).expect("made");
+        ours.store(0, 1);
+    }
+}
