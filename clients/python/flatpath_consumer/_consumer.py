@@ -1,0 +1,457 @@
+"""The consumer: attach, wait for the bell, read descriptors, give tokens back."""
+
+from __future__ import annotations
+
+import array
+import gc
+import mmap
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Deque, Iterator, List, Optional, Tuple, Type, Union
+
+from . import _wire as wire
+
+_ANSWER_SECONDS_MAX = 10.0
+_BATCH_MAX = 32
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class ConsumerError(Exception):
+    """Anything that goes wrong with an attachment beyond OSError and TimeoutError."""
+
+
+class RefusedError(ConsumerError):
+    """The server refuses this consumer."""
+
+
+class ProtocolError(ConsumerError):
+    """The server wrote what its own protocol does not allow."""
+
+
+class _Returns:
+    """Fragments on their way back, from any thread.
+
+    An entry is written before the bell tells of it, both under the lock. What was not told yet is
+    told before anybody waits, and at once while somebody waits. What is still used waits in
+    ``_used`` and is looked at again by ``flush`` and before a wait.
+    """
+
+    def __init__(self, ring: mmap.mmap, entries: int, bell: int) -> None:
+        self._ring = ring
+        self._entries = entries
+        self._bell = bell
+        # A fragment may be collected, and so released, while this thread is in here.
+        self._lock = threading.RLock()
+        self._written = 0
+        self._untold = 0
+        self._waiting = False
+        self._used: List["Fragment"] = []
+        self._batch = max(1, min(_BATCH_MAX, entries // 8))
+        self._open = True
+
+    def give_back(self, fragments: List["Fragment"]) -> bool:
+        with self._lock:
+            used = self._write(fragments)
+            self._used.extend(used)
+            if self._waiting or self._untold >= self._batch:
+                self._tell()
+            return not used
+
+    def flush(self) -> None:
+        with self._lock:
+            self._retry()
+            self._tell()
+
+    def waits(self, waiting: bool) -> None:
+        with self._lock:
+            self._waiting = waiting
+            if waiting:
+                self._retry()
+                self._tell()
+
+    def retry(self) -> None:
+        if self._used:
+            with self._lock:
+                self._retry()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._open:
+                self._retry()
+                self._tell()
+                self._open = False
+                os.close(self._bell)
+
+    def _retry(self) -> None:
+        used, self._used = self._used, []
+        still = self._write(used)
+        self._used.extend(still)
+
+    def _write(self, fragments: List["Fragment"]) -> List["Fragment"]:
+        """Writes entries for all that nobody uses; the others."""
+        if not self._open:
+            return []
+        used: List["Fragment"] = []
+        for fragment in fragments:
+            if not fragment._detach():
+                used.append(fragment)
+                continue
+            place = self._written % self._entries * wire.RETURN.size
+            self._written += 1
+            self._untold += 1
+            wire.RETURN.pack_into(self._ring, place, fragment._token, fragment._region)
+        return used
+
+    def _tell(self) -> None:
+        if not self._untold or not self._open:
+            return
+        untold, self._untold = self._untold, 0
+        try:
+            os.write(self._bell, wire.announcement(untold))
+        except (BrokenPipeError, BlockingIOError):
+            # A server that is gone needs nothing back; the pipe has room for every entry.
+            pass
+
+
+def _users(view: memoryview) -> int:
+    """References to the buffer behind a view: one for each view and array made of it."""
+    return sys.getrefcount(gc.get_referents(view)[0])
+
+
+# What `_users` says of a view that nothing else was made of.
+_ALONE = _users(memoryview(bytes(8))[2:6])
+
+
+class Fragment:
+    """A piece of a message: bytes in the server's memory, until it is released."""
+
+    __slots__ = ("_data", "_released", "_token", "_region", "_returns")
+
+    def __init__(self, data: memoryview, token: int, region: int, returns: _Returns) -> None:
+        self._data: Optional[memoryview] = data
+        self._released = False
+        self._token = token
+        self._region = region
+        self._returns = returns
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, read-only. ``numpy.frombuffer(fragment.data, ...)`` makes an array of them
+        without a copy."""
+        if self._released or self._data is None:
+            raise ValueError("the fragment was released")
+        return self._data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def _detach(self) -> bool:
+        """Makes the bytes inaccessible. False if an array or a view made of them still is there."""
+        if self._data is not None:
+            if _users(self._data) > _ALONE:
+                return False
+            try:
+                self._data.release()
+            except BufferError:
+                return False
+            self._data = None
+        return True
+
+    def release(self) -> bool:
+        """Gives the memory back; at once (True), or, while an array or a view made of ``data``
+        still is there, as soon as ``receive`` or ``flush`` finds it gone (False)."""
+        return _release([self], self._returns)
+
+    def __enter__(self) -> "Fragment":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # Nobody can release it any more. Not there: a constructor that failed.
+        if not getattr(self, "_released", True):
+            self.release()
+
+
+def _release(fragments: List[Fragment], returns: _Returns) -> bool:
+    """Releases what was not released before. True if all of it is given back."""
+    fresh = [fragment for fragment in fragments if not fragment._released]
+    for fragment in fresh:
+        fragment._released = True
+    return returns.give_back(fresh)
+
+
+class Message:
+    """One message, whole. Releases its fragments at the end of a ``with`` block, by ``release`` or
+    when it is collected."""
+
+    __slots__ = ("_fragments", "_bytes", "producer", "_returns")
+
+    def __init__(
+        self, fragments: List[Fragment], message_bytes: int, producer: int, returns: _Returns
+    ) -> None:
+        self._fragments = fragments
+        self._bytes = message_bytes
+        #: Number of the connection that sent it. It may be used again after that has ended.
+        self.producer = producer
+        self._returns = returns
+
+    @property
+    def fragments(self) -> List[Fragment]:
+        """The pieces it came in, in order."""
+        return self._fragments
+
+    def __len__(self) -> int:
+        return self._bytes
+
+    def __bytes__(self) -> bytes:
+        """A copy in one piece."""
+        return b"".join(fragment.data for fragment in self._fragments)
+
+    def items(self, itemsize: int) -> Iterator[Union[memoryview, bytes]]:
+        """The message as buffers of whole items of ``itemsize`` bytes, in order.
+
+        Fragments end anywhere, also within an item. Whole items come as views, without a copy; an
+        item that two or more fragments share comes as ``bytes`` of its own. Bytes behind the last
+        whole item come last, fewer than ``itemsize``.
+        """
+        if itemsize < 1:
+            raise ValueError("items have at least one byte")
+        rest = b""
+        for fragment in self._fragments:
+            view = fragment.data
+            start = 0
+            if rest:
+                start = min(itemsize - len(rest), len(view))
+                rest += view[:start].tobytes()
+                if len(rest) < itemsize:
+                    continue
+                yield rest
+                rest = b""
+            end = start + (len(view) - start) // itemsize * itemsize
+            if end > start:
+                yield view[start:end]
+            rest = view[end:].tobytes()
+        if rest:
+            yield rest
+
+    def release(self) -> bool:
+        """Gives the memory back; what an array or a view still uses, later (then False): see
+        ``Fragment.release``."""
+        return _release(self._fragments, self._returns)
+
+    def __enter__(self) -> "Message":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.release()
+
+
+class Consumer:
+    """An attachment to the server that listens at ``path`` (its ``--ingest-socket``).
+
+    Iterating receives until the server is gone. The attachment ends with ``close`` or the ``with``
+    block; what is held then is taken back by the server, so use no memory of it afterwards.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        files: List[int] = []
+        try:
+            self._socket.settimeout(_ANSWER_SECONDS_MAX)
+            self._socket.connect(os.fspath(path))
+            self._socket.send(wire.hello())
+            packet, files = _receive(self._socket)
+            welcome = _read(packet)
+            if len(files) != len(welcome.regions) + wire.DESCRIPTORS_BESIDE:
+                raise ProtocolError("the welcome brings the wrong number of descriptors")
+            self._map(welcome, files)
+        except BaseException:
+            self._socket.close()
+            for file in files:
+                os.close(file)
+            raise
+
+    def _map(self, welcome: wire.Welcome, files: List[int]) -> None:
+        count = len(welcome.regions)
+        read, write = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
+        maps = [
+            mmap.mmap(file, size, mmap.MAP_SHARED, read)
+            for file, size in zip(files, welcome.regions)
+        ]
+        size = welcome.entries * wire.DESCRIPTOR.size
+        self._ring = mmap.mmap(files[count], size, mmap.MAP_SHARED, read)
+        size = welcome.entries * wire.RETURN.size
+        returns = mmap.mmap(files[count + 1], size, mmap.MAP_SHARED, write)
+        # The mappings hold the memory; the pipes are kept.
+        for file in files[: count + 2]:
+            os.close(file)
+        self._bell, return_bell = files[count + 2 :]
+        del files[:]
+        self._regions = maps
+        self._returns = _Returns(returns, welcome.entries, return_bell)
+        self._welcome = welcome
+        self._read = 0
+        self._fresh = 0
+        self._partial: List[Fragment] = []
+        self._ready: Deque[Message] = deque()
+        self._ended = False
+        self._closed = False
+
+    @property
+    def number(self) -> int:
+        """The server's number for this consumer, as it stands in its log."""
+        return self._welcome.consumer
+
+    @property
+    def window(self) -> int:
+        """Fragments that can be held at once."""
+        return self._welcome.entries
+
+    def fileno(self) -> int:
+        """Readable when a message may have come; for ``select``. Call ``flush`` before waiting."""
+        return self._bell
+
+    def receive(self, timeout: Optional[float] = None) -> Optional[Message]:
+        """Waits for a message. ``None``: the server is gone, and nothing will come any more.
+
+        TimeoutError: nothing came in ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._closed:
+                raise ValueError("the consumer was closed")
+            self._returns.retry()
+            if self._ready:
+                return self._ready.popleft()
+            if self._ended:
+                return None
+            try:
+                told = os.read(self._bell, wire.BELL_BYTES_MAX)
+            except BlockingIOError:
+                self._wait(deadline)
+                continue
+            if told:
+                self._collect(wire.announced(told))
+            else:
+                self._ended = True
+
+    def release(self, message: Message) -> bool:
+        """Gives a message's memory back: the same as ``message.release()``."""
+        return message.release()
+
+    def flush(self) -> None:
+        """Tells the server of all that was released, instead of when the next batch is full or
+        ``receive`` waits."""
+        self._returns.flush()
+
+    def close(self) -> None:
+        """Ends the attachment. What is still held is taken back by the server."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ready.clear()
+        self._partial = []
+        self._returns.close()
+        os.close(self._bell)
+        self._socket.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            message = self.receive()
+            if message is None:
+                return
+            yield message
+            # Else the message would live until the next one has come.
+            del message
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def _wait(self, deadline: Optional[float]) -> None:
+        milliseconds = None
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            milliseconds = max(0.0, left * 1000.0)
+        self._returns.waits(True)
+        try:
+            poll = select.poll()
+            poll.register(self._bell, select.POLLIN)
+            if not poll.poll(milliseconds):
+                raise TimeoutError("nothing came in time")
+        finally:
+            self._returns.waits(False)
+
+    def _collect(self, fresh: int) -> None:
+        if fresh > self._welcome.entries:
+            raise ProtocolError("more descriptors than the ring has")
+        for _ in range(fresh):
+            place = self._read % self._welcome.entries * wire.DESCRIPTOR.size
+            self._read += 1
+            entry = wire.DESCRIPTOR.unpack_from(self._ring, place)
+            token, offset, length, flags, region, message_bytes, producer = entry
+            if region >= len(self._regions) or offset + length > len(self._regions[region]):
+                raise ProtocolError("a fragment outside its region")
+            if bool(flags & wire.FIRST) != (not self._partial):
+                raise ProtocolError("a message inside another one")
+            # A buffer of its own, so that it can be told who uses it.
+            data = memoryview(self._regions[region])[offset : offset + length]
+            self._partial.append(Fragment(data, token, region, self._returns))
+            if flags & wire.LAST:
+                fragments, self._partial = self._partial, []
+                self._ready.append(Message(fragments, message_bytes, producer, self._returns))
+
+
+def _receive(connection: socket.socket) -> Tuple[bytes, List[int]]:
+    """A packet and its descriptors, which nobody inherits."""
+    most = wire.REGIONS_MAX + wire.DESCRIPTORS_BESIDE
+    size = array.array("i").itemsize
+    space = socket.CMSG_SPACE(most * size)
+    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    bytes_max = wire.WELCOME.size + 8 * wire.REGIONS_MAX + 1
+    packet, control, _, _ = connection.recvmsg(bytes_max, space, flags)
+    files = array.array("i")
+    for level, kind, data in control:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            files.frombytes(data[: len(data) // size * size])
+    for file in files:
+        os.set_inheritable(file, False)
+    return packet, list(files)
+
+
+def _read(packet: bytes) -> wire.Welcome:
+    try:
+        return wire.read_welcome(packet)
+    except wire.Malformed as malformed:
+        raise ProtocolError(str(malformed)) from malformed
+    except wire.Refused as refused:
+        raise RefusedError(str(refused)) from refused

@@ -1,0 +1,89 @@
+"""The bytes of the protocol: the twin of protocols/messages in Rust, which has the reasons."""
+
+from __future__ import annotations
+
+import struct
+from typing import List, NamedTuple, Tuple
+
+MAGIC = int.from_bytes(b"FPMC", "little")
+VERSION = 1
+ENTRIES_MAX = 4096
+REGIONS_MAX = 64
+DESCRIPTORS_BESIDE = 4
+BELL_BYTES_MAX = 4096
+
+HELLO = struct.Struct("<IHxx8x")
+WELCOME = struct.Struct("<IHHIIIII12x")
+DESCRIPTOR = struct.Struct("<QQIHHII")
+RETURN = struct.Struct("<QQ")
+
+FIRST = 1
+LAST = 2
+
+STATUS_WELCOME = 0
+STATUS_WRONG_VERSION = 1
+STATUS_FULL = 2
+
+assert HELLO.size == 16 and WELCOME.size == 40 and DESCRIPTOR.size == 32 and RETURN.size == 16
+
+
+class Welcome(NamedTuple):
+    """What the server says to a hello."""
+
+    entries: int
+    message_bytes_max: int
+    consumer: int
+    page_bytes: int
+    regions: Tuple[int, ...]
+
+
+class Malformed(ValueError):
+    """Not a packet of this protocol."""
+
+
+class Refused(Exception):
+    """The server said no."""
+
+
+def hello() -> bytes:
+    """The consumer's packet."""
+    return HELLO.pack(MAGIC, VERSION)
+
+
+def read_welcome(packet: bytes) -> Welcome:
+    """Reads the server's packet; raises Malformed or Refused."""
+    if len(packet) < WELCOME.size:
+        raise Malformed("the packet is cut off")
+    magic, version, status, entries, count, message_max, consumer, page = WELCOME.unpack_from(packet)
+    if magic != MAGIC:
+        raise Malformed("not a packet of this protocol")
+    if status == STATUS_FULL:
+        raise Refused("the server has as many consumers as it may have")
+    if status == STATUS_WRONG_VERSION or (status == STATUS_WELCOME and version != VERSION):
+        raise Refused(f"version {version} is spoken there, {VERSION} here")
+    if status != STATUS_WELCOME:
+        raise Refused("the server could not make what is shared")
+    sane = 0 < entries <= ENTRIES_MAX and entries & (entries - 1) == 0
+    if not sane or count > REGIONS_MAX or len(packet) != WELCOME.size + 8 * count:
+        raise Malformed("the packet contradicts itself")
+    regions = struct.unpack_from(f"<{count}Q", packet, WELCOME.size)
+    return Welcome(entries, message_max, consumer, page, regions)
+
+
+def announcement(entries: int) -> bytes:
+    """The bytes that tell of so many new entries: each counts from 1 to 255."""
+    full, rest = divmod(entries, 255)
+    return b"\xff" * full + (bytes((rest,)) if rest else b"")
+
+
+def announced(data: bytes) -> int:
+    """How many entries the bytes of a bell tell of."""
+    return sum(data)
+
+
+def length_prefix(message_bytes: int) -> bytes:
+    """What a producer puts in front of a message."""
+    return struct.pack(">I", message_bytes)
+
+
+__all__: List[str] = [name for name in dir() if not name.startswith("_")]

@@ -1,0 +1,1 @@
+"""Tests of the consumer against a server that they play."""
