@@ -209,6 +209,23 @@ impl Fragment {
         self.length -= bytes as u32;
     }
 
+    /// Copies `bytes` behind the fragment, into what its page has left, so that pieces which
+    /// trickle in do not take a page each. False, and nothing done: they do not fit, or somebody
+    /// else has a reference to the page.
+    pub fn try_append(&mut self, bytes: &[u8]) -> bool {
+        let region = self.pin.region();
+        let (pages, page) = (region.release(), self.pin.page());
+        let end = self.offset + self.length;
+        if bytes.len() > (pages.page_bytes() - end) as usize || region.uses(page) != 1 {
+            return false;
+        }
+        // SAFETY: F1: the only count is this fragment's, borrowed mutably, so nobody can count on
+        // from it, nobody reads the page, and the kernel does not write to it.
+        unsafe { pages.write(page, end, bytes) };
+        self.length += bytes.len() as u32;
+        true
+    }
+
     /// Drops all but the first `bytes`; does nothing when there are fewer.
     pub fn truncate(&mut self, bytes: usize) {
         self.length = self.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));

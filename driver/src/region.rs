@@ -327,6 +327,24 @@ impl std::fmt::Debug for Region {
 }
 
 impl Pages {
+    /// Copies `bytes` into a page, `offset` bytes from its beginning.
+    ///
+    /// # Safety
+    /// The caller holds the only count of the page, and nobody reads that part of it meanwhile.
+    ///
+    /// # Panics
+    /// When the bytes do not fit.
+    pub(crate) unsafe fn write(&self, page: u32, offset: u32, bytes: &[u8]) {
+        let end = offset as usize + bytes.len();
+        assert!(end <= self.page_bytes as usize, "beyond the page");
+        let start = page as usize * self.page_bytes as usize + offset as usize;
+        // SAFETY: within the mapping, as pages that are counted are.
+        let target = unsafe { self.base.add(start) };
+        // SAFETY: room for the bytes, checked; the source is a borrow, and so cannot be that part
+        // of the page, which by contract nobody reads.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+    }
+
     /// The bytes of a page that is counted.
     ///
     /// # Safety
@@ -344,6 +362,10 @@ impl Pages {
 
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(crate) fn page_bytes(&self) -> u32 {
+        self.page_bytes
     }
 }
 

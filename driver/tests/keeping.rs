@@ -13,6 +13,7 @@ on_every_driver! {
     #[test] fn a_shared_region_shows_what_arrived_and_cannot_be_written;
     #[test] fn fragments_outlive_their_driver;
     #[test] fn tokens_of_ten_thousand_holders_in_two_gibibytes_take_little_memory;
+    #[test] fn a_fragment_grows_while_it_is_alone_in_its_page;
 }
 
 mod cases {
@@ -374,5 +375,39 @@ mod cases {
         assert!(region.attach(1).is_none(), "the driver is gone");
         drop(fragment);
         assert_eq!(region.kept(), 0);
+    }
+
+    pub(crate) fn a_fragment_grows_while_it_is_alone_in_its_page<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Shared)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let account = account();
+        write(&mut client, b"abcdef");
+        let piece = piece(&mut rig, socket, 1, 1).expect("a page");
+        let region = rig.driver.region(1).clone();
+        let mut fragment = region.keep(&piece, 0..4, &account).expect("kept");
+        assert!(!fragment.try_append(b"x"), "the piece is out");
+        rig.driver.put(piece);
+        let other = fragment.slice(1..2);
+        assert!(
+            !fragment.try_append(b"x"),
+            "another fragment is in the page"
+        );
+        drop(other);
+        assert!(fragment.try_append(b"xyz"));
+        assert_eq!(&*fragment, b"abcdxyz");
+        let room = 4096 - fragment.len();
+        assert!(!fragment.try_append(&vec![0; room + 1]), "beyond the page");
+        assert!(fragment.try_append(&vec![7; room]));
+        assert_eq!((fragment.len(), fragment[4095]), (4096, 7));
+        assert!(!fragment.try_append(b"x"));
+        let mut attachment = region.attach(1).expect("open");
+        let token = attachment.take(&fragment).expect("room");
+        assert!(
+            !fragment.try_append(b""),
+            "somebody has a token of the page"
+        );
+        assert!(attachment.give_back(token));
     }
 }

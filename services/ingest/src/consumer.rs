@@ -1,0 +1,326 @@
+//! One attached consumer, as the server has it: its window, its holders, its rings and its bells.
+//!
+//! | who            | does                                                    |
+//! |----------------|---------------------------------------------------------|
+//! | network thread | reserve, claim, give up, deliver, ring at the turn's end |
+//! | desk           | take returns, end                                       |
+//!
+//! All of it is under one lock, which nobody holds while waiting for anything.
+//!
+//! Invariants
+//! - C1: a fragment that was delivered is a token of this consumer's holder, and counts in the
+//!   window until the token is returned or the consumer ends.
+//! - C2: descriptors are written before the bell tells of them; a message's all at once.
+//! - C3: after the end nothing is taken, delivered or returned any more, so what the holders had at
+//!   the end is what the dead consumer held.
+//! - C4: nothing that the other side can write decides an index, a length or a wait here: places in
+//!   the rings are counted on this side, tokens are checked by the holder, bells are never waited
+//!   for.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath::Resumer;
+use flatpath_driver::shared::SharedWords;
+use flatpath_driver::{Attachment, Fragment, Region};
+use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announcement};
+use flatpath_messages::limits::REFUSALS_MAX;
+use flatpath_structures::tokens::{TakeError, Token};
+
+use crate::statistics::Statistics;
+use crate::window::{Room, Ticket, Window};
+
+/// Returns that are taken under one hold of the lock.
+const RETURNS_PER_HOLD: u64 = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) number: u32,
+    entries: u32,
+    /// The regions' names, in the order of their numbers.
+    regions: Vec<u64>,
+    statistics: Arc<Statistics>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window<Resumer>,
+    /// One for each region; none after the end.
+    holders: Vec<Attachment>,
+    descriptors: SharedWords,
+    returns: SharedWords,
+    /// Descriptors written, and how many of them the bell has not told of.
+    written: u64,
+    untold: u32,
+    /// Returns read.
+    read: u64,
+    refused: u32,
+    bell: OwnedFd,
+    alive: bool,
+    /// The other side broke the rules: the desk ends it.
+    broken: bool,
+}
+
+/// What a consumer is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) descriptors: SharedWords,
+    pub(crate) returns: SharedWords,
+    pub(crate) bell: OwnedFd,
+}
+
+/// The consumer has ended: go to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended;
+
+/// What a batch of returns says about who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fine,
+    Broken(&'static str),
+}
+
+impl Consumer {
+    /// `None` when a region's driver is gone.
+    pub(crate) fn new(
+        number: u32,
+        entries: u32,
+        regions: &[Region],
+        parts: Parts,
+        statistics: Arc<Statistics>,
+    ) -> Option<Consumer> {
+        let holders: Option<Vec<_>> = regions
+            .iter()
+            .map(|region| region.attach(entries))
+            .collect();
+        Some(Consumer {
+            number,
+            entries,
+            regions: regions.iter().map(Region::id).collect(),
+            statistics,
+            state: Mutex::new(State {
+                window: Window::new(entries),
+                holders: holders?,
+                descriptors: parts.descriptors,
+                returns: parts.returns,
+                written: 0,
+                untold: 0,
+                read: 0,
+                refused: 0,
+                bell: parts.bell,
+                alive: true,
+                broken: false,
+            }),
+        })
+    }
+
+    /// Reserves room for a message, now or in turn; then `resumer` is told.
+    pub(crate) fn reserve(
+        &self,
+        need: u32,
+        resumer: impl FnOnce() -> Resumer,
+    ) -> Result<Room, Ended> {
+        let mut state = self.state();
+        if !state.alive {
+            return Err(Ended);
+        }
+        Ok(state.window.reserve(need, resumer))
+    }
+
+    /// What was granted to a ticket; `None` if its turn has not come.
+    pub(crate) fn claim(&self, ticket: Ticket) -> Result<Option<u32>, Ended> {
+        let mut state = self.state();
+        if !state.alive {
+            return Err(Ended);
+        }
+        Ok(state.window.claim(ticket))
+    }
+
+    /// Who waited does not any more.
+    pub(crate) fn give_up(&self, ticket: Ticket) {
+        self.with_woken(|state, woken| state.window.give_up(ticket, woken));
+    }
+
+    /// Reserved room is not needed.
+    pub(crate) fn release(&self, count: u32) {
+        self.with_woken(|state, woken| {
+            if state.alive {
+                state.window.release(count, woken);
+            }
+        });
+    }
+
+    /// Delivers a whole message out of `reserved` room; what is over comes free. The bell is rung
+    /// by [`Consumer::ring`].
+    pub(crate) fn deliver(
+        &self,
+        fragments: &[Fragment],
+        message_bytes: u32,
+        producer: u32,
+        reserved: u32,
+    ) -> Result<(), Ended> {
+        let count = fragments.len() as u32;
+        debug_assert!(
+            count <= reserved,
+            "a message takes no more than it reserved"
+        );
+        self.with_woken(|state, woken| {
+            if !state.alive {
+                return Err(Ended);
+            }
+            let before = state.written;
+            for (position, fragment) in fragments.iter().enumerate() {
+                let place = self.take(state, fragment);
+                let Some((region, token)) = place else {
+                    // Cannot be: the region is one of ours and the window is the holder's bound.
+                    // The consumer never learns of what was written; its tokens end with it.
+                    debug_assert!(false, "C1: a token of a live fragment was refused");
+                    state.written = before;
+                    state.broken = true;
+                    return Err(Ended);
+                };
+                let page_at = u64::from(fragment.page()) * self.page_bytes(fragment);
+                let descriptor = Descriptor {
+                    token: token.to_u64(),
+                    offset: page_at + u64::from(fragment.offset()),
+                    length: fragment.len() as u32,
+                    region,
+                    first: position == 0,
+                    last: position + 1 == fragments.len(),
+                    message_bytes,
+                    producer,
+                };
+                state.write(descriptor, self.entries);
+            }
+            state.untold += count;
+            state.window.release(reserved - count, woken);
+            Ok(())
+        })?;
+        self.statistics.messages.add(1);
+        self.statistics.bytes.add(u64::from(message_bytes));
+        self.statistics.fragments.add(u64::from(count));
+        self.statistics.held.add(u64::from(count));
+        Ok(())
+    }
+
+    fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, Token)> {
+        let id = fragment.region_id();
+        let region = self.regions.iter().position(|region| *region == id)?;
+        let taken: Result<Token, TakeError> = state.holders.get_mut(region)?.take(fragment);
+        Some((u16::try_from(region).ok()?, taken.ok()?))
+    }
+
+    fn page_bytes(&self, fragment: &Fragment) -> u64 {
+        u64::from(fragment.region().page_bytes())
+    }
+
+    /// Tells the consumer of what was delivered. False: it broke the rules and has to go.
+    pub(crate) fn ring(&self) -> bool {
+        let mut state = self.state();
+        let untold = std::mem::take(&mut state.untold);
+        if untold == 0 || !state.alive {
+            return !state.broken;
+        }
+        let bytes: Vec<u8> = announcement(untold).collect();
+        match rustix::io::write(&state.bell, &bytes) {
+            Ok(written) if written == bytes.len() => {}
+            // L3: there is room unless the other side filled the pipe. Gone: the desk hears of it.
+            Ok(_) | Err(_) => state.broken = true,
+        }
+        !state.broken
+    }
+
+    /// Whether it broke the rules.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state().broken
+    }
+
+    /// Takes as many returns from the ring as the bell told of.
+    pub(crate) fn take_returns(&self, told: u64) -> Verdict {
+        if told > u64::from(self.entries) {
+            return Verdict::Broken("it tells of more returns than the ring has");
+        }
+        let mut left = told;
+        while left > 0 {
+            let now = left.min(RETURNS_PER_HOLD);
+            left -= now;
+            let refused = self.with_woken(|state, woken| {
+                let accepted = state.take_returns(now, self.entries);
+                state.window.release(accepted, woken);
+                state.refused += now as u32 - accepted;
+                self.statistics.returned.add(u64::from(accepted));
+                self.statistics.held.subtract(u64::from(accepted));
+                self.statistics.refused.add(now - u64::from(accepted));
+                state.refused
+            });
+            if refused > REFUSALS_MAX {
+                return Verdict::Broken("it returns what it does not hold");
+            }
+        }
+        Verdict::Fine
+    }
+
+    /// The end: takes back what it holds, exactly, and tells all who wait. How much that was.
+    pub(crate) fn end(&self) -> u32 {
+        let held = self.with_woken(|state, woken| {
+            if !state.alive {
+                return 0;
+            }
+            state.alive = false;
+            state.window.end(woken);
+            let holders = std::mem::take(&mut state.holders);
+            holders.iter().map(Attachment::held).sum()
+        });
+        self.statistics.held.subtract(u64::from(held));
+        self.statistics.reclaimed.add(u64::from(held));
+        self.statistics.detached.add(1);
+        held
+    }
+
+    /// Acts under the lock, and tells who may go on after it.
+    fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<Resumer>) -> R) -> R {
+        let mut woken = Vec::new();
+        let result = act(&mut self.state(), &mut woken);
+        for resumer in woken {
+            resumer.resume();
+        }
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked under the lock left counts that are true; the consumer may go on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn write(&mut self, descriptor: Descriptor, entries: u32) {
+        let place = (self.written % u64::from(entries)) as usize * DESCRIPTOR_WORDS;
+        for (word, value) in descriptor.words().into_iter().enumerate() {
+            self.descriptors.store(place + word, value);
+        }
+        self.written += 1;
+    }
+
+    /// How many of the next `count` entries are returns of what is held.
+    fn take_returns(&mut self, count: u64, entries: u32) -> u32 {
+        let mut accepted = 0;
+        for _ in 0..count {
+            let place = (self.read % u64::from(entries)) as usize * RETURN_WORDS;
+            self.read += 1;
+            // C4: loaded once; what happens to the ring after that is of no interest.
+            let words = std::array::from_fn(|word| self.returns.load(place + word));
+            let Some(given) = Return::of(words) else {
+                continue;
+            };
+            let holder = self.holders.get_mut(usize::from(given.region));
+            let token = Token::from_u64(given.token);
+            if holder.is_some_and(|holder| holder.give_back(token)) {
+                accepted += 1;
+            }
+        }
+        accepted
+    }
+}

@@ -1,0 +1,399 @@
+//! The desk: one thread that attaches consumers, takes what they return, and notices their end.
+//!
+//! It waits for all of it at once and never for one of them: every descriptor here is this side's
+//! own open file and does not block, so nobody can put the desk to sleep.
+//!
+//! Invariants
+//! - K1: a consumer is in the roster only while its socket is open here; it leaves the roster before
+//!   its end, so that nobody is seated with the dead.
+//! - K2: what a consumer sends is bounded in each round: one read of its bell, one hello.
+//!
+//! Cost: a round is one `epoll_wait` and a `read` for each bell that rang.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use flatpath_messages::handshake::Status;
+use flatpath_messages::layout::announced;
+use flatpath_messages::limits::BELL_BYTES_MAX;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+
+use crate::consumer::{Consumer, Verdict};
+use crate::handshake::{self, Hello};
+use crate::protocol::Shared;
+use crate::settings::Error;
+
+/// How long a new connection may take to say hello, and a server to make its regions.
+const HELLO_MAX: Duration = Duration::from_secs(5);
+
+/// Connections that have not said hello yet, beside the consumers.
+const STRANGERS_MAX: usize = 64;
+
+/// Events handled in one round.
+const EVENTS_MAX: usize = 64;
+
+/// Wakes the desk; the server's own, so it may be an eventfd.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    eventfd: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Doorbell> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = AtomicBool::new(false);
+        Ok(Doorbell { eventfd, stop })
+    }
+
+    /// Makes the desk look at everything. Never waits: a full counter wakes it as well.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The desk of one listener. Dropped, it stops and all consumers are detached.
+#[derive(Debug)]
+pub struct Desk {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Desk {
+    pub(crate) fn start(shared: Arc<Shared>) -> Result<Desk, Error> {
+        let path = shared.settings.socket.clone();
+        let listener =
+            handshake::listener(&path).map_err(|cause| Error::Socket(path.clone(), cause))?;
+        let mut work = Work::new(Arc::clone(&shared), listener, path).map_err(Error::Desk)?;
+        let thread = std::thread::Builder::new()
+            .name("flatpath-desk".into())
+            .spawn(move || work.run())
+            .map_err(Error::Desk)?;
+        Ok(Desk {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Detaches all consumers and removes the socket.
+    pub fn stop(self) {}
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // ORDER: relaxed; the doorbell's system call orders it.
+        self.shared.doorbell.stop.store(true, Ordering::Relaxed);
+        self.shared.doorbell.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the desk panicked; this is a bug");
+        }
+    }
+}
+
+/// Who an event is about: a number of the desk's own, and which of its descriptors.
+const LISTENER: u64 = 0;
+const DOORBELL: u64 = 1;
+const FIRST_GUEST: u64 = 2;
+
+fn socket_of(guest: u64) -> EventData {
+    EventData::new_u64(guest << 1)
+}
+
+fn bell_of(guest: u64) -> EventData {
+    EventData::new_u64(guest << 1 | 1)
+}
+
+/// Whoever connected.
+#[derive(Debug)]
+enum Guest {
+    Stranger(Stranger),
+    Attached(Attached),
+}
+
+#[derive(Debug)]
+struct Stranger {
+    socket: OwnedFd,
+    since: Instant,
+    said_hello: bool,
+}
+
+#[derive(Debug)]
+struct Attached {
+    consumer: Arc<Consumer>,
+    socket: OwnedFd,
+    return_bell: OwnedFd,
+}
+
+/// The thread's own.
+#[derive(Debug)]
+struct Work {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    path: PathBuf,
+    guests: HashMap<u64, Guest>,
+    next: u64,
+    attached: u32,
+}
+
+impl Work {
+    fn new(shared: Arc<Shared>, listener: OwnedFd, path: PathBuf) -> io::Result<Work> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, socket_of(LISTENER), EventFlags::IN)?;
+        let doorbell = &shared.doorbell.eventfd;
+        epoll::add(&epoll, doorbell, socket_of(DOORBELL), EventFlags::IN)?;
+        Ok(Work {
+            shared,
+            epoll,
+            listener,
+            path,
+            guests: HashMap::new(),
+            next: FIRST_GUEST,
+            attached: 0,
+        })
+    }
+
+    fn run(&mut self) {
+        let none = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        };
+        let mut events = [none; EVENTS_MAX];
+        // ORDER: relaxed; the doorbell's system call orders it.
+        while !self.shared.doorbell.stop.load(Ordering::Relaxed) {
+            let timeout = self.timeout();
+            let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+                Ok(count) => count,
+                Err(Errno::INTR) => 0,
+                Err(errno) => {
+                    log::error!("the desk ends: {errno}");
+                    break;
+                }
+            };
+            for event in &events[..count] {
+                self.look(*event);
+            }
+            self.dismiss_slow_strangers();
+        }
+        let guests: Vec<u64> = self.guests.keys().copied().collect();
+        for guest in guests {
+            self.dismiss(guest, "the server stops");
+        }
+        let _ = fs::remove_file(&self.path);
+        log::info!("ingest: {}", self.shared.figures());
+    }
+
+    fn look(&mut self, event: Event) {
+        let word = event.data.u64();
+        let guest = word >> 1;
+        match guest {
+            LISTENER => self.accept(),
+            DOORBELL => {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&self.shared.doorbell.eventfd, &mut count);
+                self.look_at_all();
+            }
+            _ if word & 1 == 1 => self.take_returns(guest),
+            _ => self.hear(guest),
+        }
+    }
+
+    /// A region was made, or a network thread found somebody to have broken the rules.
+    fn look_at_all(&mut self) {
+        let guests: Vec<u64> = self.guests.keys().copied().collect();
+        for guest in guests {
+            match self.guests.get(&guest) {
+                Some(Guest::Attached(attached)) if attached.consumer.is_broken() => {
+                    self.dismiss(guest, "its bell is full or closed");
+                }
+                Some(Guest::Stranger(stranger)) if stranger.said_hello => self.attach(guest),
+                _ => {}
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = match accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(errno) => {
+                // Out of descriptors, say: a pause, as the listener stays readable.
+                log::warn!("a consumer cannot be accepted: {errno}");
+                std::thread::sleep(Duration::from_millis(20));
+                return;
+            }
+        };
+        let strangers = self
+            .guests
+            .values()
+            .filter(|guest| matches!(guest, Guest::Stranger(_)));
+        if strangers.count() >= STRANGERS_MAX {
+            handshake::refuse(&socket, Status::Full);
+            return;
+        }
+        let guest = self.next;
+        self.next += 1;
+        if let Err(errno) = epoll::add(&self.epoll, &socket, socket_of(guest), EventFlags::IN) {
+            log::warn!("a consumer cannot be watched: {errno}");
+            return;
+        }
+        let stranger = Stranger {
+            socket,
+            since: Instant::now(),
+            said_hello: false,
+        };
+        self.guests.insert(guest, Guest::Stranger(stranger));
+    }
+
+    /// A socket has something to say: a stranger its hello, anybody else nothing but its end.
+    fn hear(&mut self, guest: u64) {
+        match self.guests.get_mut(&guest) {
+            Some(Guest::Stranger(stranger)) if !stranger.said_hello => {
+                match handshake::hello(&stranger.socket) {
+                    Hello::NotYet => {}
+                    Hello::Said => {
+                        stranger.said_hello = true;
+                        self.attach(guest);
+                    }
+                    Hello::Wrong(status) => {
+                        if let Some(status) = status {
+                            handshake::refuse(&stranger.socket, status);
+                        }
+                        self.dismiss(guest, "it did not say hello");
+                    }
+                }
+            }
+            Some(_) => self.dismiss(guest, "its socket is closed"),
+            None => {}
+        }
+    }
+
+    /// Welcomes a stranger that said hello, when all regions are made.
+    fn attach(&mut self, guest: u64) {
+        let Some(regions) = self.shared.regions() else {
+            return;
+        };
+        let Some(Guest::Stranger(stranger)) = self.guests.remove(&guest) else {
+            return;
+        };
+        let consumers_max = self.shared.settings.consumers_max as usize;
+        if self.shared.roster.len() >= consumers_max {
+            handshake::refuse(&stranger.socket, Status::Full);
+            log::info!("a consumer is refused: as many are attached as may be");
+            return;
+        }
+        let number = self.attached;
+        let welcomed = handshake::welcome(&self.shared, &regions, number, &stranger.socket);
+        let watched = welcomed.and_then(|(consumer, return_bell)| {
+            epoll::add(&self.epoll, &return_bell, bell_of(guest), EventFlags::IN)?;
+            Ok((consumer, return_bell))
+        });
+        let (consumer, return_bell) = match watched {
+            Ok(parts) => parts,
+            Err(cause) => {
+                handshake::refuse(&stranger.socket, Status::Failed);
+                log::warn!("a consumer cannot be attached: {cause}");
+                return;
+            }
+        };
+        self.attached += 1;
+        self.shared.statistics.attached.add(1);
+        log::info!("consumer {number} is attached");
+        self.shared.roster.add(Arc::clone(&consumer), consumers_max);
+        let attached = Attached {
+            consumer,
+            socket: stranger.socket,
+            return_bell,
+        };
+        self.guests.insert(guest, Guest::Attached(attached));
+    }
+
+    fn take_returns(&mut self, guest: u64) {
+        let Some(Guest::Attached(attached)) = self.guests.get(&guest) else {
+            return;
+        };
+        let mut bytes = [0; BELL_BYTES_MAX];
+        match rustix::io::read(&attached.return_bell, &mut bytes) {
+            Ok(0) => self.dismiss(guest, "its return bell is closed"),
+            Ok(count) => {
+                let verdict = attached.consumer.take_returns(announced(&bytes[..count]));
+                if let Verdict::Broken(why) = verdict {
+                    self.dismiss(guest, why);
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => {
+                log::warn!("a return bell cannot be read: {errno}");
+                self.dismiss(guest, "its return bell failed");
+            }
+        }
+    }
+
+    /// Ends a guest. Its descriptors are closed, and with that forgotten by epoll.
+    fn dismiss(&mut self, guest: u64, why: &str) {
+        let Some(guest) = self.guests.remove(&guest) else {
+            return;
+        };
+        if let Guest::Attached(attached) = guest {
+            let number = attached.consumer.number;
+            // K1: out of the roster first.
+            self.shared.roster.remove(number);
+            // What was returned before the end was returned.
+            take_last_returns(&attached);
+            let held = attached.consumer.end();
+            drop(attached.socket);
+            log::info!("consumer {number} is detached, {held} fragments taken back: {why}");
+        }
+    }
+
+    fn dismiss_slow_strangers(&mut self) {
+        let slow: Vec<u64> = self.strangers(|since| since.elapsed() >= HELLO_MAX);
+        for guest in slow {
+            self.dismiss(guest, "it was too slow to say hello");
+        }
+    }
+
+    fn strangers(&self, which: impl Fn(Instant) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for (number, guest) in &self.guests {
+            if let Guest::Stranger(stranger) = guest
+                && which(stranger.since)
+            {
+                found.push(*number);
+            }
+        }
+        found
+    }
+
+    /// Until the oldest stranger is too slow.
+    fn timeout(&self) -> Option<Timespec> {
+        let left = self.guests.values().filter_map(|guest| match guest {
+            Guest::Stranger(stranger) => Some(HELLO_MAX.saturating_sub(stranger.since.elapsed())),
+            Guest::Attached(_) => None,
+        });
+        let tick = Duration::from_millis(10);
+        left.min()
+            .and_then(|left| Timespec::try_from(left + tick).ok())
+    }
+}
+
+/// Returns that were told of when the end was noticed. One read: the other side cannot keep us.
+fn take_last_returns(attached: &Attached) {
+    let mut bytes = [0; BELL_BYTES_MAX];
+    if let Ok(count) = rustix::io::read(attached.return_bell.as_fd(), &mut bytes) {
+        let _ = attached.consumer.take_returns(announced(&bytes[..count]));
+    }
+}

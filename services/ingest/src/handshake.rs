@@ -1,0 +1,143 @@
+//! Making what is shared with one consumer, and sending it.
+//!
+//! The socket never blocks: a consumer that does not read its welcome does not get it.
+
+use std::io::{IoSlice, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use flatpath_driver::Region;
+use flatpath_driver::shared::SharedWords;
+use flatpath_messages::handshake::{
+    DESCRIPTORS_BESIDE, HELLO_BYTES, Misunderstanding, REGIONS_MAX, Status, Welcome, read_hello,
+    refusal,
+};
+use flatpath_messages::layout::{DESCRIPTOR_WORDS, RETURN_WORDS};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, connect, listen, recv, send, sendmsg, socket_with,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::consumer::{Consumer, Parts};
+use crate::protocol::Shared;
+
+/// Consumers that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Descriptors that one welcome may bring.
+const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
+
+/// Listens for consumers at `path`, for this user only. A socket there that nobody listens at, left
+/// by a server that was killed, is replaced.
+pub(crate) fn listener(path: &Path) -> Result<OwnedFd> {
+    let socket = seqpacket()?;
+    // Before it has a name: the name is made with this mode.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    let address = SocketAddrUnix::new(path)?;
+    match bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if connect(&seqpacket()?, &address) == Err(Errno::CONNREFUSED) => {
+            std::fs::remove_file(path)?;
+            bind(&socket, &address)?;
+        }
+        bound => bound?,
+    }
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn seqpacket() -> std::result::Result<OwnedFd, Errno> {
+    socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+/// What came of a look at a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hello {
+    Said,
+    NotYet,
+    /// To be told so, if there is a word for it, and closed.
+    Wrong(Option<Status>),
+}
+
+/// Reads the hello.
+pub(crate) fn hello(socket: impl AsFd) -> Hello {
+    let mut packet = [0; HELLO_BYTES + 1];
+    match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
+        Ok((count, _)) => match read_hello(&packet[..count]) {
+            Ok(()) => Hello::Said,
+            Err(Misunderstanding::Version(_)) => Hello::Wrong(Some(Status::WrongVersion)),
+            Err(_) => Hello::Wrong(None),
+        },
+        Err(Errno::AGAIN | Errno::INTR) => Hello::NotYet,
+        Err(_) => Hello::Wrong(None),
+    }
+}
+
+/// Says no. Whether it arrives is the consumer's affair.
+pub(crate) fn refuse(socket: impl AsFd, status: Status) {
+    let _ = send(
+        socket,
+        &refusal(status),
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    );
+}
+
+/// A consumer that was welcomed, and the read end of its return bell.
+pub(crate) fn welcome(
+    shared: &Shared,
+    regions: &[Region],
+    number: u32,
+    socket: impl AsFd,
+) -> Result<(Arc<Consumer>, OwnedFd)> {
+    let entries = shared.plan.window;
+    let words = entries as usize * DESCRIPTOR_WORDS;
+    let (descriptors, descriptor_ring) = SharedWords::to_write("flatpath-descriptors", words)?;
+    let words = entries as usize * RETURN_WORDS;
+    let (returns, return_ring) = SharedWords::to_read("flatpath-returns", words)?;
+    let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+    let (their_descriptor_bell, bell) = pipe_with(flags)?;
+    let (return_bell, their_return_bell) = pipe_with(flags)?;
+    let packet = Welcome {
+        entries,
+        message_bytes_max: shared.plan.message_bytes_max,
+        consumer: number,
+        page_bytes: shared.plan.region.page_bytes,
+        regions: regions.iter().map(|region| region.bytes() as u64).collect(),
+    };
+    let parts = Parts {
+        descriptors,
+        returns,
+        bell,
+    };
+    let statistics = Arc::clone(&shared.statistics);
+    let consumer =
+        Consumer::new(number, entries, regions, parts, statistics).ok_or(Errno::SHUTDOWN)?;
+    let mut files: Vec<BorrowedFd<'_>> = Vec::with_capacity(regions.len() + DESCRIPTORS_BESIDE);
+    for region in regions {
+        files.push(region.descriptor().ok_or(Errno::BADF)?);
+    }
+    files.extend([descriptor_ring.as_fd(), return_ring.as_fd()]);
+    files.extend([their_descriptor_bell.as_fd(), their_return_bell.as_fd()]);
+    give(socket, &packet.packet(), &files)?;
+    Ok((Arc::new(consumer), return_bell))
+}
+
+fn give(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(Errno::MSGSIZE.into());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags)?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Ingest for Flatpath: producers send messages over TCP, consumers are other processes that read
+//! them in the memory where the kernel put them.
+//!
+//! ```text
+//! producer ─TCP─► session: length, fragments ─► consumer: tokens, descriptor ring ═► process
+//!                    │ waits for room of its consumer       ▲ returns: desk ◄═══════════┘
+//! ```
+//!
+//! # Contract
+//! - A message is a length (four bytes, big endian) and as many bytes; a length of zero is a sign
+//!   of life. See `flatpath-messages`, which also has the shared memory and the handshake.
+//! - A consumer gets whole messages. Those of one producer come in order, to one consumer: the next
+//!   in turn when the producer's first message begins, until either is gone.
+//! - Delivery is **at most once**. There is no acknowledgement to the producer. What was delivered
+//!   to a consumer that dies is not delivered again, whether it was read or not; a message that was
+//!   not delivered yet, all or part of it, goes to the next consumer. A message whose producer goes
+//!   before its end is dropped.
+//! - A producer whose consumer has no room is not received from, and nobody else is touched. Without
+//!   any consumer all producers wait.
+//! - A consumer can return only what it holds. What it held when it died is taken back, exactly.
+//!
+//! # Who may have how much
+//! All memory is one region per network thread, fixed at start. Half of its pages are for what
+//! waiting producers have sent, one page each: as many producers may connect. Of the rest, a part
+//! stays with the kernel, and each possible consumer has an equal share: its window. A message
+//! begins only when its consumer's window has room for all of it, so every message that has begun
+//! can be delivered, and no order of arrivals is a deadlock.
+//!
+//! # Threads
+//! Network threads deliver; the desk, one more thread, attaches consumers, takes returns and
+//! notices deaths. They meet in a consumer's lock, which is held for a message or a batch of
+//! returns, and never over a system call that waits.
+//!
+//! Statistics: see [`Statistics`].
+#![forbid(unsafe_code)]
+
+mod settings;
+mod session;
+mod protocol;
+mod window;
+mod consumer;
+mod roster;
+mod handshake;
+mod desk;
+mod statistics;
+
+pub use desk::Desk;
+pub use protocol::{Ingest, Session};
+pub use settings::{Error, Settings};
+pub use statistics::{Counter, Figures, Statistics};

@@ -1,0 +1,392 @@
+//! The producers' side: bytes of connections become messages of consumers.
+//!
+//! Everything happens on network threads; no request goes to a worker.
+//!
+//! Cost: for each receive a fragment kept; for each message a reservation and a delivery, each
+//! under the consumer's lock; for each turn a `write` to the bell of each consumer that got
+//! something. A piece that fits behind the one before it in the same message is copied there, so
+//! that messages that trickle do not fill the region with pages that are nearly empty.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath::{Context, Job, Phase, Protocol, Stall, WorkerScope};
+use flatpath_driver::{Fragment, Region, RegionConfig};
+use flatpath_messages::framing::Part;
+
+use crate::consumer::Consumer;
+use crate::desk::{Desk, Doorbell};
+use crate::roster::Roster;
+use crate::session::Turn;
+use crate::settings::{Error, Plan, Settings};
+use crate::statistics::{Figures, Statistics};
+
+pub use crate::session::Session;
+
+/// Sessions of one message may hold this many fragments as far as the engine is concerned: the
+/// window bounds them.
+const PAGES_MAX: u32 = 1 << 30;
+
+/// The service: a protocol for the engine, and what the desk shares with it.
+#[derive(Clone, Debug)]
+pub struct Ingest(Arc<Shared>);
+
+/// What network threads and the desk share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) plan: Plan,
+    pub(crate) roster: Roster,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) doorbell: Doorbell,
+    regions: Mutex<Vec<Option<Region>>>,
+    producers: AtomicU32,
+}
+
+/// What one network thread keeps: who got something in this turn.
+#[derive(Debug, Default)]
+pub struct Lane {
+    served: Vec<Arc<Consumer>>,
+}
+
+impl Ingest {
+    /// An ingest listener with these settings, and the desk where consumers attach, which runs
+    /// until it is stopped or dropped.
+    ///
+    /// # Errors
+    /// Settings that cannot be; the socket cannot be made.
+    pub fn open(settings: Settings) -> Result<(Ingest, Desk), Error> {
+        let plan = settings.plan()?;
+        let rings = settings.rings;
+        let shared = Arc::new(Shared {
+            plan,
+            settings,
+            roster: Roster::default(),
+            statistics: Arc::default(),
+            doorbell: Doorbell::new().map_err(Error::Desk)?,
+            regions: Mutex::new(vec![None; rings]),
+            producers: AtomicU32::new(0),
+        });
+        let desk = Desk::start(Arc::clone(&shared))?;
+        Ok((Ingest(shared), desk))
+    }
+
+    /// The counters.
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
+    }
+
+    /// The counters at this moment, and where the pages are.
+    pub fn figures(&self) -> Figures {
+        self.0.figures()
+    }
+
+    /// The longest message that is taken, in bytes.
+    pub fn message_bytes_max(&self) -> u32 {
+        self.0.plan.message_bytes_max
+    }
+
+    /// Fragments that a consumer may hold.
+    pub fn window(&self) -> u32 {
+        self.0.plan.window
+    }
+}
+
+impl Shared {
+    /// The regions, when all network threads have made theirs.
+    pub(crate) fn regions(&self) -> Option<Vec<Region>> {
+        self.made().iter().cloned().collect()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let statistics = &*self.statistics;
+        let made = self.made();
+        let regions = made.iter().flatten();
+        let sum = |of: &dyn Fn(&Region) -> u32| regions.clone().map(|r| u64::from(of(r))).sum();
+        Figures {
+            pages: sum(&Region::pages),
+            pages_kept: sum(&Region::kept),
+            held: statistics.held.read(),
+            messages: statistics.messages.read(),
+            bytes: statistics.bytes.read(),
+            stalls: statistics.stalls.read(),
+            refused: statistics.refused.read(),
+            reclaimed: statistics.reclaimed.read(),
+            consumers: self.roster.len() as u64,
+            producers: statistics.producers.read(),
+        }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Option<Region>>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a connection that has sent its first byte; `None`: too many are there.
+    fn admit(&self) -> Option<u32> {
+        if self.statistics.producers.read() >= self.plan.producers_max {
+            self.statistics.producers_refused.add(1);
+            return None;
+        }
+        self.statistics.producers.add(1);
+        Some(self.producers.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What a look at the input came to.
+enum Step {
+    GoOn,
+    /// Wait for room; the rest of the input is left.
+    Stall,
+    /// The producer is at fault.
+    Cut,
+}
+
+impl Ingest {
+    /// Goes on with the message until it needs more input.
+    fn advance(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+    ) -> Step {
+        let shared = &*self.0;
+        while session.message.is_some() {
+            if session.want_room(&shared.roster, &context.resumer()) == Turn::Wait {
+                shared.statistics.stalls.add(1);
+                context.stall(Stall::Outside);
+                return Step::Stall;
+            }
+            if !session
+                .message
+                .as_ref()
+                .is_some_and(|message| message.whole)
+            {
+                return Step::GoOn;
+            }
+            if let Ok(consumer) = session.deliver() {
+                context.restart_phase(Phase::Idle);
+                let is_new = lane
+                    .served
+                    .iter()
+                    .all(|other| other.number != consumer.number);
+                if is_new {
+                    lane.served.push(consumer);
+                }
+            }
+        }
+        Step::GoOn
+    }
+
+    /// Looks at the next part of the input; how much of it was consumed.
+    fn take(
+        &self,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+        at: usize,
+    ) -> (usize, Step) {
+        let shared = &*self.0;
+        let before = session.decoder;
+        let next = session
+            .decoder
+            .next(&input[at..], shared.plan.message_bytes_max);
+        match next {
+            Err(too_long) => {
+                log::info!("{too_long}: producer cut off");
+                shared.statistics.messages_too_long.add(1);
+                (0, Step::Cut)
+            }
+            Ok((consumed, Part::Nothing)) => (consumed, Step::GoOn),
+            Ok((consumed, Part::Begin { message_bytes })) => {
+                session.begin(message_bytes, shared.plan.need(message_bytes));
+                context.restart_phase(Phase::Body);
+                (consumed, Step::GoOn)
+            }
+            Ok((consumed, Part::Payload { last })) => {
+                let range = at..at + consumed;
+                if session.gather(&input[range.clone()]) {
+                    shared.statistics.bytes_gathered.add(consumed as u64);
+                } else if let Some(fragment) = context.keep(range) {
+                    session.keep(fragment);
+                } else {
+                    // As many pages are kept as may be, for a moment.
+                    session.decoder = before;
+                    shared.statistics.stalls.add(1);
+                    context.stall(Stall::Memory);
+                    return (0, Step::Stall);
+                }
+                if last {
+                    session.complete();
+                }
+                (consumed, Step::GoOn)
+            }
+        }
+    }
+}
+
+impl Protocol for Ingest {
+    type Lane = Lane;
+    type Session = Session;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "ingest"
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::default()
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        Some(self.0.plan.region.clone())
+    }
+
+    fn region_made(&self, ring: usize, region: &Region) {
+        if let Some(place) = self.0.made().get_mut(ring) {
+            *place = Some(region.clone());
+        }
+        self.0.doorbell.ring();
+    }
+
+    fn region_from_accept(&self) -> bool {
+        true
+    }
+
+    fn pages_max(&self) -> Option<u32> {
+        Some(PAGES_MAX)
+    }
+
+    fn received(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        if session.producer.is_none() {
+            session.producer = self.0.admit();
+            if session.producer.is_none() {
+                log::info!("a producer is refused: as many are connected as may be");
+                context.abort();
+                return input.len();
+            }
+        }
+        if session.message.is_none() {
+            // A sign of life, or the beginning of a message.
+            context.restart_phase(Phase::Idle);
+        }
+        let mut at = 0;
+        loop {
+            match self.advance(lane, session, context) {
+                Step::Stall => return at,
+                Step::GoOn | Step::Cut => {}
+            }
+            if at == input.len() {
+                break;
+            }
+            let (consumed, step) = self.take(session, context, input, at);
+            at += consumed;
+            match step {
+                Step::GoOn => {}
+                Step::Stall => return at,
+                Step::Cut => {
+                    context.abort();
+                    return input.len();
+                }
+            }
+        }
+        if context.draining() && session.is_between() {
+            context.close_lingering();
+        }
+        at
+    }
+
+    fn input_ended(
+        &self,
+        _lane: &mut Lane,
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        context.close_after_output();
+    }
+
+    fn turn_ended(&self, lane: &mut Lane) {
+        for consumer in lane.served.drain(..) {
+            if !consumer.ring() {
+                self.0.doorbell.ring();
+            }
+        }
+    }
+
+    fn draining(&self, _lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+        // A message that has begun is taken to its end.
+        if session.is_between() {
+            context.close_lingering();
+        }
+    }
+
+    fn closed(&self, _lane: &mut Lane, session: &mut Session) {
+        if session.leave(&self.0.roster) {
+            self.0.statistics.messages_cut_off.add(1);
+        }
+        if session.producer.is_some() {
+            self.0.statistics.producers.subtract(1);
+        }
+    }
+
+    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
+
+    fn panicked(&self, _job: &mut ()) {}
+
+    fn finished(
+        &self,
+        _lane: &mut Lane,
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        debug_assert!(false, "ingest dispatches nothing");
+        context.recycle(job);
+    }
+}
+
+impl Session {
+    fn begin(&mut self, bytes: u32, need: u32) {
+        self.message = Some(crate::session::Message {
+            bytes,
+            need,
+            fragments: Vec::new(),
+            whole: false,
+        });
+    }
+
+    /// Copies a piece behind the one before it, if it fits there. See [`Fragment::try_append`].
+    fn gather(&mut self, piece: &[u8]) -> bool {
+        let last = self
+            .message
+            .as_mut()
+            .and_then(|message| message.fragments.last_mut());
+        last.is_some_and(|last: &mut Fragment| last.try_append(piece))
+    }
+
+    fn keep(&mut self, fragment: Fragment) {
+        if let Some(message) = &mut self.message {
+            message.fragments.push(fragment);
+            debug_assert!(
+                message.fragments.len() <= message.need as usize,
+                "pages of a message are half full on average"
+            );
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Some(message) = &mut self.message {
+            message.whole = true;
+        }
+    }
+
+    fn is_between(&self) -> bool {
+        self.message.is_none() && self.decoder.is_between_messages()
+    }
+}

@@ -1,0 +1,199 @@
+//! What can be set, and what follows from it: how the pages of a region are shared out.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use flatpath_driver::{Backing, RegionConfig};
+use flatpath_messages::layout::ENTRIES_MAX;
+use flatpath_messages::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX};
+
+/// Of so many pages one is never kept, so that the kernel always has some.
+const RESERVE_SHARE: u32 = 16;
+
+/// Settings of one ingest listener.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where consumers attach. A socket that nobody listens at any more is replaced.
+    pub socket: PathBuf,
+    /// Network threads of the server: each has a region of its own.
+    pub rings: usize,
+    /// Pages of a region, a power of two from 64 to 32,768.
+    pub pages: u32,
+    /// Bytes of a page, a multiple of 4,096. A receive fills one page at most.
+    pub page_bytes: u32,
+    /// Most consumers attached at once.
+    pub consumers_max: u32,
+    /// The longest message in bytes; less where a window cannot hold it.
+    pub message_bytes_max: u32,
+}
+
+/// Why an ingest listener cannot be.
+#[derive(Debug)]
+pub enum Error {
+    /// Settings that cannot be, in words.
+    Settings(String),
+    /// The socket for consumers cannot be made.
+    Socket(PathBuf, io::Error),
+    /// The desk cannot be started.
+    Desk(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Settings(what) => formatter.write_str(what),
+            Error::Socket(path, cause) => write!(formatter, "{}: {cause}", path.display()),
+            Error::Desk(cause) => write!(formatter, "starting the desk: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Settings {
+    /// 4,096 pages of 64 KiB for up to four consumers, one network thread.
+    pub fn new(socket: impl Into<PathBuf>) -> Settings {
+        Settings {
+            socket: socket.into(),
+            rings: 1,
+            pages: 4096,
+            page_bytes: 64 << 10,
+            consumers_max: 4,
+            message_bytes_max: MESSAGE_BYTES_DEFAULT,
+        }
+    }
+
+    /// What the settings come to.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] says what is wrong and what would be right.
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        let wrong = |what: &str| Err(Error::Settings(what.into()));
+        if !self.pages.is_power_of_two() || !(64..=32_768).contains(&self.pages) {
+            return wrong("pages must be a power of two from 64 to 32768");
+        }
+        if self.page_bytes == 0 || self.page_bytes % 4096 != 0 || self.page_bytes > 4 << 20 {
+            return wrong("a page must be a multiple of 4096 bytes, and at most 4 MiB");
+        }
+        if self.consumers_max == 0 || self.message_bytes_max == 0 || self.rings == 0 {
+            return wrong("at least one consumer, one byte and one network thread");
+        }
+        let reserve_pages = self.pages / RESERVE_SHARE;
+        let producers_max = self.pages / 2;
+        let share = (self.pages - reserve_pages - producers_max) / self.consumers_max;
+        if share < 8 {
+            return wrong("too few pages for so many consumers: 20 pages for each are the least");
+        }
+        // The largest power of two in the share.
+        let window = (1 << share.ilog2()).min(ENTRIES_MAX);
+        let longest = u64::from((window - 2) / 2) * u64::from(self.page_bytes);
+        let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+        Ok(Plan {
+            region: RegionConfig {
+                pages: self.pages,
+                page_bytes: self.page_bytes,
+                reserve_pages,
+                backing: Backing::Shared,
+            },
+            producers_max: u64::from(producers_max) * self.rings as u64,
+            window,
+            message_bytes_max: self.message_bytes_max.min(longest).min(MESSAGE_BYTES_MAX),
+        })
+    }
+}
+
+/// What follows from settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) region: RegionConfig,
+    pub(crate) producers_max: u64,
+    /// Fragments that one consumer may have, held or promised; entries of its rings.
+    pub(crate) window: u32,
+    pub(crate) message_bytes_max: u32,
+}
+
+impl Plan {
+    /// Fragments that a message may take: pages of a message are at least half full on average,
+    /// but for the last one, and a fragment has a byte at least.
+    pub(crate) fn need(&self, message_bytes: u32) -> u32 {
+        let pages = message_bytes.div_ceil(self.region.page_bytes);
+        (2 * pages + 1).min(message_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_are_enough_for_all_that_was_promised() {
+        for pages in [64, 256, 4096, 32_768] {
+            for consumers_max in [1, 2, 3, 4, 16, 100] {
+                let settings = Settings {
+                    pages,
+                    consumers_max,
+                    ..Settings::new("socket")
+                };
+                let Ok(plan) = settings.plan() else {
+                    assert!(pages / consumers_max < 20, "{pages} pages, {consumers_max}");
+                    continue;
+                };
+                let producers = u32::try_from(plan.producers_max).expect("few");
+                let promised = producers + plan.window * consumers_max;
+                assert!(promised + plan.region.reserve_pages <= pages);
+                assert!(plan.window.is_power_of_two() && plan.window <= ENTRIES_MAX);
+                assert!(plan.need(plan.message_bytes_max) <= plan.window);
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_needs_no_more_fragments_than_it_has_bytes() {
+        let plan = Settings::new("socket").plan().expect("the defaults");
+        assert_eq!(plan.need(1), 1);
+        assert_eq!(plan.need(2), 2);
+        assert_eq!(plan.need(100), 3);
+        assert_eq!(plan.need(65_536), 3);
+        assert_eq!(plan.need(65_537), 5);
+        assert_eq!(plan.need(1 << 20), 33);
+    }
+
+    #[test]
+    fn settings_that_cannot_be_are_refused_in_words() {
+        let settings = Settings::new("socket");
+        for (wrong, word) in [
+            (
+                Settings {
+                    pages: 100,
+                    ..settings.clone()
+                },
+                "power of two",
+            ),
+            (
+                Settings {
+                    page_bytes: 1000,
+                    ..settings.clone()
+                },
+                "4096",
+            ),
+            (
+                Settings {
+                    consumers_max: 0,
+                    ..settings.clone()
+                },
+                "at least one",
+            ),
+            (
+                Settings {
+                    consumers_max: 1000,
+                    ..settings.clone()
+                },
+                "too few pages",
+            ),
+        ] {
+            let error = wrong.plan().expect_err(word).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

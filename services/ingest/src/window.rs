@@ -1,0 +1,212 @@
+//! The window of a consumer: who may begin a message, and who waits, in which order.
+//!
+//! A consumer has room for so many fragments. A message reserves what it may need before its first
+//! byte is kept, and gives back what it did not need when it is delivered. Who finds no room waits
+//! in a queue; room that comes free is granted in order, so a long message is not overtaken for
+//! ever by short ones.
+//!
+//! Invariants
+//! - W1: `used` is the sum of all reservations, grants not yet claimed, and fragments held; it is
+//!   never above `room`.
+//! - W2: the first in the queue does not fit, or the queue is empty.
+//! - W3: a ticket is in the queue or in the grants, until it is claimed or given up.
+//!
+//! Cost: O(log waiting).
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Names a place in the queue, in order of arrival.
+pub(crate) type Ticket = u64;
+
+/// See the module. `W` is told when its turn has come.
+#[derive(Debug)]
+pub(crate) struct Window<W> {
+    room: u32,
+    used: u32,
+    next: Ticket,
+    waiting: BTreeMap<Ticket, (u32, W)>,
+    granted: HashMap<Ticket, u32>,
+}
+
+/// What became of a wish for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Reserved,
+    Wait(Ticket),
+}
+
+impl<W> Window<W> {
+    pub(crate) fn new(room: u32) -> Window<W> {
+        Window {
+            room,
+            used: 0,
+            next: 0,
+            waiting: BTreeMap::new(),
+            granted: HashMap::new(),
+        }
+    }
+
+    /// Reserves `need`, now or in turn. More than the whole room never comes: the caller knows.
+    pub(crate) fn reserve(&mut self, need: u32, waker: impl FnOnce() -> W) -> Room {
+        debug_assert!(need <= self.room, "no window has so much room");
+        if self.waiting.is_empty() && need <= self.room - self.used {
+            self.used += need;
+            return Room::Reserved;
+        }
+        let ticket = self.next;
+        self.next += 1;
+        self.waiting.insert(ticket, (need, waker()));
+        Room::Wait(ticket)
+    }
+
+    /// Takes what was granted to a ticket. `None`: its turn has not come.
+    pub(crate) fn claim(&mut self, ticket: Ticket) -> Option<u32> {
+        self.granted.remove(&ticket)
+    }
+
+    /// Gives up a ticket, whether its turn has come or not. Who may go on now is told.
+    pub(crate) fn give_up(&mut self, ticket: Ticket, woken: &mut Vec<W>) {
+        self.waiting.remove(&ticket);
+        let granted = self.granted.remove(&ticket).unwrap_or(0);
+        self.release(granted, woken);
+    }
+
+    /// Room comes free: reserved and not needed, or returned. Who may go on now is told.
+    pub(crate) fn release(&mut self, count: u32, woken: &mut Vec<W>) {
+        debug_assert!(count <= self.used, "W1: more is released than was used");
+        self.used = self.used.saturating_sub(count);
+        while let Some(first) = self.waiting.first_entry() {
+            let need = first.get().0;
+            if need > self.room - self.used {
+                break;
+            }
+            let ticket = *first.key();
+            let (_, waker) = first.remove();
+            self.used += need;
+            self.granted.insert(ticket, need);
+            woken.push(waker);
+        }
+    }
+
+    /// Nobody will ever be granted anything here: all who wait are told.
+    pub(crate) fn end(&mut self, woken: &mut Vec<W>) {
+        woken.extend(
+            std::mem::take(&mut self.waiting)
+                .into_values()
+                .map(|(_, waker)| waker),
+        );
+    }
+
+    /// W1.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(room: Room) -> Ticket {
+        match room {
+            Room::Wait(ticket) => ticket,
+            Room::Reserved => panic!("it fits"),
+        }
+    }
+
+    #[test]
+    fn a_long_wish_is_not_overtaken_by_a_short_one() {
+        let mut window = Window::new(10);
+        let mut woken = vec![];
+        assert_eq!(window.reserve(8, || 'a'), Room::Reserved);
+        let long = ticket(window.reserve(9, || 'b'));
+        let short = ticket(window.reserve(1, || 'c'));
+        window.release(6, &mut woken);
+        assert_eq!((woken.len(), window.claim(long)), (0, None));
+        window.release(2, &mut woken);
+        assert_eq!(woken, ['b', 'c']);
+        assert_eq!(window.claim(long), Some(9));
+        assert_eq!(window.claim(long), None);
+        assert_eq!(window.claim(short), Some(1));
+        assert_eq!(window.used(), 10);
+    }
+
+    #[test]
+    fn a_ticket_given_up_lets_the_next_one_go_on() {
+        let mut window = Window::new(4);
+        let mut woken = vec![];
+        assert_eq!(window.reserve(3, || 'a'), Room::Reserved);
+        let first = ticket(window.reserve(4, || 'b'));
+        let second = ticket(window.reserve(1, || 'c'));
+        window.give_up(first, &mut woken);
+        assert_eq!(woken, ['c']);
+        // Granted and never claimed: its room comes back.
+        window.give_up(second, &mut woken);
+        assert_eq!(window.used(), 3);
+        window.release(3, &mut woken);
+        assert_eq!(window.used(), 0);
+    }
+
+    #[test]
+    fn the_end_tells_everybody() {
+        let mut window = Window::new(1);
+        let mut woken = vec![];
+        assert_eq!(window.reserve(1, || 'a'), Room::Reserved);
+        ticket(window.reserve(1, || 'b'));
+        ticket(window.reserve(1, || 'c'));
+        window.end(&mut woken);
+        assert_eq!(woken, ['b', 'c']);
+    }
+
+    #[test]
+    fn model_room_is_never_exceeded_and_everybody_comes_to_his_turn() {
+        let mut state = 1_u64;
+        let mut random = move |below: u32| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as u32 % below
+        };
+        let mut window = Window::new(50);
+        let (mut held, mut waiting): (Vec<u32>, Vec<(Ticket, u32)>) = (vec![], vec![]);
+        for step in 0..20_000 {
+            let mut woken = vec![];
+            match random(3) {
+                0 => {
+                    let need = 1 + random(50);
+                    match window.reserve(need, || ()) {
+                        Room::Reserved => held.push(need),
+                        Room::Wait(ticket) => waiting.push((ticket, need)),
+                    }
+                }
+                1 if !held.is_empty() => {
+                    let at = random(held.len() as u32) as usize;
+                    let part = 1 + random(held[at]);
+                    held[at] -= part;
+                    held.retain(|count| *count > 0);
+                    window.release(part, &mut woken);
+                }
+                _ if !waiting.is_empty() && random(4) == 0 => {
+                    let at = random(waiting.len() as u32) as usize;
+                    window.give_up(waiting.remove(at).0, &mut woken);
+                }
+                _ => {}
+            }
+            // The oracle: in order of arrival, as many as fit.
+            let mut used: u32 = held.iter().sum();
+            while waiting.first().is_some_and(|(_, need)| used + need <= 50) {
+                let (ticket, need) = waiting.remove(0);
+                assert_eq!(window.claim(ticket), Some(need), "step {step}");
+                held.push(need);
+                used += need;
+            }
+            assert!(
+                waiting
+                    .iter()
+                    .all(|(ticket, _)| window.claim(*ticket).is_none())
+            );
+            assert_eq!(window.used(), used, "step {step}");
+        }
+    }
+}

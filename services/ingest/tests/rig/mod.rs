@@ -1,0 +1,158 @@
+//! A server with an ingest listener in this process, producers, and patience with a bound.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part of this"
+)]
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use flatpath::{Choice, Running, Server};
+use flatpath_consumer::{Consumer, Error, Message};
+use flatpath_ingest::{Desk, Figures, Ingest, Settings};
+
+/// Longer than anything here takes; a hang becomes a named failure.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the module. Drop order: the engine first, then the desk.
+pub struct Rig {
+    pub running: Running,
+    pub ingest: Ingest,
+    pub desk: Option<Desk>,
+    pub address: SocketAddr,
+    pub socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// Settings of a small region: 64 pages of 4 KiB, a window of 16 fragments for one consumer.
+pub fn small(socket: PathBuf) -> Settings {
+    Settings {
+        pages: 64,
+        page_bytes: 4096,
+        consumers_max: 1,
+        ..Settings::new(socket)
+    }
+}
+
+impl Rig {
+    pub fn new(choice: Choice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("ingest");
+        let settings = settings(socket.clone());
+        let rings = settings.rings;
+        let (ingest, desk) = Ingest::open(settings).expect("open");
+        let server = Server::new().driver(choice).rings(rings);
+        let server = server.listen("127.0.0.1:0", ingest.clone());
+        let running = server.start().expect("start");
+        let address = running.addresses()[0].address;
+        Rig {
+            running,
+            ingest,
+            desk: Some(desk),
+            address,
+            socket,
+            _directory: directory,
+        }
+    }
+
+    pub fn consumer(&self) -> Consumer {
+        let count = self.ingest.figures().consumers;
+        let consumer = Consumer::attach(&self.socket).expect("attached");
+        self.wait("the consumer is in the roster", |figures| {
+            figures.consumers > count
+        });
+        consumer
+    }
+
+    pub fn producer(&self) -> Producer {
+        let stream = TcpStream::connect(self.address).expect("connect");
+        stream.set_write_timeout(Some(PATIENCE)).expect("time-out");
+        stream.set_nodelay(true).expect("no delay");
+        Producer { stream }
+    }
+
+    /// Waits until the figures are as they should be.
+    pub fn wait(&self, what: &str, is_so: impl Fn(Figures) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self.ingest.figures()) {
+            assert!(
+                Instant::now() < deadline,
+                "never: {what}; {}",
+                self.ingest.figures()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until no page and no token is with anybody.
+    pub fn wait_for_rest(&self) {
+        self.wait("all is back", |figures| {
+            figures.held == 0 && figures.pages_kept == 0
+        });
+        let statistics = self.ingest.statistics();
+        let (out, back) = (
+            statistics.fragments.read(),
+            statistics.returned.read() + statistics.reclaimed.read(),
+        );
+        assert_eq!(out, back, "each fragment came back once");
+    }
+}
+
+/// Runs a body on io_uring, where there is any, and on epoll.
+pub fn on_every_driver(settings: impl Fn(PathBuf) -> Settings, body: impl Fn(Rig)) {
+    for choice in [Choice::Auto, Choice::Epoll] {
+        body(Rig::new(choice, &settings));
+    }
+}
+
+/// Sends messages.
+pub struct Producer {
+    pub stream: TcpStream,
+}
+
+impl Producer {
+    pub fn send(&mut self, message: &[u8]) {
+        self.try_send(message).expect("sent");
+    }
+
+    pub fn try_send(&mut self, message: &[u8]) -> std::io::Result<()> {
+        let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+        self.stream.write_all(&[&length, message].concat())
+    }
+}
+
+/// The next message; a test waits no longer than its patience.
+pub fn next(consumer: &mut Consumer) -> Message {
+    let message = consumer.receive_timeout(PATIENCE).expect("in time");
+    message.expect("the server is there")
+}
+
+/// That no message is there, nor comes soon.
+pub fn nothing(consumer: &mut Consumer) {
+    let soon = Duration::from_millis(50);
+    match consumer.receive_timeout(soon) {
+        Err(Error::TimedOut) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A message that says which one it is, in bytes that repeat at no power of two.
+pub fn message(producer: u32, number: u32, length: usize) -> Vec<u8> {
+    let head = [producer.to_be_bytes(), number.to_be_bytes()].concat();
+    let body = (0..).map(|at: u32| (at.wrapping_add(producer ^ number.rotate_left(7)) % 251) as u8);
+    head.into_iter().chain(body).take(length.max(8)).collect()
+}
+
+/// Which message it is, after a look at every byte of it.
+pub fn check(bytes: &[u8]) -> (u32, u32) {
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let (producer, number) = (word(0), word(4));
+    assert!(
+        bytes == message(producer, number, bytes.len()),
+        "message {number} of producer {producer} has changed"
+    );
+    (producer, number)
+}
