@@ -9,6 +9,7 @@ mod units;
 mod settings;
 mod nfs;
 mod relay;
+mod ingest;
 mod serve;
 mod doctor;
 mod bench;
@@ -27,7 +28,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a directory over HTTP or NFS, echo, or relay, until SIGTERM or SIGINT.
+    /// Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes, until
+    /// SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),

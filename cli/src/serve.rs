@@ -1,4 +1,4 @@
-//! `flatpath serve`: a directory over HTTP and NFS, echo and a relay, until a signal.
+//! `flatpath serve`: a directory over HTTP and NFS, echo, a relay and ingest, until a signal.
 //!
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, and then
 //! `ready`; nothing else ever. Logs go to standard error.
@@ -14,10 +14,12 @@ use flatpath_echo::Echo;
 use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
 use flatpath_files::{Files, Hidden, Writing};
 use flatpath_http::Http;
+use flatpath_ingest::Ingest;
 use flatpath_nfs::Nfs;
 use flatpath_relay::Statistics;
 
 use crate::failure::Failure;
+use crate::ingest;
 use crate::nfs;
 use crate::relay::{self, Reporter};
 use crate::settings::{Accept, Driver, Settings};
@@ -50,7 +52,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
     let port = nfs.as_ref().map(Nfs::port);
     let mut relays = Vec::new();
-    let server = server(&settings, nfs, &mut relays)?;
+    let (ingest, desk) = settings
+        .ingest
+        .map(|_| ingest::open(&settings))
+        .transpose()?
+        .unzip();
+    let server = server(&settings, nfs, ingest, &mut relays)?;
     let watch = SignalWatch::begin().map_err(|error| explain(&error))?;
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
@@ -69,6 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
     }
+    drop(desk);
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
@@ -81,12 +89,14 @@ const PUT_BYTES_MAX: u64 = 1 << 40;
 fn server(
     settings: &Settings,
     nfs: Option<Nfs>,
+    ingest: Option<Ingest>,
     relays: &mut Vec<Arc<Statistics>>,
 ) -> Result<Server, Failure> {
     let is_default = settings.http.is_empty()
         && settings.echo.is_empty()
         && settings.relay.is_empty()
-        && settings.nfs.is_none();
+        && settings.nfs.is_none()
+        && settings.ingest.is_none();
     let http = if is_default {
         &[Address(HTTP_DEFAULT)]
     } else {
@@ -97,8 +107,8 @@ fn server(
         && let Some(dir) = &settings.dir
     {
         return Err(Failure::WrongUse(format!(
-            "{} would be served over HTTP, but only --echo or --relay names a listener: add \
-             --http ADDR, or leave DIR out",
+            "{} would be served over HTTP, but only other listeners are named: add --http ADDR, \
+              or leave DIR out",
             dir.display()
         )));
     }
@@ -110,6 +120,9 @@ fn server(
         server = server
             .driver_config(Nfs::driver_config())
             .listen(address.0, nfs.protocol());
+    }
+    if let (Some(address), Some(ingest)) = (settings.ingest, ingest) {
+        server = server.listen(address.0, ingest);
     }
     for address in &settings.echo {
         server = server.listen(address.0, Echo);
@@ -220,7 +233,8 @@ fn explain(error: &Error) -> Failure {
             let port = address.port();
             Failure::Failed(format!(
                 "cannot listen on {address}: port {port} is taken; stop who has it, or name \
-                 another with --http, --nfs, --echo or --relay ADDR (port 0 picks a free one)"
+                 another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 picks a free \
+                 one)"
             ))
         }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {

@@ -112,6 +112,37 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "DIR")]
     pub(crate) nfs_state: Option<PathBuf>,
 
+    /// Ingest at this address: messages with their length in front are handed to processes that
+    /// attach at --ingest-socket. Port 0 picks a free one
+    #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) ingest: Option<Address>,
+
+    /// Ingest: the Unix socket where consumers attach; made for this user only
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ingest_socket: Option<PathBuf>,
+
+    /// Ingest: memory for each network thread that messages are received to, a power of two times
+    /// the page [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) ingest_memory: Option<Size>,
+
+    /// Ingest: the page, which one receive fills at most [default: 64K]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) ingest_page: Option<Size>,
+
+    /// Ingest: most consumers at once; each has an equal share of the memory [default: 4]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) ingest_consumers: Option<Count>,
+
+    /// Ingest: the longest message [default: what half a share holds, at most 16M]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) ingest_message: Option<Size>,
+
     /// Network threads [default: 1]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "from_text")]
@@ -262,6 +293,12 @@ impl Settings {
             nfs_secure_ports: self.nfs_secure_ports.or(other.nfs_secure_ports),
             nfs_register: self.nfs_register.or(other.nfs_register),
             nfs_state: self.nfs_state.or(other.nfs_state),
+            ingest: self.ingest.or(other.ingest),
+            ingest_socket: self.ingest_socket.or(other.ingest_socket),
+            ingest_memory: self.ingest_memory.or(other.ingest_memory),
+            ingest_page: self.ingest_page.or(other.ingest_page),
+            ingest_consumers: self.ingest_consumers.or(other.ingest_consumers),
+            ingest_message: self.ingest_message.or(other.ingest_message),
             rings: self.rings.or(other.rings),
             workers: self.workers.or(other.workers),
             driver: self.driver.or(other.driver),
@@ -333,6 +370,18 @@ mod tests {
             "--nfs-register",
             "--nfs-state",
             "/state",
+            "--ingest",
+            "127.0.0.1:9000",
+            "--ingest-socket",
+            "/run/ingest",
+            "--ingest-memory",
+            "64M",
+            "--ingest-page",
+            "32K",
+            "--ingest-consumers",
+            "2",
+            "--ingest-message",
+            "1M",
             "--rings",
             "2",
             "--workers",
@@ -375,6 +424,12 @@ mod tests {
             nfs-secure-ports = true
             nfs-register = true
             nfs-state = "/state"
+            ingest = "127.0.0.1:9000"
+            ingest-socket = "/run/ingest"
+            ingest-memory = "64M"
+            ingest-page = "32K"
+            ingest-consumers = 2
+            ingest-message = "1M"
             rings = 2
             workers = "2..64"
             driver = "epoll"

@@ -196,13 +196,13 @@ impl Consumer {
             }
             state.untold += count;
             state.window.release(reserved - count, woken);
+            // Under the lock, so that the end cannot count them off before.
+            self.statistics.messages.add(1);
+            self.statistics.bytes.add(u64::from(message_bytes));
+            self.statistics.fragments.add(u64::from(count));
+            self.statistics.held.add(u64::from(count));
             Ok(())
-        })?;
-        self.statistics.messages.add(1);
-        self.statistics.bytes.add(u64::from(message_bytes));
-        self.statistics.fragments.add(u64::from(count));
-        self.statistics.held.add(u64::from(count));
-        Ok(())
+        })
     }
 
     fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, Token)> {
@@ -264,19 +264,19 @@ impl Consumer {
 
     /// The end: takes back what it holds, exactly, and tells all who wait. How much that was.
     pub(crate) fn end(&self) -> u32 {
-        let held = self.with_woken(|state, woken| {
+        self.with_woken(|state, woken| {
             if !state.alive {
                 return 0;
             }
             state.alive = false;
             state.window.end(woken);
             let holders = std::mem::take(&mut state.holders);
-            holders.iter().map(Attachment::held).sum()
-        });
-        self.statistics.held.subtract(u64::from(held));
-        self.statistics.reclaimed.add(u64::from(held));
-        self.statistics.detached.add(1);
-        held
+            let held: u32 = holders.iter().map(Attachment::held).sum();
+            self.statistics.held.subtract(u64::from(held));
+            self.statistics.reclaimed.add(u64::from(held));
+            self.statistics.detached.add(1);
+            held
+        })
     }
 
     /// Acts under the lock, and tells who may go on after it.

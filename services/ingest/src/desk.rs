@@ -4,8 +4,8 @@
 //! own open file and does not block, so nobody can put the desk to sleep.
 //!
 //! Invariants
-//! - K1: a consumer is in the roster only while its socket is open here; it leaves the roster before
-//!   its end, so that nobody is seated with the dead.
+//! - K1: a consumer is in the roster only while its socket is open here; it leaves the roster
+//!   before its end, so that nobody is seated with the dead.
 //! - K2: what a consumer sends is bounded in each round: one read of its bell, one hello.
 //!
 //! Cost: a round is one `epoll_wait` and a `read` for each bell that rang.

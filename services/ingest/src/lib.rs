@@ -15,8 +15,8 @@
 //!   to a consumer that dies is not delivered again, whether it was read or not; a message that was
 //!   not delivered yet, all or part of it, goes to the next consumer. A message whose producer goes
 //!   before its end is dropped.
-//! - A producer whose consumer has no room is not received from, and nobody else is touched. Without
-//!   any consumer all producers wait.
+//! - A producer whose consumer has no room is not received from, and nobody else is touched.
+//!   Without any consumer all producers wait.
 //! - A consumer can return only what it holds. What it held when it died is taken back, exactly.
 //!
 //! # Who may have how much

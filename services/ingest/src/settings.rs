@@ -73,7 +73,10 @@ impl Settings {
         if !self.pages.is_power_of_two() || !(64..=32_768).contains(&self.pages) {
             return wrong("pages must be a power of two from 64 to 32768");
         }
-        if self.page_bytes == 0 || self.page_bytes % 4096 != 0 || self.page_bytes > 4 << 20 {
+        if self.page_bytes == 0
+            || !self.page_bytes.is_multiple_of(4096)
+            || self.page_bytes > 4 << 20
+        {
             return wrong("a page must be a multiple of 4096 bytes, and at most 4 MiB");
         }
         if self.consumers_max == 0 || self.message_bytes_max == 0 || self.rings == 0 {

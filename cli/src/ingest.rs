@@ -1,0 +1,83 @@
+//! The ingest listener of `flatpath serve`.
+
+use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// The service with these settings, and the desk where its consumers attach.
+pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
+    let Some(socket) = &settings.ingest_socket else {
+        return Err(Failure::WrongUse(
+            "--ingest needs --ingest-socket PATH, where consumers attach".into(),
+        ));
+    };
+    Ingest::open(plan(settings, IngestSettings::new(socket))?).map_err(|error| explain(&error))
+}
+
+/// The settings of the service.
+fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSettings, Failure> {
+    let too_much = |name: &str| Failure::WrongUse(format!("{name}: no machine has that much"));
+    ingest.rings = settings.rings.map_or(1, |rings| rings.0);
+    let memory = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
+    let memory = settings.ingest_memory.map_or(memory, |size| size.0 as u64);
+    if let Some(size) = settings.ingest_page {
+        ingest.page_bytes = size.0.try_into().map_err(|_| too_much("--ingest-page"))?;
+    }
+    let pages = memory / u64::from(ingest.page_bytes.max(1));
+    ingest.pages = pages.try_into().map_err(|_| too_much("--ingest-memory"))?;
+    if let Some(count) = settings.ingest_consumers {
+        ingest.consumers_max = count
+            .0
+            .try_into()
+            .map_err(|_| too_much("--ingest-consumers"))?;
+    }
+    if let Some(size) = settings.ingest_message {
+        ingest.message_bytes_max = size.0.try_into().unwrap_or(u32::MAX);
+    }
+    Ok(ingest)
+}
+
+fn explain(error: &Error) -> Failure {
+    match error {
+        Error::Settings(what) => Failure::WrongUse(format!(
+            "--ingest-memory, --ingest-page and --ingest-consumers do not fit each other: {what}"
+        )),
+        Error::Socket(path, cause) => Failure::Failed(format!(
+            "--ingest-socket {}: {cause}; stop who listens there, or name another path",
+            path.display()
+        )),
+        Error::Desk(_) => Failure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Count, Size};
+
+    #[test]
+    fn memory_is_counted_in_pages() {
+        let settings = Settings {
+            ingest_memory: Some(Size(64 << 20)),
+            ingest_page: Some(Size(128 << 10)),
+            ingest_consumers: Some(Count(2)),
+            ..Settings::default()
+        };
+        let ingest = plan(&settings, IngestSettings::new("socket")).expect("fine");
+        assert_eq!(
+            (ingest.pages, ingest.page_bytes, ingest.consumers_max),
+            (512, 128 << 10, 2)
+        );
+        let ingest = plan(&Settings::default(), IngestSettings::new("socket")).expect("fine");
+        assert_eq!((ingest.pages, ingest.page_bytes), (4096, 64 << 10));
+    }
+
+    #[test]
+    fn without_a_socket_the_cure_is_named() {
+        let Err(Failure::WrongUse(why)) = open(&Settings::default()) else {
+            panic!("no socket");
+        };
+        assert!(why.contains("--ingest-socket PATH"), "{why}");
+    }
+}

@@ -1,0 +1,564 @@
+//! Consumers that lie, cheat or die: nobody else notices, and everything comes back.
+
+mod rig;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use flatpath_consumer::{Attached, Consumer, attach};
+use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
+use flatpath_ingest::Settings;
+use flatpath_messages::layout::{
+    DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
+};
+use rig::{Rig, check, message, next, on_every_driver};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+/// A consumer that does by hand what it likes.
+struct Hostile {
+    attached: Attached,
+    descriptors: SharedWords,
+    returns: SharedWords,
+    written: usize,
+}
+
+impl Hostile {
+    fn new(rig: &Rig) -> Hostile {
+        let before = rig.ingest.figures().consumers;
+        let attached = attach(&rig.socket).expect("attached");
+        rig.wait("it is attached", |figures| figures.consumers > before);
+        let entries = attached.welcome.entries as usize;
+        let words = entries * DESCRIPTOR_WORDS;
+        let descriptors = SharedWords::open(&attached.descriptor_ring, words, Access::Read);
+        let words = entries * RETURN_WORDS;
+        let returns = SharedWords::open(&attached.return_ring, words, Access::Write);
+        Hostile {
+            descriptors: descriptors.expect("mapped"),
+            returns: returns.expect("mapped"),
+            attached,
+            written: 0,
+        }
+    }
+
+    /// The first `count` descriptors, which are there.
+    fn read(&self, count: usize) -> Vec<Descriptor> {
+        let entry = |at: usize| {
+            std::array::from_fn(|word| self.descriptors.load(at * DESCRIPTOR_WORDS + word))
+        };
+        (0..count).map(|at| Descriptor::of(entry(at))).collect()
+    }
+
+    fn write(&mut self, words: [u64; RETURN_WORDS]) {
+        let entries = self.attached.welcome.entries as usize;
+        let place = self.written % entries * RETURN_WORDS;
+        for (word, value) in words.into_iter().enumerate() {
+            self.returns.store(place + word, value);
+        }
+        self.written += 1;
+    }
+
+    fn give_back(&mut self, token: u64) {
+        self.write(Return { token, region: 0 }.words());
+        self.tell(&[1]);
+    }
+
+    fn tell(&self, bytes: &[u8]) {
+        // A bell that is closed or full: the server has had enough.
+        let _ = rustix::io::write(&self.attached.return_bell, bytes);
+    }
+}
+
+/// A consumer beside the hostile one, and a producer that is seated with each.
+struct Pair {
+    hostile: Hostile,
+    honest: Consumer,
+    to_hostile: rig::Producer,
+    to_honest: rig::Producer,
+}
+
+fn pair(rig: &Rig) -> Pair {
+    let hostile = Hostile::new(rig);
+    let honest = rig.consumer();
+    let (mut to_hostile, mut to_honest) = (rig.producer(), rig.producer());
+    for number in 0..4 {
+        to_hostile.send(&message(1, number, 100));
+        rig.wait("a message for the hostile one", |figures| {
+            figures.messages == u64::from(number) + 1
+        });
+    }
+    to_honest.send(&message(2, 0, 100));
+    rig.wait("a message for the honest one", |figures| {
+        figures.messages == 5
+    });
+    Pair {
+        hostile,
+        honest,
+        to_hostile,
+        to_honest,
+    }
+}
+
+/// The honest consumer has felt nothing, and everything comes back.
+fn nothing_else_happened(rig: &Rig, mut honest: Consumer, mut to_honest: rig::Producer) {
+    assert_eq!(check(&next(&mut honest).to_vec()), (2, 0));
+    for number in 1..20 {
+        to_honest.send(&message(2, number, 50_000));
+        assert_eq!(check(&next(&mut honest).to_vec()), (2, number));
+    }
+    honest.flush();
+    rig.wait_for_rest();
+}
+
+#[test]
+fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
+    on_every_driver(Settings::new, |rig| {
+        let Pair {
+            mut hostile,
+            honest,
+            mut to_hostile,
+            to_honest,
+        } = pair(&rig);
+        let own: Vec<u64> = hostile.read(4).iter().map(|one| one.token).collect();
+        let statistics = rig.ingest.statistics();
+        let mut refused = 0;
+        let mut expect = |hostile: &mut Hostile, words: [u64; 2], what: &str| {
+            hostile.write(words);
+            hostile.tell(&[1]);
+            refused += 1;
+            rig.wait(what, |figures| figures.refused == refused);
+            assert_eq!(rig.ingest.figures().held, 4, "{what}");
+        };
+        // One real return, so that there is something stale.
+        hostile.give_back(own[0]);
+        rig.wait("it is returned", |_| statistics.returned.read() == 1);
+        assert_eq!(rig.ingest.figures().held, 4);
+        expect(&mut hostile, [own[0], 0], "double");
+        for bit in 0..64 {
+            let forged = own[1] ^ (1 << bit);
+            if !own.contains(&forged) {
+                expect(&mut hostile, [forged, 0], "forged");
+            }
+        }
+        for garbage in [0, u64::MAX, 1 << 63, 0xdead_beef] {
+            expect(&mut hostile, [garbage, 0], "garbage");
+        }
+        for region in [1, 63, 1 << 16, u64::MAX] {
+            expect(&mut hostile, [own[1], region], "of no region");
+        }
+        // The token of another consumer: its first holds slot 0 as this one's did.
+        let other = {
+            let mut third = Hostile::new(&rig);
+            let mut producer = rig.producer();
+            producer.send(&message(3, 0, 100));
+            rig.wait("seated with one of three", |figures| figures.messages == 6);
+            rig.wait("its fragment is out", |figures| figures.held == 5);
+            third.written = 0;
+            let token = third.read(1)[0].token;
+            (third, producer, token)
+        };
+        let foreign = other.2;
+        assert!(!own.contains(&foreign));
+        hostile.write([foreign, 0]);
+        hostile.tell(&[1]);
+        rig.wait("foreign", |figures| figures.refused == refused + 1);
+        drop(other);
+        rig.wait("the third one is gone", |figures| figures.consumers == 2);
+        // A slot that is used again has another token: the old one is stale.
+        to_hostile.send(&message(1, 4, 100));
+        rig.wait("a slot is used again", |figures| figures.held == 5);
+        hostile.write([own[0], 0]);
+        hostile.tell(&[1]);
+        rig.wait("stale", |figures| figures.refused == refused + 2);
+        assert_eq!(rig.ingest.figures().held, 5);
+        // What is its own it may still return.
+        for token in &own[1..] {
+            hostile.give_back(*token);
+        }
+        rig.wait("its own", |figures| figures.held == 2);
+        drop(hostile);
+        nothing_else_happened(&rig, honest, to_honest);
+    });
+}
+
+#[test]
+fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
+    let offences: [(&str, fn(&mut Hostile)); 6] = [
+        ("more returns than the ring has", |hostile| {
+            hostile.tell(&announcement(hostile.attached.welcome.entries + 1).collect::<Vec<_>>());
+        }),
+        ("refusals without end", |hostile| {
+            for _ in 0..1100 {
+                hostile.write([u64::MAX, 0]);
+                hostile.tell(&[1]);
+            }
+        }),
+        ("words on the socket", |hostile| {
+            let socket = &hostile.attached.socket;
+            rustix::net::send(socket, b"hello?", SendFlags::NOSIGNAL).expect("sent");
+        }),
+        ("a closed return bell", |hostile| {
+            let (other, _) = rustix::pipe::pipe().expect("a pipe");
+            hostile.attached.return_bell = other;
+        }),
+        ("a socket that is shut down", |hostile| {
+            let both = rustix::net::Shutdown::Both;
+            rustix::net::shutdown(&hostile.attached.socket, both).expect("shut down");
+        }),
+        ("a killed process", |hostile| {
+            let (bell, _) = rustix::pipe::pipe().expect("a pipe");
+            let (other, _) = rustix::pipe::pipe().expect("a pipe");
+            let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
+            hostile.attached.descriptor_bell = bell;
+            hostile.attached.return_bell = other;
+            hostile.attached.socket = socket.expect("a socket");
+        }),
+    ];
+    for (what, offend) in offences {
+        on_every_driver(Settings::new, |rig| {
+            let Pair {
+                mut hostile,
+                honest,
+                to_honest,
+                to_hostile,
+            } = pair(&rig);
+            offend(&mut hostile);
+            rig.wait(what, |figures| figures.consumers == 1);
+            assert_eq!(rig.ingest.statistics().reclaimed.read(), 4, "{what}");
+            assert_eq!(rig.ingest.figures().held, 1, "{what}");
+            nothing_else_happened(&rig, honest, to_honest);
+            drop(to_hostile);
+        });
+    }
+}
+
+#[test]
+fn a_consumer_that_fills_its_own_bell_does_not_stop_the_server() {
+    on_every_driver(Settings::new, |rig| {
+        let Pair {
+            hostile,
+            honest,
+            mut to_hostile,
+            to_honest,
+        } = pair(&rig);
+        // The read end is its own; opened anew for writing it is filled, and made to block.
+        let path = format!(
+            "/proc/self/fd/{}",
+            hostile.attached.descriptor_bell.as_raw_fd()
+        );
+        let mut writer = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .expect("opened anew");
+        let flags = rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&writer, flags).expect("its own open file");
+        while writer.write(&[255; 4096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).expect("its own");
+        to_hostile.send(&message(1, 9, 100));
+        rig.wait("it is detached", |figures| figures.consumers == 1);
+        nothing_else_happened(&rig, honest, to_honest);
+    });
+}
+
+#[test]
+fn a_return_ring_that_changes_while_it_is_read_harms_nobody() {
+    on_every_driver(Settings::new, |rig| {
+        let Pair {
+            mut hostile,
+            honest,
+            to_honest,
+            to_hostile,
+        } = pair(&rig);
+        let own: Vec<u64> = hostile.read(4).iter().map(|one| one.token).collect();
+        for round in 0..200_u64 {
+            // Tell of it first, and write while the server reads.
+            hostile.tell(&[4]);
+            for token in &own {
+                hostile.write([token ^ (round % 3), round % 2]);
+            }
+        }
+        // It gets its own back, or is sent away for telling of too much, or both.
+        rig.wait("some were refused or it is sent away", |figures| {
+            figures.refused > 0 || figures.consumers == 1
+        });
+        drop((hostile, to_hostile));
+        nothing_else_happened(&rig, honest, to_honest);
+    });
+}
+
+#[test]
+fn nothing_that_is_for_reading_can_be_written() {
+    on_every_driver(Settings::new, |rig| {
+        let hostile = Hostile::new(&rig);
+        let attached = &hostile.attached;
+        let files: [&OwnedFd; 2] = [&attached.regions[0], &attached.descriptor_ring];
+        for file in files {
+            let refused = SharedWords::open(file, 512, Access::Write).expect_err("sealed");
+            assert_eq!(refused, rustix::io::Errno::PERM);
+            assert_eq!(rustix::io::write(file, b"x"), Err(rustix::io::Errno::PERM));
+            let shrunk = rustix::fs::ftruncate(file, 0);
+            assert_eq!(shrunk, Err(rustix::io::Errno::PERM));
+        }
+        let shrunk = rustix::fs::ftruncate(&attached.return_ring, 0);
+        assert_eq!(shrunk, Err(rustix::io::Errno::PERM));
+        let bytes = attached.welcome.regions[0] as usize;
+        assert!(SharedBytes::open(&attached.regions[0], bytes).is_ok());
+    });
+}
+
+#[test]
+fn strangers_that_say_nothing_or_nonsense_are_sent_away() {
+    on_every_driver(Settings::new, |rig| {
+        let knock = |path: &Path| {
+            let socket = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .expect("a socket");
+            let address = SocketAddrUnix::new(path).expect("a name");
+            rustix::net::connect(&socket, &address).expect("connected");
+            socket
+        };
+        let silent = knock(&rig.socket);
+        for nonsense in [
+            &b"GET / HTTP/1.0\r\n\r\n"[..],
+            b"x",
+            &[0; 16],
+            &[0xff; 4000],
+        ] {
+            let socket = knock(&rig.socket);
+            // It may be sent away before the last of them.
+            let _ = rustix::net::send(&socket, nonsense, SendFlags::NOSIGNAL);
+            let mut answer = [0; 64];
+            let read = rustix::io::read(&socket, &mut answer);
+            assert!(
+                matches!(read, Ok(0) | Err(rustix::io::Errno::CONNRESET)),
+                "{read:?}"
+            );
+        }
+        let mut consumer = rig.consumer();
+        let mut producer = rig.producer();
+        producer.send(&message(1, 1, 10));
+        assert_eq!(check(&next(&mut consumer).to_vec()), (1, 1));
+        drop(silent);
+    });
+}
+
+#[test]
+fn as_many_consumers_attach_as_may_and_the_next_is_told() {
+    on_every_driver(Settings::new, |rig| {
+        let consumers: Vec<Consumer> = (0..4).map(|_| rig.consumer()).collect();
+        let refused = Consumer::attach(&rig.socket).expect_err("full").to_string();
+        assert!(refused.contains("as many consumers"), "{refused}");
+        drop(consumers);
+        rig.wait("they are gone", |figures| figures.consumers == 0);
+        rig.consumer();
+    });
+}
+
+#[test]
+fn the_dead_are_taken_back_from_and_what_was_not_delivered_goes_to_the_next() {
+    on_every_driver(Settings::new, |rig| {
+        let mut first = rig.consumer();
+        let mut producer = rig.producer();
+        for number in 0..3 {
+            producer.send(&message(1, number, 1000));
+        }
+        let kept: Vec<_> = (0..2).map(|_| next(&mut first)).collect();
+        rig.wait("three are delivered", |figures| figures.messages == 3);
+        // Half of the fourth is here when the consumer dies.
+        let fourth = message(1, 3, 100_000);
+        producer
+            .stream
+            .write_all(&100_000_u32.to_be_bytes())
+            .expect("written");
+        producer
+            .stream
+            .write_all(&fourth[..70_000])
+            .expect("written");
+        rig.wait("it has begun", |figures| figures.pages_kept >= 2);
+        drop((first, kept));
+        rig.wait("it is gone", |figures| figures.consumers == 0);
+        assert_eq!(rig.ingest.statistics().reclaimed.read(), 3, "read or not");
+        producer
+            .stream
+            .write_all(&fourth[70_000..])
+            .expect("written");
+        let mut second = rig.consumer();
+        // At most once: what was delivered is not delivered again, and the rest is not lost.
+        assert_eq!(check(&next(&mut second).to_vec()), (1, 3));
+        producer.send(&message(1, 4, 10));
+        assert_eq!(check(&next(&mut second).to_vec()), (1, 4));
+        second.flush();
+        rig.wait_for_rest();
+    });
+}
+
+#[test]
+fn producers_that_wait_for_one_that_dies_go_to_the_next() {
+    on_every_driver(Settings::new, |rig| {
+        let stuck = rig.consumer();
+        let mut producers: Vec<_> = (0..4).map(|_| rig.producer()).collect();
+        let mut stuck_with = 0;
+        // Fills the window, then lets everybody wait.
+        for (which, producer) in producers.iter_mut().enumerate() {
+            producer.stream.set_nonblocking(true).expect("nonblocking");
+            for number in 0.. {
+                let sent = message(which as u32, number, 200_000);
+                let framed = [&200_000_u32.to_be_bytes()[..], &sent].concat();
+                match producer.stream.write(&framed) {
+                    Ok(written) if written == framed.len() => stuck_with += 1,
+                    _ => break,
+                }
+            }
+        }
+        assert!(stuck_with > 4);
+        rig.wait("all wait", |figures| figures.stalls >= 4);
+        let delivered = rig.ingest.figures().messages;
+        let mut next_one = rig.consumer();
+        drop(stuck);
+        rig.wait("it is gone", |figures| figures.consumers == 1);
+        let mut last: [Option<u32>; 4] = [None; 4];
+        for _ in 0..4 {
+            let got = next(&mut next_one);
+            let (producer, number) = check(&got.to_vec());
+            let last = &mut last[producer as usize];
+            assert!(
+                last.is_none_or(|last| number == last + 1),
+                "in order, none twice"
+            );
+            *last = Some(number);
+        }
+        assert!(rig.ingest.figures().messages > delivered);
+        // Producers that wait are read to their end when there is room.
+        drop(producers);
+        while rig.ingest.figures().producers > 0 {
+            let soon = std::time::Duration::from_millis(5);
+            if let Ok(Some(got)) = next_one.receive_timeout(soon) {
+                check(&got.to_vec());
+            }
+        }
+        drop(next_one);
+        rig.wait_for_rest();
+    });
+}
+
+#[test]
+fn model_consumers_that_die_at_random_leave_exact_accounts() {
+    const DEATHS: u32 = 60;
+    on_every_driver(Settings::new, |rig| {
+        let mut state = 0x5eed_u64;
+        let mut random = move |below: u32| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as u32 % below
+        };
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let senders: Vec<_> = (0..6)
+            .map(|which| {
+                let (mut producer, stop) = (rig.producer(), std::sync::Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut number = 0;
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        producer.send(&message(
+                            which,
+                            number,
+                            8 + (number as usize * 7919) % 90_000,
+                        ));
+                        number += 1;
+                    }
+                    number
+                })
+            })
+            .collect();
+        let mut seen: std::collections::HashSet<(u32, u32)> = std::collections::HashSet::new();
+        for death in 0..DEATHS {
+            let mut consumer = rig.consumer();
+            let mut kept = vec![];
+            for _ in 0..random(40) {
+                let got = next(&mut consumer);
+                assert!(
+                    seen.insert(check(&got.to_vec())),
+                    "at most once, death {death}"
+                );
+                if random(3) == 0 {
+                    kept.push(got);
+                }
+                if random(5) == 0 {
+                    kept.clear();
+                }
+                if kept.len() > 3 {
+                    kept.remove(random(3) as usize);
+                }
+            }
+            // Its socket closes with the last fragment: that is its death.
+            drop(consumer);
+            drop(kept);
+            rig.wait("it is gone", |figures| figures.consumers == 0);
+            rig.wait("all it had is taken back", |figures| figures.held == 0);
+            assert!(rig.ingest.statistics().detached.read() == u64::from(death) + 1);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut last = rig.consumer();
+        let waiting: Vec<_> = senders
+            .into_iter()
+            .map(|sender| std::thread::spawn(move || sender.join().expect("no panic")))
+            .collect();
+        while !waiting.iter().all(std::thread::JoinHandle::is_finished)
+            || rig.ingest.figures().producers > 0
+        {
+            let soon = std::time::Duration::from_millis(5);
+            if let Ok(Some(got)) = last.receive_timeout(soon) {
+                assert!(seen.insert(check(&got.to_vec())), "at most once");
+            }
+        }
+        while let Ok(Some(got)) = last.receive_timeout(std::time::Duration::from_millis(20)) {
+            assert!(seen.insert(check(&got.to_vec())), "at most once");
+        }
+        let sent: u32 = waiting
+            .into_iter()
+            .map(|one| one.join().expect("no panic"))
+            .sum();
+        assert!(seen.len() <= sent as usize);
+        last.flush();
+        rig.wait_for_rest();
+        assert_eq!(rig.ingest.statistics().refused.read(), 0);
+    });
+}
+
+#[test]
+fn what_the_bell_tells_is_what_was_delivered() {
+    on_every_driver(Settings::new, |rig| {
+        let hostile = Hostile::new(&rig);
+        let mut producer = rig.producer();
+        for number in 0..50 {
+            producer.send(&message(1, number, 10));
+        }
+        rig.wait("all are delivered", |figures| figures.messages == 50);
+        let mut told = 0;
+        let mut bytes = [0; 4096];
+        let deadline = std::time::Instant::now() + rig::PATIENCE;
+        while told < 50 {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the bell told of {told}"
+            );
+            if let Ok(count) = rustix::io::read(&hostile.attached.descriptor_bell, &mut bytes) {
+                told += announced(&bytes[..count]);
+            }
+        }
+        assert_eq!(told, 50);
+        assert_eq!(
+            hostile
+                .read(50)
+                .iter()
+                .filter(|one| one.first && one.last)
+                .count(),
+            50
+        );
+    });
+}
