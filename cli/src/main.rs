@@ -28,8 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes, until
-    /// SIGTERM or SIGINT.
+    /// Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes.
     Serve(Box<serve::Arguments>),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),

@@ -174,12 +174,10 @@ impl Consumer {
             for (position, fragment) in fragments.iter().enumerate() {
                 let place = self.take(state, fragment);
                 let Some((region, token)) = place else {
-                    // Cannot be: the region is one of ours and the window is the holder's bound.
-                    // The consumer never learns of what was written; its tokens end with it.
-                    debug_assert!(false, "C1: a token of a live fragment was refused");
+                    // The consumer never learns of what was written so far.
                     state.written = before;
                     state.broken = true;
-                    return Err(Ended);
+                    panic!("C1: the window is the holder's bound, and the region is known");
                 };
                 let page_at = u64::from(fragment.page()) * self.page_bytes(fragment);
                 let descriptor = Descriptor {

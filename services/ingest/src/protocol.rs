@@ -109,6 +109,8 @@ impl Shared {
             held: statistics.held.read(),
             messages: statistics.messages.read(),
             bytes: statistics.bytes.read(),
+            fragments: statistics.fragments.read(),
+            returned: statistics.returned.read(),
             stalls: statistics.stalls.read(),
             refused: statistics.refused.read(),
             reclaimed: statistics.reclaimed.read(),

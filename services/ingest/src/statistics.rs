@@ -71,6 +71,10 @@ pub struct Figures {
     pub messages: u64,
     /// Bytes delivered.
     pub bytes: u64,
+    /// Fragments delivered.
+    pub fragments: u64,
+    /// Fragments returned.
+    pub returned: u64,
     /// Times a producer waited.
     pub stalls: u64,
     /// Returns that were refused.
@@ -83,22 +87,28 @@ pub struct Figures {
     pub producers: u64,
 }
 
+/// One line, `name=count` each; `held` and what follows count fragments.
 impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_ring = self.pages.saturating_sub(self.pages_kept);
-        write!(
-            formatter,
-            "{} messages, {} bytes; {in_ring} of {} pages in the ring, {} fragments with {} \
-             consumers; {} producers, {} stalls; {} returns refused, {} reclaimed after death",
-            self.messages,
-            self.bytes,
-            self.pages,
-            self.held,
-            self.consumers,
-            self.producers,
-            self.stalls,
-            self.refused,
-            self.reclaimed,
-        )
+        let pairs = [
+            ("messages", self.messages),
+            ("bytes", self.bytes),
+            ("pages", self.pages),
+            ("pages_in_ring", in_ring),
+            ("consumers", self.consumers),
+            ("held", self.held),
+            ("delivered", self.fragments),
+            ("returned", self.returned),
+            ("reclaimed", self.reclaimed),
+            ("refused", self.refused),
+            ("producers", self.producers),
+            ("stalls", self.stalls),
+        ];
+        for (position, (name, count)) in pairs.into_iter().enumerate() {
+            let gap = if position == 0 { "" } else { " " };
+            write!(formatter, "{gap}{name}={count}")?;
+        }
+        Ok(())
     }
 }

@@ -2,10 +2,15 @@
 
 mod rig;
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use flatpath_consumer::{Attached, Consumer, attach};
 use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
@@ -184,7 +189,8 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
 
 #[test]
 fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
-    let offences: [(&str, fn(&mut Hostile)); 6] = [
+    type Offence = (&'static str, fn(&mut Hostile));
+    let offences: [Offence; 6] = [
         ("more returns than the ring has", |hostile| {
             hostile.tell(&announcement(hostile.attached.welcome.entries + 1).collect::<Vec<_>>());
         }),
@@ -436,7 +442,7 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
         // Producers that wait are read to their end when there is room.
         drop(producers);
         while rig.ingest.figures().producers > 0 {
-            let soon = std::time::Duration::from_millis(5);
+            let soon = Duration::from_millis(5);
             if let Ok(Some(got)) = next_one.receive_timeout(soon) {
                 check(&got.to_vec());
             }
@@ -446,9 +452,53 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
     });
 }
 
+/// Six producers that send until they are told to stop; then how much that was.
+struct Senders {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u32>>,
+}
+
+impl Senders {
+    fn new(rig: &Rig) -> Senders {
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = |which| {
+            let (mut producer, stop) = (rig.producer(), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let length = 8 + (number as usize * 7919) % 90_000;
+                    producer.send(&message(which, number, length));
+                    number += 1;
+                }
+                number
+            })
+        };
+        let threads = (0..6).map(start).collect();
+        Senders { stop, threads }
+    }
+
+    /// Receives what is on its way, and says how many messages were sent.
+    fn end(self, rig: &Rig, last: &mut Consumer, seen: &mut HashSet<(u32, u32)>) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        loop {
+            let all_sent = self.threads.iter().all(JoinHandle::is_finished);
+            let all_read = all_sent && rig.ingest.figures().producers == 0;
+            match last.receive_timeout(Duration::from_millis(5)) {
+                Ok(Some(got)) => assert!(seen.insert(check(&got.to_vec())), "at most once"),
+                _ if all_read => break,
+                _ => {}
+            }
+        }
+        self.threads
+            .into_iter()
+            .map(|one| one.join().expect("no panic"))
+            .sum()
+    }
+}
+
 #[test]
 fn model_consumers_that_die_at_random_leave_exact_accounts() {
-    const DEATHS: u32 = 60;
+    const DEATHS: u64 = 60;
     on_every_driver(Settings::new, |rig| {
         let mut state = 0x5eed_u64;
         let mut random = move |below: u32| {
@@ -457,26 +507,9 @@ fn model_consumers_that_die_at_random_leave_exact_accounts() {
                 .wrapping_add(1);
             (state >> 33) as u32 % below
         };
-        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let senders: Vec<_> = (0..6)
-            .map(|which| {
-                let (mut producer, stop) = (rig.producer(), std::sync::Arc::clone(&stop));
-                std::thread::spawn(move || {
-                    let mut number = 0;
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        producer.send(&message(
-                            which,
-                            number,
-                            8 + (number as usize * 7919) % 90_000,
-                        ));
-                        number += 1;
-                    }
-                    number
-                })
-            })
-            .collect();
-        let mut seen: std::collections::HashSet<(u32, u32)> = std::collections::HashSet::new();
-        for death in 0..DEATHS {
+        let senders = Senders::new(&rig);
+        let mut seen = HashSet::new();
+        for death in 1..=DEATHS {
             let mut consumer = rig.consumer();
             let mut kept = vec![];
             for _ in 0..random(40) {
@@ -485,44 +518,22 @@ fn model_consumers_that_die_at_random_leave_exact_accounts() {
                     seen.insert(check(&got.to_vec())),
                     "at most once, death {death}"
                 );
-                if random(3) == 0 {
-                    kept.push(got);
+                match random(5) {
+                    0 | 1 => kept.push(got),
+                    2 => kept.clear(),
+                    _ => {}
                 }
-                if random(5) == 0 {
-                    kept.clear();
-                }
-                if kept.len() > 3 {
-                    kept.remove(random(3) as usize);
-                }
+                kept.truncate(3);
             }
             // Its socket closes with the last fragment: that is its death.
-            drop(consumer);
-            drop(kept);
-            rig.wait("it is gone", |figures| figures.consumers == 0);
-            rig.wait("all it had is taken back", |figures| figures.held == 0);
-            assert!(rig.ingest.statistics().detached.read() == u64::from(death) + 1);
+            drop((consumer, kept));
+            rig.wait("it is gone", |figures| {
+                figures.consumers == 0 && figures.held == 0
+            });
+            assert_eq!(rig.ingest.statistics().detached.read(), death);
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let mut last = rig.consumer();
-        let waiting: Vec<_> = senders
-            .into_iter()
-            .map(|sender| std::thread::spawn(move || sender.join().expect("no panic")))
-            .collect();
-        while !waiting.iter().all(std::thread::JoinHandle::is_finished)
-            || rig.ingest.figures().producers > 0
-        {
-            let soon = std::time::Duration::from_millis(5);
-            if let Ok(Some(got)) = last.receive_timeout(soon) {
-                assert!(seen.insert(check(&got.to_vec())), "at most once");
-            }
-        }
-        while let Ok(Some(got)) = last.receive_timeout(std::time::Duration::from_millis(20)) {
-            assert!(seen.insert(check(&got.to_vec())), "at most once");
-        }
-        let sent: u32 = waiting
-            .into_iter()
-            .map(|one| one.join().expect("no panic"))
-            .sum();
+        let sent = senders.end(&rig, &mut last, &mut seen);
         assert!(seen.len() <= sent as usize);
         last.flush();
         rig.wait_for_rest();
