@@ -7,6 +7,7 @@
 //! |----------------------------|---------------|-----------------------------|
 //! | [`SharedWords::to_write`]  | reads, writes | reads                       |
 //! | [`SharedWords::to_read`]   | reads         | reads, writes               |
+//! | [`SharedBuffer::to_write`] | reads, writes | reads                       |
 //! | [`SharedWords::open`]      | as asked for  |                             |
 //! | [`SharedBytes::open`]      | reads         |                             |
 //!
@@ -168,6 +169,33 @@ impl SharedBytes {
     }
 }
 
+/// Bytes that this process writes and others, given the descriptor, can only read.
+#[derive(Debug)]
+pub struct SharedBuffer {
+    mapping: Mapping,
+}
+
+impl SharedBuffer {
+    /// Zeroed bytes, and their descriptor.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn to_write(name: &str, bytes: usize) -> Result<(SharedBuffer, OwnedFd), Errno> {
+        let words = bytes.div_ceil(size_of::<u64>());
+        let (SharedWords { mapping, .. }, file) = SharedWords::to_write(name, words)?;
+        Ok((SharedBuffer { mapping }, file))
+    }
+
+    /// The bytes, to be written; readers elsewhere read them when they are told to.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let base = self.mapping.base.cast::<u8>();
+        // SAFETY: the mapping is writable (`to_write`) and borrowed mutably with self, which is its
+        // only owner here; no other process can write to it (M2).
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.mapping.bytes) }
+    }
+}
+
 /// A shared mapping of a file, from its beginning.
 #[derive(Debug)]
 struct Mapping {
@@ -270,6 +298,16 @@ mod tests {
         }
         ours.store(0, 9);
         assert_eq!(ours.load(0), 9, "our own mapping stays writable");
+    }
+
+    #[test]
+    fn a_buffer_is_written_here_and_read_there() {
+        let (mut ours, file) = SharedBuffer::to_write("test", 4096).expect("made");
+        ours.bytes_mut()[10..13].copy_from_slice(b"abc");
+        let theirs = SharedBytes::open(&file, 4096).expect("mapped");
+        assert_eq!(theirs.bytes(10..13), Some(&b"abc"[..]));
+        let refused = SharedWords::open(&file, 512, Access::Write).expect_err("sealed");
+        assert_eq!(refused, Errno::PERM);
     }
 
     #[test]
