@@ -1,0 +1,349 @@
+//! Ingest: the real server with consumers that are killed, and consumers in Python.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use flatpath_consumer::Consumer;
+use flatpath_e2e::deadline::{Deadline, until};
+use flatpath_e2e::site::noise;
+use flatpath_e2e::{Driver, Launch, Server, binary, each_driver, tools};
+
+each_driver!(
+    consumers_killed_at_random_leave_exact_accounts,
+    a_consumer_in_python_gets_what_producers_send,
+    the_example_of_the_readme_adds_up_batches,
+    the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced,
+);
+
+const KILLS: u32 = 200;
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients/python");
+
+/// The server, and the directory of its socket.
+struct Rig {
+    server: Server,
+    directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new(driver: Driver) -> Rig {
+        let directory = tempfile::tempdir().expect("a directory");
+        let server = start(driver, directory.path());
+        Rig { server, directory }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.address("ingest")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("ingest")
+    }
+
+    /// Ends the server; the figures in its log, by the word behind them.
+    fn end(mut self) -> HashMap<String, u64> {
+        self.server.terminate();
+        assert!(self.server.exit_status().success());
+        let log = self.server.log();
+        let line = log
+            .lines()
+            .find_map(|line| line.split_once("ingest: "))
+            .expect("figures in the log");
+        let pairs = line.1.split(' ').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, count)| (name.into(), count.parse().expect("a number")))
+            .collect()
+    }
+}
+
+fn start(driver: Driver, directory: &Path) -> Server {
+    let socket = directory.join("ingest");
+    Launch::new(binary::flatpath().to_path_buf())
+        .with([
+            "serve",
+            "--driver",
+            driver.name(),
+            "--ingest",
+            "127.0.0.1:0",
+        ])
+        .with([Path::new("--ingest-socket"), &socket])
+        .start()
+}
+
+/// A message that can be checked: a seed, and the noise that it makes.
+fn message(seed: u64, length: usize) -> Vec<u8> {
+    let framed = u32::try_from(8 + length).expect("short").to_be_bytes();
+    [&framed[..], &seed.to_be_bytes(), &noise(seed, length)].concat()
+}
+
+/// Sends until told to stop; how many messages that was.
+fn sender(address: SocketAddr, which: u64, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).expect("connect");
+        let mut sent = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let seed = which << 32 | sent;
+            let length = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 46) as usize;
+            stream.write_all(&message(seed, length)).expect("sent");
+            sent += 1;
+        }
+        sent
+    })
+}
+
+/// A process that attaches, started; killed when dropped.
+struct Victim(Child);
+
+impl Victim {
+    fn new(socket: &Path) -> Victim {
+        let mut child = Command::new(binary::helper("consume"))
+            .args([socket, Path::new("5")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        assert_eq!(line, "attached\n");
+        Victim(child)
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It never ends by itself while the server runs: then a message had changed.
+        let ended = self.0.try_wait().expect("our child");
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        if !std::thread::panicking() {
+            assert!(ended.is_none(), "the consumer ended with {ended:?}");
+        }
+    }
+}
+
+fn consumers_killed_at_random_leave_exact_accounts(driver: Driver) {
+    let rig = Rig::new(driver);
+    let stop = Arc::new(AtomicBool::new(false));
+    let senders: Vec<_> = (0..4)
+        .map(|which| sender(rig.address(), which, &stop))
+        .collect();
+    let mut state = 7_u64;
+    for kill in 1..=KILLS {
+        let victim = Victim::new(&rig.socket());
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        // Anywhere between its first descriptor and its hundredth message.
+        std::thread::sleep(Duration::from_micros((state >> 33) % 8000));
+        drop(victim);
+        until("its end to be noticed", || {
+            (rig.server.log().matches("is detached").count() as u32 == kill).then_some(())
+        });
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut last = Consumer::attach(rig.socket()).expect("attached");
+    let deadline = Deadline::default();
+    let mut quiet = 0;
+    while quiet < 5 {
+        assert!(!deadline.is_over(), "the producers do not end");
+        match last.receive_timeout(Duration::from_millis(20)) {
+            Ok(Some(_)) => quiet = 0,
+            _ if senders.iter().all(JoinHandle::is_finished) => quiet += 1,
+            _ => {}
+        }
+    }
+    let sent: u64 = senders
+        .into_iter()
+        .map(|one| one.join().expect("no panic"))
+        .sum();
+    drop(last);
+    until("the last one's end to be noticed", || {
+        (rig.server.log().matches("is detached").count() as u32 == KILLS + 1).then_some(())
+    });
+    let figures = rig.end();
+    eprintln!("{sent} messages sent, {figures:?}");
+    assert_eq!(figures["messages"], sent, "each was delivered, and once");
+    assert_eq!(
+        figures["returned"] + figures["reclaimed"],
+        figures["delivered"]
+    );
+    assert_eq!(
+        (figures["held"], figures["consumers"], figures["refused"]),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        figures["pages_in_ring"], figures["pages"],
+        "every page is back"
+    );
+    assert!(figures["reclaimed"] > 0, "some died with something in hand");
+}
+
+/// Debian's Python, or another one.
+fn python() -> Option<PathBuf> {
+    let debian = PathBuf::from("/usr/bin/python3");
+    if debian.is_file() {
+        Some(debian)
+    } else {
+        tools::find("python3")
+    }
+}
+
+/// A Python program as a consumer; what it said when the server had gone.
+fn run_python(rig: Rig, program: &str, send: impl FnOnce(&mut TcpStream)) -> String {
+    let python = python().expect("looked for before");
+    let mut child = Command::new(python)
+        .args(["-W", "error", "-c", program])
+        .env("PYTHONPATH", PYTHON)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    until("it to attach", || {
+        let ended = child.try_wait().expect("our child");
+        assert!(ended.is_none(), "it ended: {ended:?}");
+        rig.server.log().contains("is attached").then_some(())
+    });
+    let mut stream = TcpStream::connect(rig.address()).expect("connect");
+    send(&mut stream);
+    drop(stream);
+    let figures = rig.end();
+    assert_eq!(figures["held"], 0);
+    let output = child.wait_with_output().expect("its words");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn a_consumer_in_python_gets_what_producers_send(driver: Driver) {
+    if python().is_none() {
+        return;
+    }
+    let rig = Rig::new(driver);
+    let program = format!(
+        "import hashlib\n\
+         from flatpath_consumer import Consumer\n\
+         digest, count = hashlib.sha256(), 0\n\
+         with Consumer({:?}) as consumer:\n\
+         \x20   for message in consumer:\n\
+         \x20       with message:\n\
+         \x20           for fragment in message.fragments:\n\
+         \x20               digest.update(fragment.data)\n\
+         \x20           count += 1\n\
+         print(count, digest.hexdigest())\n",
+        rig.socket()
+    );
+    let lengths = [0, 1, 100, 65_536, 1 << 20, 5, 3_000_000];
+    let sent: Vec<Vec<u8>> = (0..)
+        .zip(lengths)
+        .map(|(seed, length)| message(seed, length))
+        .collect();
+    let expected = {
+        let payload: Vec<u8> = sent
+            .iter()
+            .flat_map(|framed| &framed[4..])
+            .copied()
+            .collect();
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), payload).expect("written");
+        let output = Command::new("sha256sum")
+            .arg(file.path())
+            .output()
+            .expect("coreutils");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.split(' ').next().expect("a digest").to_owned()
+    };
+    let said = run_python(rig, &program, |stream| {
+        for framed in &sent {
+            stream.write_all(framed).expect("sent");
+        }
+    });
+    assert_eq!(said.trim(), format!("{} {expected}", lengths.len()));
+}
+
+fn the_example_of_the_readme_adds_up_batches(driver: Driver) {
+    let Some(python) = python() else {
+        return;
+    };
+    let numpy = tools::run(
+        Command::new(python).args(["-c", "import numpy"]),
+        Duration::from_secs(30),
+    );
+    if !numpy.status.success() {
+        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(
+            !strict,
+            "NumPy is not installed, and CI=true does without no tool"
+        );
+        eprintln!("not run: NumPy (python3-numpy) is not installed");
+        return;
+    }
+    let rig = Rig::new(driver);
+    let readme = std::fs::read_to_string(Path::new(PYTHON).join("README.md")).expect("there");
+    let example = readme.split("```python\n").nth(1).expect("an example");
+    let example = example.split("```").next().expect("its end");
+    let socket = rig.socket();
+    let program = example.replace("/run/flatpath/ingest", socket.to_str().expect("text"));
+    assert_ne!(program, example, "the example names the socket");
+    let said = run_python(rig, &(program + "\nprint(total)\n"), |stream| {
+        for batch in 0..20_u32 {
+            // Lengths at which receives end within a value.
+            let values: Vec<u8> = (0..50_000 + batch)
+                .flat_map(|value| ((value % 100) as f32).to_le_bytes())
+                .collect();
+            let length = u32::try_from(values.len()).expect("short").to_be_bytes();
+            stream
+                .write_all(&[&length, values.as_slice()].concat())
+                .expect("sent");
+        }
+    });
+    let expected: f64 = (0..20_u32)
+        .flat_map(|batch| (0..50_000 + batch).map(|value| f64::from(value % 100)))
+        .sum();
+    assert_eq!(said.trim().parse::<f64>(), Ok(expected));
+}
+
+fn the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced(driver: Driver) {
+    let rig = Rig::new(driver);
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("ingest");
+    drop(start(driver, directory.path()));
+    assert!(socket.exists(), "it was killed");
+    let mut again = start(driver, directory.path());
+    drop(Consumer::attach(&socket).expect("attached"));
+    again.terminate();
+    assert!(again.exit_status().success());
+    assert!(!socket.exists());
+    let refused = Launch::new(binary::flatpath().to_path_buf())
+        .with(["serve", "--ingest", "127.0.0.1:0"])
+        .with([Path::new("--ingest-socket"), &rig.socket()])
+        .try_start();
+    let log = refused.err().expect("somebody listens there").log;
+    assert!(log.contains("--ingest-socket"), "{log}");
+}
+
+#[test]
+fn the_tests_of_the_python_package_pass() {
+    let Some(python) = python() else {
+        return;
+    };
+    let mut command = Command::new(python);
+    command
+        .args([
+            "-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests", "-t", ".",
+        ])
+        .current_dir(PYTHON);
+    let output = tools::run(&mut command, Duration::from_secs(60));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(!words.contains("Ran 0 tests"), "{words}");
+}
