@@ -16,6 +16,13 @@
 //!   is found out.
 //! - B2: the memory is unmapped only after the ring that knows it has no operation left.
 //!
+//! - B3: at most `level` buffers are with the kernel; the others that nobody uses are `spare`. Each
+//!   that the kernel fills is followed by a spare one at once.
+//!
+//! The kernel takes the oldest first, so a ring with all the buffers of a region would go through
+//! its whole memory, cold every time. A listener's region gives it a few megabytes at a time, and
+//! the one that came back last goes back first.
+//!
 //! Ordering
 //! - E1 give: entry written, then tail stored (Release) -> the kernel's acquire load of the tail.
 //!
@@ -37,6 +44,12 @@ use crate::refusal::Refusal;
 use crate::region::{Region, RegionConfig};
 use crate::waker::Waker;
 
+/// Memory of a listener's region that is with the kernel at a time, in bytes; about what stays in
+/// a cache.
+const LEVEL_BYTES: u32 = 4 << 20;
+/// At least so many buffers are with the kernel, if there are as many.
+const LEVEL_MIN: u32 = 16;
+
 pub(crate) struct BufferRing {
     entries: NonNull<c_void>,
     entries_bytes: usize,
@@ -48,6 +61,11 @@ pub(crate) struct BufferRing {
     tail: u16,
     places: Box<[Place]>,
     out_count: u32,
+    /// Most buffers that are with the kernel at a time.
+    level: u32,
+    with_kernel: u32,
+    /// Buffers that are with nobody, the warmest last.
+    spare: Vec<u16>,
 }
 
 impl BufferRing {
@@ -83,7 +101,12 @@ impl BufferRing {
         };
         registered
             .map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
-        for buffer in 0..entries {
+        for buffer in (0..entries).rev() {
+            buffers.spare.push(buffer);
+        }
+        while buffers.with_kernel < buffers.level
+            && let Some(buffer) = buffers.spare.pop()
+        {
             buffers.give(buffer);
         }
         buffers.publish();
@@ -119,6 +142,15 @@ impl BufferRing {
             tail: 0,
             places: vec![Place::Driver; count].into_boxed_slice(),
             out_count: 0,
+            level: match group {
+                // Short bursts of many connections: none should find the ring empty.
+                0 => config.pages,
+                _ => (LEVEL_BYTES / config.page_bytes)
+                    .max(LEVEL_MIN)
+                    .min(config.pages),
+            },
+            with_kernel: 0,
+            spare: Vec::with_capacity(count),
         })
     }
 
@@ -126,7 +158,7 @@ impl BufferRing {
         &self.region
     }
 
-    /// Buffers that the kernel can receive into.
+    /// Buffers that can be received into: the kernel's, and the spare ones that follow them.
     pub(crate) fn free(&self) -> u32 {
         self.places.len() as u32 - self.out_count
     }
@@ -154,6 +186,11 @@ impl BufferRing {
         debug_assert!(bytes <= bytes_max, "more bytes than a buffer has");
         *place = Place::Caller;
         self.out_count += 1;
+        self.with_kernel -= 1;
+        if let Some(spare) = self.spare.pop() {
+            self.give(spare);
+            self.publish();
+        }
         Piece {
             buffer,
             group: self.group,
@@ -178,8 +215,17 @@ impl BufferRing {
         }
         *place = Place::Driver;
         self.out_count -= 1;
-        self.give(piece.buffer);
+        self.put_back(piece.buffer);
         self.publish();
+    }
+
+    /// B3.
+    fn put_back(&mut self, buffer: u16) {
+        if self.with_kernel < self.level {
+            self.give(buffer);
+        } else {
+            self.spare.push(buffer);
+        }
     }
 
     /// Gives the kernel the pages that nobody keeps any more. True when receives had found none
@@ -193,7 +239,7 @@ impl BufferRing {
             assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
             *place = Place::Driver;
             self.out_count -= 1;
-            self.give(page as u16);
+            self.put_back(page as u16);
         });
         self.publish();
         starved
@@ -216,6 +262,7 @@ impl BufferRing {
         entry.set_len(self.region.page_bytes());
         entry.set_bid(self.first + buffer);
         self.tail = self.tail.wrapping_add(1);
+        self.with_kernel += 1;
     }
 
     fn publish(&self) {
