@@ -22,7 +22,7 @@ mod cases {
     use std::time::Instant;
 
     use flatpath_driver::{
-        Account, Backing, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
+        Account, Attachment, Backing, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
         RegionConfig, Shots, Socket,
     };
     use flatpath_structures::tokens::{TakeError, Token};
@@ -348,9 +348,9 @@ mod cases {
         let attach = |_| region.attach(TOKENS as u32).expect("open");
         let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
         for holder in &mut holders {
-            (0..TOKENS).for_each(|_| drop(holder.take(&fragment).expect("room")));
+            assert!((0..TOKENS).all(|_| holder.take(&fragment).is_ok()));
         }
-        let holding: usize = holders.iter().map(|one| one.bookkeeping_bytes()).sum();
+        let holding: usize = holders.iter().map(Attachment::bookkeeping_bytes).sum();
         let fragments = HOLDERS * TOKENS * size_of::<Fragment>();
         let region_bytes = region.pages() as usize * 8;
         let all = holding + fragments + region_bytes;

@@ -15,7 +15,7 @@ use flatpath::{
     Choice, Context, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig, Running,
     Server, Shots, Stall, WorkerScope,
 };
-use flatpath_driver::simulation::{ClientState, Faults};
+use flatpath_driver::simulation::{Client as SimulatedClient, ClientState, Faults};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -366,99 +366,125 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
     });
 }
 
+/// xorshift64: a fixed sequence for a fixed seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % bound
+    }
+}
+
+/// A client that sends its bodies in pieces of any size.
+struct Talker {
+    client: SimulatedClient,
+    script: Vec<u8>,
+    said: usize,
+    heard: Vec<u8>,
+    sums: Vec<u64>,
+}
+
+impl Talker {
+    fn new(server: &SimulatedServer, dice: &mut Dice) -> Talker {
+        let (mut script, mut sums) = (vec![], vec![]);
+        for _ in 0..=dice.below(4) {
+            let body = message(b'x', dice.below(1000), 1 + dice.below(5000) as usize);
+            script.extend((body.len() as u32).to_be_bytes());
+            script.extend_from_slice(&body);
+            sums.push(fnv(FNV, &body));
+        }
+        // Workers may overtake each other.
+        sums.sort_unstable();
+        Talker {
+            client: server.connect(),
+            script,
+            said: 0,
+            heard: vec![],
+            sums,
+        }
+    }
+
+    /// Says and hears a little. True when every answer is there.
+    fn step(&mut self, dice: &mut Dice, seed: u64) -> bool {
+        let count = (1 + dice.below(300) as usize).min(self.script.len() - self.said);
+        self.client
+            .write(&self.script[self.said..self.said + count]);
+        self.said += count;
+        self.heard.extend(self.client.read());
+        assert_eq!(self.client.state(), ClientState::Open, "seed {seed}");
+        if self.heard.len() < 8 * self.sums.len() {
+            return false;
+        }
+        let sums = self.heard.chunks(8);
+        let mut sums: Vec<u64> = sums
+            .map(|sum| u64::from_be_bytes(sum.try_into().expect("eight")))
+            .collect();
+        sums.sort_unstable();
+        assert_eq!(sums, self.sums, "seed {seed}");
+        self.client.finish();
+        true
+    }
+}
+
+fn conditions(seed: u64, dice: &mut Dice) -> Conditions {
+    let faults = Faults {
+        short_receive_permille: dice.below(400) as u16,
+        no_buffers_permille: dice.below(100) as u16,
+        late_permille: dice.below(300) as u16,
+        late_ns_max: 1_000_000,
+        early_end_permille: dice.below(200) as u16,
+        ..Faults::none()
+    };
+    Conditions {
+        seed,
+        faults,
+        driver: DriverConfig {
+            receive_buffers: 8,
+            receive_buffer_bytes: 256,
+            ..DriverConfig::default()
+        },
+        limits: Limits {
+            pages_per_connection_max: 1 + dice.below(40) as u32,
+            ..Limits::default()
+        },
+        accept: Shots::Many,
+    }
+}
+
 #[test]
 fn sim_bodies_are_whole_under_every_fault_and_all_pages_come_back() {
+    const TURNS_MAX: usize = 200_000;
     let seeds = match std::env::var("FLATPATH_SEED") {
         Ok(seed) => vec![seed.parse().expect("a number")],
         Err(_) => (1..=150_u64).collect(),
     };
     for seed in seeds {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = move |bound: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 20) % bound
-        };
-        let faults = Faults {
-            short_receive_permille: below(400) as u16,
-            no_buffers_permille: below(100) as u16,
-            late_permille: below(300) as u16,
-            late_ns_max: 1_000_000,
-            early_end_permille: below(200) as u16,
-            ..Faults::none()
-        };
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let conditions = conditions(seed, &mut dice);
         let tally = Tally {
-            pages: pages(1 << (1 + below(4)), 64 << below(5), 1),
+            pages: pages(2 << dice.below(4), 64 << dice.below(5), 1),
             ..Tally::default()
         };
-        let mut server = SimulatedServer::new(
-            Conditions {
-                seed,
-                faults,
-                driver: DriverConfig {
-                    receive_buffers: 8,
-                    receive_buffer_bytes: 256,
-                    ..DriverConfig::default()
-                },
-                limits: Limits {
-                    pages_per_connection_max: 1 + below(40) as u32,
-                    ..Limits::default()
-                },
-                accept: Shots::Many,
-            },
-            tally,
-        );
-        let mut talkers: Vec<_> = (0..1 + below(6))
-            .map(|_| {
-                let bodies: Vec<Vec<u8>> = (0..1 + below(4))
-                    .map(|_| message(b'x', below(1000), 1 + below(5000) as usize))
-                    .collect();
-                let script: Vec<u8> = bodies
-                    .iter()
-                    .flat_map(|body| {
-                        let head = (body.len() as u32).to_be_bytes();
-                        head.into_iter().chain(body.iter().copied())
-                    })
-                    .collect();
-                (server.connect(), script, 0, Vec::new(), bodies)
-            })
+        let mut server = SimulatedServer::new(conditions, tally);
+        let mut talkers: Vec<Talker> = (0..=dice.below(6))
+            .map(|_| Talker::new(&server, &mut dice))
             .collect();
         let mut turns = 0;
         while !talkers.is_empty() {
             turns += 1;
-            assert!(turns < 200_000, "seed {seed}: somebody waits for ever");
+            assert!(turns < TURNS_MAX, "seed {seed}: somebody waits for ever");
             server.turn();
-            talkers.retain_mut(|(client, script, said, heard, bodies)| {
-                let count = (1 + below(300) as usize).min(script.len() - *said);
-                client.write(&script[*said..*said + count]);
-                *said += count;
-                heard.extend(client.read());
-                assert_eq!(client.state(), ClientState::Open, "seed {seed}");
-                let done = heard.len() == 8 * bodies.len();
-                if done {
-                    // Workers may overtake each other.
-                    let mut sums: Vec<u64> = bodies.iter().map(|body| fnv(FNV, body)).collect();
-                    let mut answers: Vec<u64> = heard
-                        .chunks(8)
-                        .map(|sum| u64::from_be_bytes(sum.try_into().expect("eight")))
-                        .collect();
-                    sums.sort_unstable();
-                    answers.sort_unstable();
-                    assert_eq!(answers, sums, "seed {seed}");
-                    client.finish();
-                }
-                !done
-            });
+            talkers.retain_mut(|talker| !talker.step(&mut dice, seed));
         }
         server.drain();
-        for _ in 0..200_000 {
-            if server.has_ended() {
-                break;
-            }
+        while !server.has_ended() {
+            turns += 1;
+            assert!(turns < 2 * TURNS_MAX, "seed {seed}: it does not drain");
             server.turn();
         }
-        assert!(server.has_ended(), "seed {seed}: it does not drain");
         let (leaks, pooled) = server.leaks();
         assert_eq!(pooled, 0, "seed {seed}: pooled bytes");
         assert!(leaks.is_none(), "seed {seed}: {leaks:?}");

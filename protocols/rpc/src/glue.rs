@@ -18,11 +18,12 @@
 use std::net::SocketAddr;
 
 use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
-use flatpath::{Buffer, Fragment, Pages, Pool, RegionConfig, WorkerScope};
+use flatpath::{Buffer, Pages, Pool, RegionConfig, WorkerScope};
 
 use crate::auth::AuthStatus;
+use crate::keeper::Keeper;
 use crate::limits::{
-    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGES_KEPT_MAX,
+    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX,
     PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
     REPLY_COPY_BYTES_MAX,
 };
@@ -374,26 +375,6 @@ impl<S: Programs> Rpc<S> {
         if context.jobs_out() == 0 {
             context.close_after_output();
         }
-    }
-}
-
-/// Long records are kept where they lie, up to a bound.
-struct Keeper<'a, 'b, S: Programs>(&'a mut Context<'b, Rpc<S>>);
-
-impl<S: Programs> record::Source for Keeper<'_, '_, S> {
-    fn pool(&self) -> &Pool {
-        self.0.pool()
-    }
-
-    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment> {
-        if self.0.held() >= PAGES_KEPT_MAX {
-            return None;
-        }
-        self.0.keep_slice(bytes)
-    }
-
-    fn copied(&mut self, bytes: usize) {
-        self.0.count_copied(bytes);
     }
 }
 

@@ -16,6 +16,7 @@ pub mod replay;
 mod auth;
 mod digest;
 mod glue;
+mod keeper;
 mod message;
 mod reply;
 #[cfg(test)]

@@ -1,0 +1,31 @@
+//! Where a connection's records are gathered: long ones where they lie, up to a bound.
+//!
+//! The bound is below the engine's own, so that a record which waits for its end never stops its
+//! connection: what comes beyond is copied.
+
+use flatpath::protocol::Context;
+use flatpath::{Fragment, Pool};
+
+use crate::glue::{Programs, Rpc};
+use crate::limits::PAGES_KEPT_MAX;
+use crate::record::Source;
+
+/// See the module.
+pub(crate) struct Keeper<'a, 'b, S: Programs>(pub(crate) &'a mut Context<'b, Rpc<S>>);
+
+impl<S: Programs> Source for Keeper<'_, '_, S> {
+    fn pool(&self) -> &Pool {
+        self.0.pool()
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment> {
+        if self.0.held() >= PAGES_KEPT_MAX {
+            return None;
+        }
+        self.0.keep_slice(bytes)
+    }
+
+    fn copied(&mut self, bytes: usize) {
+        self.0.count_copied(bytes);
+    }
+}
