@@ -139,13 +139,7 @@ impl World {
         if readable == 0 && broken {
             return self.fail(number, Errno::CONNRESET);
         }
-        let fills = matches!(
-            &self.operations.at(number).kind,
-            Kind::Receive {
-                into: Received::Buffer(_),
-                ..
-            }
-        );
+        let fills = self.fills(number);
         if readable == 0 && !over && fills {
             return self.fill(number, socket, 0);
         }
@@ -195,6 +189,16 @@ impl World {
             Outcome::Received(buffers.filled(buffer, bytes)),
         );
         true
+    }
+
+    fn fills(&mut self, number: u64) -> bool {
+        matches!(
+            self.operations.at(number).kind,
+            Kind::Receive {
+                into: Received::Buffer(_),
+                ..
+            }
+        )
     }
 
     /// Completes a fill with what is there.
