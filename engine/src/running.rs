@@ -12,9 +12,7 @@ use std::thread::JoinHandle;
 
 use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
 use flatpath_structures::crew::CrewLimits;
-#[cfg(not(feature = "before"))]
-use flatpath_structures::pool::Pool;
-use flatpath_structures::pool::{PoolConfig, PoolStatistics, Zero};
+use flatpath_structures::pool::{Pool, PoolConfig, PoolStatistics, Zero};
 
 use crate::error::Error;
 use crate::foreman::Foreman;
@@ -144,15 +142,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     log::info!("driver {}: {}", selection.name(), selection.reason());
     let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
-    let pool = PoolConfig {
-        classes: BUFFER_CLASSES.to_vec(),
-        budget_bytes: options.limits.buffer_bytes_max,
-        zero: Zero::WrittenOnPut,
-    };
-    #[cfg(feature = "before")]
-    let pool = options.before.pool(pool);
-    #[cfg(not(feature = "before"))]
-    let pool = Pool::new(pool);
+    let pool = pool(&options);
     let crew = CrewLimits {
         workers_min: *options.workers.start(),
         workers_max: *options.workers.end(),
@@ -201,6 +191,18 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
             Err(error)
         }
     }
+}
+
+fn pool(options: &Options) -> Pool {
+    let config = PoolConfig {
+        classes: BUFFER_CLASSES.to_vec(),
+        budget_bytes: options.limits.buffer_bytes_max,
+        zero: Zero::WrittenOnPut,
+    };
+    #[cfg(feature = "before")]
+    return options.before.pool(config);
+    #[cfg(not(feature = "before"))]
+    Pool::new(config)
 }
 
 /// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
