@@ -142,19 +142,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     log::info!("driver {}: {}", selection.name(), selection.reason());
     let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
-    let pool = pool(&options);
-    let crew = CrewLimits {
-        workers_min: *options.workers.start(),
-        workers_max: *options.workers.end(),
-        idle_ns_max: options.worker_idle_ns_max,
-    };
-    let mut shared = Shared::new(options.rings, options.limits.in_flight_max, crew, pool);
-    if options.observes_dispatch {
-        shared.observe_dispatch();
-    }
-    #[cfg(feature = "before")]
-    let shared = shared.with(&options.before);
-    let shared = Arc::new(shared);
+    let shared = Arc::new(shared(&options));
     let foreman =
         Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
 
@@ -191,6 +179,22 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
             Err(error)
         }
     }
+}
+
+fn shared(options: &Options) -> Shared {
+    let crew = CrewLimits {
+        workers_min: *options.workers.start(),
+        workers_max: *options.workers.end(),
+        idle_ns_max: options.worker_idle_ns_max,
+    };
+    let in_flight_max = options.limits.in_flight_max;
+    let mut shared = Shared::new(options.rings, in_flight_max, crew, pool(options));
+    if options.observes_dispatch {
+        shared.observe_dispatch();
+    }
+    #[cfg(feature = "before")]
+    let shared = shared.with(&options.before);
+    shared
 }
 
 fn pool(options: &Options) -> Pool {
