@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod limits;
+pub mod pairing;
 pub mod protocol;
 pub mod simulation;
 

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{End, Rouser};
-use flatpath_structures::pairing::{
+use flatpath::pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
+use flatpath::{End, Rouser};
 
 use crate::handshake::{Handshake, Side, Token};
 
