@@ -1,7 +1,7 @@
 //! PUT: what is stored, what is refused, what is left behind, and that no byte is copied on the
 //! way.
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use flatpath::{Choice, Server as Engine};
 use flatpath_e2e::site::noise;
 use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
 use flatpath_files::{Files, Writing};
-use flatpath_http::Http;
+use flatpath_http::{Http, Payload, Request, Response};
 
 each_driver!(
     files_are_made_and_replaced,
@@ -21,7 +21,15 @@ each_driver!(
     a_body_beyond_the_limit_is_refused_before_it_is_sent,
     many_uploads_at_once_keep_within_their_pages,
     no_byte_is_copied_between_ring_and_file,
+    a_handler_keeps_its_body_past_the_reply_and_on_another_thread,
 );
+
+fn choice(driver: Driver) -> Choice {
+    match driver {
+        Driver::Uring => Choice::Uring,
+        Driver::Epoll => Choice::Epoll,
+    }
+}
 
 fn serve(driver: Driver, site: &Site) -> Server {
     site.settle();
@@ -331,12 +339,8 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     let files = Files::open(site.path()).expect("a directory");
     let bytes_max = 1 << 30;
     let http = Http::service(files.writable(Writing::Allowed { bytes_max }));
-    let choice = match driver {
-        Driver::Uring => Choice::Uring,
-        Driver::Epoll => Choice::Epoll,
-    };
     let running = Engine::new()
-        .driver(choice)
+        .driver(choice(driver))
         .listen("127.0.0.1:0", http)
         .start()
         .expect("started");
@@ -354,4 +358,36 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     let statistics = handle.statistics();
     assert_eq!(statistics.body_bytes_kept.read(), LENGTH as u64);
     assert_eq!(statistics.body_bytes_copied.read(), 0);
+}
+
+fn a_handler_keeps_its_body_past_the_reply_and_on_another_thread(driver: Driver) {
+    const LENGTH: usize = 200_000;
+    let (keep, kept) = std::sync::mpsc::sync_channel::<Payload>(10);
+    let handler = move |request: &Request| {
+        let payload = request.body().payload().expect("a large body");
+        keep.send(payload.clone()).expect("somebody takes it");
+        Response::new(payload.len().to_string().into())
+    };
+    let running = Engine::new()
+        .driver(choice(driver))
+        .listen("127.0.0.1:0", Http::pooled(handler))
+        .start()
+        .expect("started");
+    let mut client = Client::connect(running.addresses()[0].address);
+    let bodies: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, LENGTH)).collect();
+    let length = LENGTH.to_string();
+    for body in &bodies {
+        client.request("POST", "/", &[("Content-Length", &length)]);
+        client.send(body);
+        assert_eq!(client.reply().text(), length);
+    }
+    drop(client);
+    for body in bodies {
+        let mut payload = kept.recv().expect("eight were sent");
+        let mut found = Vec::new();
+        payload.read_to_end(&mut found).expect("in memory");
+        assert!(found == body);
+    }
+    let handle = running.handle();
+    assert!(handle.statistics().body_bytes_kept.read() > 0);
 }

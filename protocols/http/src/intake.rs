@@ -41,7 +41,8 @@ impl<S: Service> Hand<'_, '_, S> {
         if input.is_empty() {
             return Step::Wait(0);
         }
-        if self.session.owed() >= PIPELINE_MAX {
+        self.session.follows_upload &= self.session.owed() > 0;
+        if self.session.owed() >= PIPELINE_MAX || self.session.follows_upload {
             return self.stall(Stall::Pipeline);
         }
         if self.context.output_is_full() {

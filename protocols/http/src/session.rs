@@ -73,6 +73,9 @@ pub struct Session<S: Service> {
     pub(crate) owes_continue: bool,
     /// The first byte of the input belongs to a request that has been answered.
     pub(crate) skips_byte: bool,
+    /// A streamed body was taken: what is behind it waits for its reply, as PUT is not safe
+    /// (RFC 9112, 9.3.2).
+    pub(crate) follows_upload: bool,
     /// Input will be left unread, so the end has to linger.
     pub(crate) lingers: bool,
     /// The last reply is queued.
@@ -94,6 +97,7 @@ impl<S: Service> Default for Session<S> {
             is_next_head: false,
             owes_continue: false,
             skips_byte: false,
+            follows_upload: false,
             lingers: false,
             is_closed: false,
             next_request: 0,

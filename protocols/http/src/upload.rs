@@ -55,6 +55,7 @@ impl<S: Service> Hand<'_, '_, S> {
         incoming.begin(frame, head.framing());
         incoming.is_streamed = true;
         self.session.incoming = Some(incoming);
+        self.session.follows_upload = true;
         self.head_taken();
         self.session.owes_continue = head.expect_continue();
         let is_large =
