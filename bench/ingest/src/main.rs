@@ -60,8 +60,12 @@ struct Compare {
     /// The `flatpath` to measure
     #[arg(long, default_value = "target/release/flatpath")]
     server_binary: PathBuf,
-    /// More arguments for it, such as --ingest-page=128K
-    #[arg(long, allow_hyphen_values = true)]
+    /// More arguments for it; the default has pages for large messages
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        default_values_t = ["--ingest-page=1M".to_owned(), "--ingest-memory=1G".to_owned()]
+    )]
     serve: Vec<String>,
     /// Its drivers
     #[arg(long, value_delimiter = ',', default_values_t = ["uring".to_owned(), "epoll".to_owned()])]
