@@ -1,8 +1,8 @@
 //! Ingest: the real server with consumers that are killed, and consumers in Python.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -94,8 +94,18 @@ fn sender(address: SocketAddr, which: u64, stop: &Arc<AtomicBool>) -> JoinHandle
             stream.write_all(&message(seed, length)).expect("sent");
             sent += 1;
         }
+        await_taken(&mut stream);
         sent
     })
+}
+
+/// Ends the stream and waits until the server has taken everything, which is when it closes: what
+/// is unread at a drain would be lost.
+fn await_taken(stream: &mut TcpStream) {
+    let patience = Some(Duration::from_secs(60));
+    stream.shutdown(Shutdown::Write).expect("half-closed");
+    stream.set_read_timeout(patience).expect("a time-out");
+    assert_eq!(stream.read(&mut [0]).expect("a clean end"), 0);
 }
 
 /// A process that attaches, started; killed when dropped.
@@ -215,6 +225,7 @@ fn run_python(rig: Rig, program: &str, send: impl FnOnce(&mut TcpStream)) -> Str
     });
     let mut stream = TcpStream::connect(rig.address()).expect("connect");
     send(&mut stream);
+    await_taken(&mut stream);
     drop(stream);
     let figures = rig.end();
     assert_eq!(figures["held"], 0);
