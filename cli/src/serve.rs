@@ -107,8 +107,8 @@ fn server(
         && let Some(dir) = &settings.dir
     {
         return Err(Failure::WrongUse(format!(
-            "{} would be served over HTTP, but only other listeners are named: add --http ADDR, \
-              or leave DIR out",
+            "{} would be served over HTTP, but only --echo, --relay or --ingest names a listener: \
+             add --http ADDR, or leave DIR out",
             dir.display()
         )));
     }
