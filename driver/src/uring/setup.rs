@@ -9,7 +9,7 @@ use std::io;
 use io_uring::{Builder, IoUring};
 use rustix::io::Errno;
 
-use crate::config::{BUFFERS_MAX, Descriptors, DriverConfig};
+use crate::config::{BUFFER_BYTES_MAX, BUFFERS_MAX, Descriptors, DriverConfig};
 use crate::refusal::Refusal;
 
 /// When completions are worked out in the kernel.
@@ -89,6 +89,10 @@ pub(crate) fn set_up_as(
     builder.build(submission_entries.min(completion_entries))
 }
 
+/// Pages of all regions of a ring: a completion names its page by a number of 16 bits, and numbers
+/// go on from region to region.
+const PAGES_MAX: u64 = 1 << 16;
+
 /// Refuses configurations that no kernel takes.
 pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
     let step = "the driver's configuration";
@@ -98,8 +102,13 @@ pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
         return Err(Refusal::configuration(step, cure));
     }
     let bytes = config.receive_buffer_bytes;
-    if bytes == 0 || bytes > 1 << 24 {
-        let cure = format!("receive_buffer_bytes is {bytes}: use 1 to {}", 1 << 24);
+    if bytes == 0 || bytes > BUFFER_BYTES_MAX {
+        let cure = format!("receive_buffer_bytes is {bytes}: use 1 to {BUFFER_BYTES_MAX}");
+        return Err(Refusal::configuration(step, cure));
+    }
+    let pages: u64 = config.all_regions().map(|one| u64::from(one.pages)).sum();
+    if pages > PAGES_MAX {
+        let cure = format!("all regions together have {pages} pages: use at most {PAGES_MAX}");
         return Err(Refusal::configuration(step, cure));
     }
     if config.submission_entries < 4 || config.completion_entries < 4 {
@@ -144,6 +153,7 @@ pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
 mod tests {
     use super::*;
     use crate::refusal::Cause;
+    use crate::region::RegionConfig;
 
     #[test]
     fn impossible_configurations_are_named() {
@@ -176,6 +186,16 @@ mod tests {
             },
             DriverConfig {
                 descriptors: Descriptors::Direct { slots: 0 },
+                ..good.clone()
+            },
+            DriverConfig {
+                regions: vec![
+                    RegionConfig {
+                        pages: BUFFERS_MAX,
+                        ..RegionConfig::default()
+                    };
+                    2
+                ],
                 ..good
             },
         ];
