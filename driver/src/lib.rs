@@ -40,6 +40,7 @@ pub mod simulation;
 pub mod probe;
 mod select;
 pub mod files;
+pub mod heap;
 pub mod shared;
 
 pub use completion::{Completion, Errno, Outcome, Piece};

@@ -82,7 +82,7 @@ fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
     // What the server takes once, for any number of clients, is there before we measure.
     let mut warm = Swarm::start(server.address("http"), WARM);
     serve(&mut warm);
-    let before = server.process().memory_bytes();
+    let before = settled_growth(&server, 0, u64::MAX);
     let mut swarm = Swarm::start(server.address("http"), clients);
     serve(&mut swarm);
     // Buffers that were needed at the height of it go back; the connections stay.

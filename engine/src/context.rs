@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::payload::Payload;
 use crate::protocol::{Phase, Protocol, Turn};
 use crate::returns::{Resumer, Returns, number_of};
+use crate::spares::Spares;
 use crate::statistics::Statistics;
 use crate::worker::{ConnectionId, JobDesk, Reservation, Rouser, Task, WorkerScope};
 
@@ -135,7 +136,7 @@ pub struct Context<'a, P: Protocol> {
     pub(crate) control: &'a mut Control,
     pub(crate) desk: &'a mut JobDesk,
     pub(crate) protocol: &'a Arc<P>,
-    pub(crate) spare: &'a mut Vec<Box<Envelope<P>>>,
+    pub(crate) spare: &'a mut Spares<Envelope<P>>,
     pub(crate) connection: ConnectionId,
     pub(crate) socket: Socket,
     pub(crate) keeping: Keeping<'a>,
@@ -342,7 +343,7 @@ impl<P: Protocol> Context<'_, P> {
     /// leave the request unconsumed and stall with [`Stall::Jobs`].
     pub fn job(&mut self) -> Option<Job<P>> {
         let reservation = self.desk.reserve()?;
-        let mut envelope = self.spare.pop().unwrap_or_else(|| {
+        let mut envelope = self.spare.take().unwrap_or_else(|| {
             Box::new(Envelope {
                 job: P::Job::default(),
                 protocol: Arc::clone(self.protocol),
@@ -364,7 +365,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Keeps a finished (or unused) job for the next request.
     pub fn recycle(&mut self, mut job: Job<P>) {
         job.0.reservation = None;
-        self.spare.push(job.0);
+        self.spare.keep(job.0);
     }
 
     /// Jobs of this connection that are with workers now.

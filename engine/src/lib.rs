@@ -18,6 +18,7 @@ mod returns;
 mod running;
 mod server;
 mod signals;
+mod spares;
 mod statistics;
 mod worker;
 

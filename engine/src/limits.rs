@@ -65,6 +65,13 @@ pub const TRIM_PERIOD_NS: u64 = 1_000_000_000;
 /// Idle pooled memory that is always kept, in bytes.
 pub const IDLE_BYTES_KEPT: usize = 1024 * 1024;
 
+/// Jobs of a listener that are kept for its next requests even when nobody needs them.
+pub const SPARE_JOBS_KEPT: usize = 64;
+
+/// Jobs that nobody needed for a [`TRIM_PERIOD_NS`] are freed, at most so many at a time: freeing
+/// one takes a fraction of a microsecond, and everybody else waits meanwhile.
+pub const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
+
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 

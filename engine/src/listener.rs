@@ -16,6 +16,7 @@ use crate::context::{Context, Envelope, Job, Keeping};
 use crate::limits::Limits;
 use crate::output::Output;
 use crate::protocol::{Phase, Protocol, Turn};
+use crate::spares::{Spares, Trimmed};
 use crate::worker::{ConnectionId, JobDesk, Task};
 
 /// What a call needs of its connection and its thread.
@@ -53,6 +54,8 @@ pub(crate) trait Speaker {
     fn region_from_accept(&self) -> bool;
     fn pages_max(&self) -> Option<u32>;
     fn turn_ended(&mut self);
+    /// Frees jobs that nobody needed since the last call.
+    fn trim(&mut self) -> Trimmed;
 }
 
 /// The one implementation of [`Speaker`].
@@ -60,7 +63,7 @@ pub(crate) struct Lanes<P: Protocol> {
     protocol: Arc<P>,
     lane: P::Lane,
     sessions: Slots<P::Session>,
-    spare: Vec<Box<Envelope<P>>>,
+    spare: Spares<Envelope<P>>,
 }
 
 impl<P: Protocol> Lanes<P> {
@@ -71,7 +74,7 @@ impl<P: Protocol> Lanes<P> {
             protocol,
             lane,
             sessions: Slots::new(capacity),
-            spare: Vec::new(),
+            spare: Spares::default(),
         }
     }
 
@@ -154,7 +157,7 @@ impl<P: Protocol> Speaker for Lanes<P> {
                 protocol.retire(lane, &mut envelope.job);
             }));
             if retired.is_ok() {
-                self.spare.push(envelope);
+                self.spare.keep(envelope);
             }
         }
     }
@@ -218,6 +221,10 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn turn_ended(&mut self) {
         let (protocol, lane) = (&*self.protocol, &mut self.lane);
         let _ = catch_unwind(AssertUnwindSafe(|| protocol.turn_ended(lane)));
+    }
+
+    fn trim(&mut self) -> Trimmed {
+        self.spare.trim()
     }
 }
 

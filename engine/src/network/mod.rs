@@ -44,6 +44,7 @@ use crate::limits::{
 use crate::listener::{Call, Speaker};
 use crate::protocol::Turn;
 use crate::returns::Returns;
+use crate::spares::Trimmed;
 use crate::worker::{ConnectionId, JobDesk, Shared, Stage};
 
 use accept::Listener;
@@ -353,8 +354,8 @@ impl<D: Driver> Network<D> {
         timeout
     }
 
-    /// Gives idle pooled memory back, once per period. Asks the pool no more often than that, so
-    /// the path does not pay for it.
+    /// Gives idle pooled memory and idle jobs back, once per period. Asks no more often than that,
+    /// so the path does not pay for it.
     fn trim(&mut self) {
         let now_ns = self.turn.now_ns;
         if now_ns < self.trimmed_ns + TRIM_PERIOD_NS {
@@ -367,7 +368,16 @@ impl<D: Driver> Network<D> {
         if statistics.idle_bytes > keep {
             pool.trim(keep);
         }
-        self.trim_due = false;
+        let mut trimmed = Trimmed::default();
+        for listener in &mut self.listeners {
+            let one = listener.speaker.trim();
+            trimmed.any |= one.any;
+            trimmed.more |= one.more;
+        }
+        if trimmed.any && !trimmed.more {
+            flatpath_driver::heap::give_back();
+        }
+        self.trim_due = trimmed.more;
     }
 
     fn after(&self) -> After {

@@ -1,0 +1,132 @@
+//! Jobs kept for the next requests, so that those allocate nothing.
+//!
+//! As many as were ever in flight at once would stay for ever. Therefore it notes the fewest that
+//! were idle in a period: nobody needed those, and some of them are freed at its end.
+//!
+//! Invariant S1: `least` is at most the number kept. Taking and keeping cost a few instructions;
+//! trimming costs one release of memory for each job freed, at most [`SPARE_JOBS_TRIMMED_MAX`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::limits::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX};
+
+/// See the module.
+pub(crate) struct Spares<T> {
+    kept: Vec<Box<T>>,
+    /// The fewest that were here since the last trim.
+    least: usize,
+}
+
+/// What a trim did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trimmed {
+    /// Something was freed.
+    pub(crate) any: bool,
+    /// There may be more to free next time.
+    pub(crate) more: bool,
+}
+
+impl<T> Default for Spares<T> {
+    fn default() -> Self {
+        Self {
+            kept: Vec::new(),
+            least: 0,
+        }
+    }
+}
+
+impl<T> Spares<T> {
+    pub(crate) fn take(&mut self) -> Option<Box<T>> {
+        let spare = self.kept.pop();
+        self.least = self.least.min(self.kept.len());
+        spare
+    }
+
+    pub(crate) fn keep(&mut self, spare: Box<T>) {
+        self.kept.push(spare);
+    }
+
+    /// Ends a period: frees what nobody needed in it, not all of a large peak at once.
+    pub(crate) fn trim(&mut self) -> Trimmed {
+        let surplus = self.least.saturating_sub(SPARE_JOBS_KEPT);
+        let freed = surplus.min(SPARE_JOBS_TRIMMED_MAX);
+        let left = self.kept.len() - freed;
+        let kept = &mut self.kept;
+        // What is kept is a protocol's own type, and so is what dropping it does.
+        let _ = catch_unwind(AssertUnwindSafe(|| kept.truncate(left)));
+        if kept.capacity() > 4 * left.max(SPARE_JOBS_KEPT) {
+            kept.shrink_to(2 * left);
+        }
+        self.least = left;
+        Trimmed {
+            any: freed > 0,
+            more: left > SPARE_JOBS_KEPT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX, Spares, Trimmed};
+
+    fn with(count: usize) -> Spares<usize> {
+        let mut spares = Spares::default();
+        for number in 0..count {
+            spares.keep(Box::new(number));
+        }
+        spares
+    }
+
+    #[test]
+    fn what_a_peak_left_is_freed_in_the_period_after_it_and_not_at_once() {
+        let peak = SPARE_JOBS_KEPT + SPARE_JOBS_TRIMMED_MAX + 10;
+        let mut spares = with(peak);
+        let trims = [(); 4].map(|()| spares.trim());
+        let trimmed = |any, more| Trimmed { any, more };
+        // In the period of the peak all were needed.
+        assert_eq!(trims[0], trimmed(false, true));
+        assert_eq!(trims[1], trimmed(true, true));
+        assert_eq!(trims[2], trimmed(true, false));
+        assert_eq!(trims[3], trimmed(false, false));
+        assert_eq!(spares.kept.len(), SPARE_JOBS_KEPT);
+        assert!(spares.kept.capacity() < peak, "the table shrinks as well");
+    }
+
+    #[test]
+    fn what_is_needed_in_every_period_stays() {
+        let mut spares = with(1000);
+        for _ in 0..10 {
+            let taken: Vec<_> = (0..1000).map_while(|_| spares.take()).collect();
+            assert_eq!(taken.len(), 1000, "nothing was freed");
+            taken.into_iter().for_each(|spare| spares.keep(spare));
+            assert!(!spares.trim().any);
+        }
+    }
+
+    #[test]
+    fn a_few_are_kept_for_ever() {
+        let mut spares = with(SPARE_JOBS_KEPT);
+        for _ in 0..3 {
+            assert_eq!(spares.trim(), Trimmed::default());
+        }
+        assert!(spares.take().is_some());
+    }
+
+    #[test]
+    fn a_panic_while_freeing_is_survived() {
+        struct Loud;
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                if !std::thread::panicking() {
+                    std::panic::resume_unwind(Box::new("dropped"));
+                }
+            }
+        }
+        let mut spares = Spares::default();
+        (0..SPARE_JOBS_KEPT + 2).for_each(|_| spares.keep(Box::new(Loud)));
+        let _ = spares.trim();
+        let _ = spares.trim();
+        assert_eq!(spares.kept.len(), SPARE_JOBS_KEPT);
+        spares.kept.drain(..).for_each(std::mem::forget);
+    }
+}
