@@ -1,15 +1,20 @@
 //! The foreman: starts workers when all are busy and work waits, and sees them out.
 //!
-//! A network thread that wakes nobody because nobody is idle rings the bell; the foreman then
-//! samples once per [`GROWTH_PERIOD_NS`] for as long as work waits with nobody idle. It starts one
-//! more worker when nothing was taken from the queue for a whole period (every worker blocks), or
-//! when work has waited at [`PATIENCE`] samples in a row. Shrinking is the crew's own: who idles
-//! too long leaves.
+//! A network thread that wakes nobody because nobody is idle rings the bell, if there is room for
+//! another worker. The foreman then samples once per [`GROWTH_PERIOD_NS`] for as long as work waits
+//! with nobody idle. It starts one more worker when nothing was taken from the queue for a whole
+//! period (every worker blocks), or when work has waited at [`PATIENCE`] samples in a row.
+//! Shrinking is the crew's own: who idles too long leaves. While the crew is full the foreman
+//! sleeps: a sample is a timer and two switches of threads, tens of microseconds on a virtual
+//! machine.
 //!
 //! Ordering
 //! - E1 bell: push, fence (in the crew's `wake_one`), read the flag (`ring`) -> take the flag down,
 //!   fence, look at the queue (`oversee`). One of the two sees the other's store, so work is never
 //!   left waiting behind workers that do not return.
+//! - E2 room: push, fence (in the crew's `wake_one`), look for room (`Shared::call_foreman`) ->
+//!   give up one's place, fence (in the drop of the member), look at the queue (`work`). One of the
+//!   two sees the other's store, and rings.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +29,7 @@ use crate::worker::{Shared, work};
 const PATIENCE: u32 = 8;
 
 /// Samples without work waiting before the foreman sleeps again.
-const CALM: u32 = 16;
+const CALM: u32 = 4;
 
 /// How long workers may take to leave once nothing is in flight any more. A handler that never
 /// returns is left behind; the end of the process is its end.
@@ -119,9 +124,9 @@ fn start_worker(shared: &Arc<Shared>, batch_scheduling: bool) -> io::Result<Join
         })
 }
 
-/// Work is queued and nobody is idle.
-fn work_waits(shared: &Shared) -> bool {
-    !shared.queue.is_empty() && shared.crew.idle() == 0
+/// Work is queued, nobody is idle, and there is room for another worker.
+fn is_wanted(shared: &Shared) -> bool {
+    !shared.queue.is_empty() && !shared.crew.has_idle() && shared.crew.may_grow()
 }
 
 /// Sleeps until the bell rings, then samples until it is calm again. Returns at `stop`.
@@ -143,14 +148,14 @@ fn oversee(
         }
         std::thread::park_timeout(Duration::from_nanos(GROWTH_PERIOD_NS));
         let before = std::mem::replace(&mut popped, shared.popped());
-        if !work_waits(shared) {
+        if !is_wanted(shared) {
             (busy, calm) = (0, calm + 1);
             if calm >= CALM {
                 calm = 0;
                 // ORDER: E1, the foreman's side: flag down, fence, look again.
                 shared.bell.rung.store(false, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                if work_waits(shared) {
+                if is_wanted(shared) {
                     // ORDER: Relaxed: only this thread reads what follows from it.
                     shared.bell.rung.store(true, Ordering::Relaxed);
                 }
@@ -159,7 +164,7 @@ fn oversee(
         }
         (busy, calm) = (busy + 1, 0);
         let stuck = popped == before;
-        if (stuck || busy >= PATIENCE) && shared.crew.workers() < shared.workers_max {
+        if stuck || busy >= PATIENCE {
             busy = 0;
             workers.retain(|worker| !worker.is_finished());
             match start_worker(shared, batch_scheduling) {
@@ -170,5 +175,62 @@ fn oversee(
                 Err(cause) => log::warn!("no further worker could be started: {cause}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatpath_structures::crew::CrewLimits;
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
+
+    fn shared(workers_max: u32) -> Arc<Shared> {
+        let crew = CrewLimits {
+            workers_min: 0,
+            workers_max,
+            idle_ns_max: u64::MAX,
+        };
+        let pool = Pool::new(PoolConfig {
+            classes: vec![4_096],
+            budget_bytes: 4_096,
+            zero: Zero::WrittenOnPut,
+        });
+        Arc::new(Shared::new(1, 4, crew, pool))
+    }
+
+    fn is_rung(shared: &Shared) -> bool {
+        shared.bell.rung.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_full_crew_does_not_call_the_foreman() {
+        let shared = shared(1);
+        let worker = shared.crew.join().expect("room for one");
+        shared.queue.push(0);
+        shared.call_foreman();
+        assert!(!is_rung(&shared) && !is_wanted(&shared));
+        drop(worker);
+        shared.call_foreman();
+        assert!(is_rung(&shared) && is_wanted(&shared));
+    }
+
+    #[test]
+    fn a_worker_that_leaves_while_work_waits_calls_the_foreman() {
+        let shared = shared(1);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let thread = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || work(&shared)
+        });
+        while !shared.crew.has_idle() {
+            assert!(Instant::now() < deadline, "the worker does not go idle");
+            std::thread::yield_now();
+        }
+        // Nobody is woken for it: as if the worker had been on its way out when it came.
+        shared.queue.push(0);
+        let departure = shared.crew.stop_one().expect("one is there");
+        assert!(departure.wait(60_000_000_000), "the worker does not leave");
+        thread.join().expect("it did not panic");
+        assert!(is_rung(&shared));
     }
 }

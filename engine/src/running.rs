@@ -193,7 +193,7 @@ fn shared(options: &Options) -> Shared {
         shared.observe_dispatch();
     }
     #[cfg(feature = "before")]
-    let shared = shared.with(&options.before);
+    let shared = shared.with(&options.before, *options.workers.end());
     shared
 }
 

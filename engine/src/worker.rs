@@ -95,7 +95,6 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) crew: Crew,
     pub(crate) workers_min: u32,
-    pub(crate) workers_max: u32,
     places: Box<[Place]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pool: Pool,
@@ -119,7 +118,6 @@ impl Shared {
             queue: Queue::new(capacity),
             crew: Crew::new(crew),
             workers_min: crew.workers_min,
-            workers_max: crew.workers_max,
             places: (0..places).map(|_| Mutex::new(None)).collect(),
             inboxes: (0..rings)
                 .map(|_| Inbox {
@@ -145,8 +143,8 @@ impl Shared {
 
     /// The same, with the old ways that are asked for.
     #[cfg(feature = "before")]
-    pub(crate) fn with(mut self, before: &crate::before::Before) -> Shared {
-        self.walked = before.dispatch(self.workers_max);
+    pub(crate) fn with(mut self, before: &crate::before::Before, workers: u32) -> Shared {
+        self.walked = before.dispatch(workers);
         self
     }
 
@@ -210,6 +208,13 @@ impl Shared {
         }
     }
 
+    /// Work waits and nobody is idle. One load while there is no room for another worker.
+    pub(crate) fn call_foreman(&self) {
+        if self.crew.may_grow() {
+            self.bell.ring();
+        }
+    }
+
     /// Jobs taken from the queue so far.
     pub(crate) fn popped(&self) -> u64 {
         self.popped.load(Ordering::Relaxed)
@@ -230,9 +235,14 @@ pub(crate) fn work(shared: &Shared) {
         // Somebody else may have been faster; then the next wait sorts it out.
         shared.run_next(|| {
             if member.took_work(has_work) == Some(Wake::NobodyIdle) {
-                shared.bell.ring();
+                shared.call_foreman();
             }
         });
+    }
+    drop(member);
+    // Room was made, and a fence passed: edge "room" of the foreman.
+    if has_work() {
+        shared.call_foreman();
     }
 }
 
@@ -362,7 +372,7 @@ impl JobDesk {
         }
         self.timed(|desk| {
             if desk.shared.crew.wake_one() == Wake::NobodyIdle {
-                desk.shared.bell.ring();
+                desk.shared.call_foreman();
             }
         });
         let statistics = &self.shared.statistics;

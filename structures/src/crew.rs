@@ -222,10 +222,19 @@ impl Crew {
     /// [`Member::wait`] or [`Member::took_work`]. One load when it is `None`, as a rule.
     #[inline]
     pub fn grow(&self) -> Option<Member> {
-        if !self.shared.may_grow.load(Ordering::Relaxed) {
+        if !self.may_grow() {
             return None;
         }
         self.enlist(Newcomer::Starts)
+    }
+
+    /// Whether [`Crew::grow`] might succeed. One load; a hint, except for who was told
+    /// [`Wake::NobodyIdle`]: if that one sees no room and there is some, a member has given up its
+    /// place since, and sees the work that was published before when it looks for some after its
+    /// drop.
+    #[inline]
+    pub fn may_grow(&self) -> bool {
+        self.shared.may_grow.load(Ordering::Relaxed)
     }
 
     fn enlist(&self, newcomer: Newcomer) -> Option<Member> {
@@ -258,6 +267,11 @@ impl Crew {
     /// Members now, those about to leave excluded. Takes a lock.
     pub fn workers(&self) -> u32 {
         lock(&self.shared.roster).workers()
+    }
+
+    /// Whether a member was on the idle stack at this moment. One load.
+    pub fn has_idle(&self) -> bool {
+        self.shared.idle.peek().is_some()
     }
 
     /// Members on the idle stack, roughly. O(members); for display.
