@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! - I1: an armed timer is in the list of `tick & mask`; any other has no links.
-//! - I2: lists are circular through sentinels, which are the first nodes of the table, so that
+//! - I2: lists are circular through sentinels, which are the first links of the table, so that
 //!   linking and unlinking have no special case.
 //! - I3: the bit of a list is set exactly while the list is not empty, and the bit of a word of
 //!   bits exactly while that word is not 0.
@@ -24,7 +24,17 @@
 //!
 //! Cost: arm, cancel and confirm are O(1). `expire` is O(timers due + timers of later rounds in the
 //! lists it passes + 1), however long it was not called: it passes each list at most once and skips
-//! the empty ones by their bits. 16 bytes for a timer, 16 for a slot.
+//! the empty ones by their bits. 16 bytes for a timer, 8 for a slot.
+//!
+//! With many timers all of it is cache misses: to move a timer touches its own links and those of
+//! four neighbours. So links are apart from ticks, 8 bytes each, which nobody reads before the
+//! timer's slot comes up; and what is rare is out of line, because a register saved on the stack is
+//! one more store in the queue behind the stores that miss, and there are only so many.
+//!
+//! Not lazy: that a later deadline is only noted, and the timer moved when its old slot comes up,
+//! is one store for a refresh, but a slot may then hold every timer, and its tick moves them all.
+//! An owner whose deadlines mostly grow may leave a timer where it is and arm it anew when it
+//! fires, as the engine does.
 
 /// "No link": the timer is neither armed nor due.
 const NIL: u32 = u32::MAX;
@@ -41,7 +51,9 @@ pub struct Wheel {
     /// Slots - 1; slots are a power of two.
     mask: u32,
     /// Sentinels of the slots, then the timers: timer `index` is node `slots + index`.
-    nodes: Vec<Node>,
+    links: Vec<Links>,
+    /// When each timer is due, by index.
+    ticks: Vec<u64>,
     occupied: Occupied,
     /// The last tick that was expired.
     tick: u64,
@@ -49,10 +61,9 @@ pub struct Wheel {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct Links {
     next: u32,
     prev: u32,
-    tick: u64,
 }
 
 impl Wheel {
@@ -67,15 +78,15 @@ impl Wheel {
             slots.is_power_of_two() && slots <= SLOTS_MAX,
             "slots: a power of two, bounded"
         );
-        let sentinel = |node| Node {
+        let sentinel = |node| Links {
             next: node,
             prev: node,
-            tick: 0,
         };
         Wheel {
             tick_ns,
             mask: slots - 1,
-            nodes: (0..slots).map(sentinel).collect(),
+            links: (0..slots).map(sentinel).collect(),
+            ticks: Vec::new(),
             occupied: Occupied::new(slots),
             tick: 0,
             armed: 0,
@@ -85,7 +96,9 @@ impl Wheel {
     /// Makes room for timers 0 to `timers` - 1, so that arming them allocates nothing. Without it
     /// the table grows by doubling.
     pub fn reserve(&mut self, timers: u32) {
-        self.cover(timers.saturating_sub(1));
+        if timers as usize > self.ticks.len() {
+            self.cover(timers - 1);
+        }
     }
 
     /// Arms timer `index` for `deadline_ns`, or moves it there if it is armed or due. O(1).
@@ -93,18 +106,39 @@ impl Wheel {
     ///
     /// # Panics
     /// If `index` and the number of slots together reach `u32::MAX` - 1.
-    #[inline]
+    #[inline(always)]
     pub fn arm(&mut self, index: u32, deadline_ns: u64) {
-        let node = self.cover(index);
-        if self.nodes[node as usize].next < DUE {
-            self.unlink(node);
+        let Some(node) = self.known(index) else {
+            return self.arm_new(index, deadline_ns);
+        };
+        let Links { next, prev } = self.links[node as usize];
+        if next < DUE {
+            self.unlink(next, prev);
         } else {
             self.armed += 1;
         }
         // I4: what is past already is due at the next tick.
         let tick = deadline_ns.div_ceil(self.tick_ns).max(self.tick + 1);
-        self.nodes[node as usize].tick = tick;
-        self.link(node, self.slot_of(tick));
+        self.ticks[index as usize] = tick;
+        // To the end of its list.
+        let slot = self.slot_of(tick);
+        let last = self.links[slot as usize].prev;
+        if last == slot {
+            self.occupied.set(slot);
+        }
+        self.links[last as usize].next = node;
+        self.links[slot as usize].prev = node;
+        self.links[node as usize] = Links {
+            next: slot,
+            prev: last,
+        };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arm_new(&mut self, index: u32, deadline_ns: u64) {
+        self.cover(index);
+        self.arm(index, deadline_ns);
     }
 
     /// Disarms timer `index`. Returns whether it was armed, or due and not yet confirmed. O(1).
@@ -113,15 +147,16 @@ impl Wheel {
         let Some(node) = self.known(index) else {
             return false;
         };
-        match self.nodes[node as usize].next {
+        let Links { next, prev } = self.links[node as usize];
+        match next {
             NIL => return false,
             DUE => {}
             _ => {
-                self.unlink(node);
+                self.unlink(next, prev);
                 self.armed -= 1;
             }
         }
-        self.nodes[node as usize].next = NIL;
+        self.links[node as usize].next = NIL;
         true
     }
 
@@ -163,7 +198,7 @@ impl Wheel {
         let Some(node) = self.known(index) else {
             return false;
         };
-        let next = &mut self.nodes[node as usize].next;
+        let next = &mut self.links[node as usize].next;
         let due = *next == DUE;
         if due {
             *next = NIL;
@@ -185,7 +220,7 @@ impl Wheel {
     #[inline]
     pub fn is_armed(&self, index: u32) -> bool {
         self.known(index)
-            .is_some_and(|node| self.nodes[node as usize].next < DUE)
+            .is_some_and(|node| self.links[node as usize].next < DUE)
     }
 
     /// Timers that are armed. Those that `expire` has queued are not.
@@ -203,52 +238,47 @@ impl Wheel {
     /// Takes what is due out of one slot and leaves the timers of later rounds. One pass that
     /// touches each node once: the list is linked anew from those that stay.
     fn expire_slot(&mut self, slot: u32, due: &mut Vec<u32>) {
+        let slots = self.mask + 1;
         let mut kept = slot;
-        let mut node = self.nodes[slot as usize].next;
+        let mut node = self.links[slot as usize].next;
         while node != slot {
-            let links = &mut self.nodes[node as usize];
+            let links = &mut self.links[node as usize];
             let next = links.next;
-            if links.tick <= self.tick {
+            let timer = node - slots;
+            if self.ticks[timer as usize] <= self.tick {
                 links.next = DUE;
                 self.armed -= 1;
-                due.push(node - self.mask - 1);
+                due.push(timer);
             } else {
                 links.prev = kept;
-                self.nodes[kept as usize].next = node;
+                self.links[kept as usize].next = node;
                 kept = node;
             }
             node = next;
         }
-        self.nodes[kept as usize].next = slot;
-        self.nodes[slot as usize].prev = kept;
+        self.links[kept as usize].next = slot;
+        self.links[slot as usize].prev = kept;
         if kept == slot {
             self.occupied.clear(slot);
         }
     }
 
-    /// The node of timer `index`, made if need be.
-    #[inline]
-    fn cover(&mut self, index: u32) -> u32 {
-        if let Some(node) = self.known(index) {
-            return node;
-        }
+    /// Makes nodes up to that of timer `index`.
+    fn cover(&mut self, index: u32) {
         let node = index.checked_add(self.mask + 1).filter(|node| *node < DUE);
         let node = node.expect("timer indices and slots together stay below u32::MAX - 1");
-        self.nodes.resize(
-            node as usize + 1,
-            Node {
-                next: NIL,
-                prev: NIL,
-                tick: 0,
-            },
-        );
-        node
+        let unlinked = Links {
+            next: NIL,
+            prev: NIL,
+        };
+        self.links.resize(node as usize + 1, unlinked);
+        self.ticks.resize(index as usize + 1, 0);
     }
 
+    /// The node of timer `index`, if it was made.
     #[inline]
     fn known(&self, index: u32) -> Option<u32> {
-        let node = index.checked_add(self.mask + 1)?;
-        ((node as usize) < self.nodes.len()).then_some(node)
+        ((index as usize) < self.ticks.len()).then(|| index + self.mask + 1)
     }
 
     #[inline]
@@ -256,26 +286,11 @@ impl Wheel {
         tick as u32 & self.mask
     }
 
-    /// Appends a node to the list of a slot.
+    /// Takes what lies between two nodes out of their list.
     #[inline]
-    fn link(&mut self, node: u32, slot: u32) {
-        let last = self.nodes[slot as usize].prev;
-        if last == slot {
-            self.occupied.set(slot);
-        }
-        self.nodes[last as usize].next = node;
-        self.nodes[slot as usize].prev = node;
-        let links = &mut self.nodes[node as usize];
-        links.next = slot;
-        links.prev = last;
-    }
-
-    /// Takes a node out of its list. Its own links are stale afterwards.
-    #[inline]
-    fn unlink(&mut self, node: u32) {
-        let Node { next, prev, .. } = self.nodes[node as usize];
-        self.nodes[prev as usize].next = next;
-        self.nodes[next as usize].prev = prev;
+    fn unlink(&mut self, next: u32, prev: u32) {
+        self.links[prev as usize].next = next;
+        self.links[next as usize].prev = prev;
         if next == prev {
             // Both neighbours are the sentinel: the list is empty now.
             self.occupied.clear(next);
@@ -301,14 +316,14 @@ impl Occupied {
         }
     }
 
-    #[inline]
+    #[cold]
     fn set(&mut self, slot: u32) {
         let word = slot as usize / 64;
         self.bits[word] |= 1 << (slot % 64);
         self.summary[word / 64] |= 1 << (word % 64);
     }
 
-    #[inline]
+    #[cold]
     fn clear(&mut self, slot: u32) {
         let word = slot as usize / 64;
         self.bits[word] &= !(1 << (slot % 64));
