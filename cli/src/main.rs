@@ -10,6 +10,7 @@ mod settings;
 mod nfs;
 mod relay;
 mod ingest;
+mod report;
 mod serve;
 mod doctor;
 mod bench;

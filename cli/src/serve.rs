@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::ingest;
 use crate::nfs;
 use crate::relay::{self, Reporter};
+use crate::report;
 use crate::settings::{Accept, Driver, Settings};
 use crate::units::Address;
 
@@ -57,8 +58,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .map(|_| ingest::open(&settings))
         .transpose()?
         .unzip();
+    let told = ingest.clone();
     let server = server(&settings, nfs, ingest, &mut relays)?;
-    let watch = SignalWatch::begin().map_err(|error| explain(&error))?;
+    let watch = SignalWatch::begin()
+        .and_then(|watch| watch.reporting(move |handle| report::tell(handle, told.as_ref())))
+        .map_err(|error| explain(&error))?;
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
     if let (Some(port), Some(bound)) = (port, bound) {

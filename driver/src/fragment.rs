@@ -309,6 +309,12 @@ impl Attachment {
     pub fn held(&self) -> u32 {
         self.0.held()
     }
+
+    /// Calls `visit` with the page of each token held at this moment, once per token. O(slots used
+    /// so far).
+    pub fn held_pages(&self, visit: impl FnMut(u32)) {
+        self.0.held_pages(visit);
+    }
 }
 
 impl std::fmt::Debug for Attachment {

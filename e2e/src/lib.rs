@@ -15,6 +15,7 @@ pub mod binary;
 pub mod client;
 pub mod deadline;
 pub mod driver;
+pub mod ingest;
 pub mod process;
 pub mod reply;
 pub mod server;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use flatpath_consumer::Consumer;
 use flatpath_e2e::deadline::{Deadline, until};
-use flatpath_e2e::site::noise;
+use flatpath_e2e::ingest::{figures, launch, message};
 use flatpath_e2e::{Driver, Launch, Server, binary, each_driver, tools};
 
 each_driver!(
@@ -50,36 +50,12 @@ impl Rig {
     fn end(mut self) -> HashMap<String, u64> {
         self.server.terminate();
         assert!(self.server.exit_status().success());
-        let log = self.server.log();
-        let line = log
-            .lines()
-            .find_map(|line| line.split_once("ingest: "))
-            .expect("figures in the log");
-        let pairs = line.1.split(' ').filter_map(|pair| pair.split_once('='));
-        pairs
-            .map(|(name, count)| (name.into(), count.parse().expect("a number")))
-            .collect()
+        figures(&self.server.log(), "ingest: ").expect("figures in the log")
     }
 }
 
 fn start(driver: Driver, directory: &Path) -> Server {
-    let socket = directory.join("ingest");
-    Launch::new(binary::flatpath().to_path_buf())
-        .with([
-            "serve",
-            "--driver",
-            driver.name(),
-            "--ingest",
-            "127.0.0.1:0",
-        ])
-        .with([Path::new("--ingest-socket"), &socket])
-        .start()
-}
-
-/// A message that can be checked: a seed, and the noise that it makes.
-fn message(seed: u64, length: usize) -> Vec<u8> {
-    let framed = u32::try_from(8 + length).expect("short").to_be_bytes();
-    [&framed[..], &seed.to_be_bytes(), &noise(seed, length)].concat()
+    launch(driver, directory).start()
 }
 
 /// Sends until told to stop; how many messages that was.

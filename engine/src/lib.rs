@@ -11,6 +11,7 @@ mod context;
 mod error;
 mod foreman;
 mod listener;
+mod memory;
 mod network;
 mod output;
 mod payload;
@@ -34,6 +35,7 @@ pub use flatpath_driver::{
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolStatistics};
 pub use limits::Limits;
+pub use memory::MemoryFigures;
 pub use payload::{Copied, Part, Payload};
 pub use protocol::{Phase, Protocol, Spread, Turn};
 pub use returns::Resumer;

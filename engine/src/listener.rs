@@ -49,6 +49,7 @@ pub(crate) trait Speaker {
     fn joined(&mut self, call: Call<'_>);
     fn join_refused(&mut self, call: Call<'_>);
     fn refusal(&self) -> Bytes;
+    fn name(&self) -> &'static str;
     fn region(&self) -> Option<RegionConfig>;
     fn region_made(&self, ring: usize, region: &Region);
     fn region_from_accept(&self) -> bool;
@@ -200,6 +201,10 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
     fn refusal(&self) -> Bytes {
         self.protocol.refusal()
+    }
+
+    fn name(&self) -> &'static str {
+        self.protocol.name()
     }
 
     fn region(&self) -> Option<RegionConfig> {

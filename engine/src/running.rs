@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
 use crate::listener::{Speaker, regions_of};
+use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
 use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
@@ -66,6 +67,12 @@ impl Handle {
     /// What the buffers of the server hold and keep.
     pub fn pool_statistics(&self) -> PoolStatistics {
         self.0.pool.statistics()
+    }
+
+    /// Where the pages of receive memory are: for each network thread the common region, then
+    /// those of its listeners. Empty before the threads run and after they have ended.
+    pub fn memory(&self) -> Vec<MemoryFigures> {
+        self.0.memory.read()
     }
 
     /// Worker threads now.

@@ -34,6 +34,7 @@ use flatpath_structures::slots::Key;
 
 use crate::context::End;
 use crate::foreman::Bell;
+use crate::memory::Memory;
 use crate::statistics::Statistics;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
@@ -99,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pool: Pool,
     pub(crate) statistics: Statistics,
+    /// Receive memory of the network threads that run.
+    pub(crate) memory: Memory,
     pub(crate) bell: Bell,
     /// Whether network threads measure what dispatch takes.
     observes_dispatch: bool,
@@ -127,6 +130,7 @@ impl Shared {
                 .collect(),
             pool,
             statistics: Statistics::default(),
+            memory: Memory::default(),
             bell: Bell::default(),
             observes_dispatch: false,
             stage: AtomicU8::new(0),

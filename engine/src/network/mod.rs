@@ -42,6 +42,7 @@ use crate::limits::{
     WHEEL_SLOTS,
 };
 use crate::listener::{Call, Speaker};
+use crate::memory::Entered;
 use crate::protocol::Turn;
 use crate::returns::Returns;
 use crate::spares::Trimmed;
@@ -79,6 +80,8 @@ pub(crate) struct Network<D: Driver> {
     /// Receives that found no buffer, oldest first, by group.
     starved: Vec<VecDeque<Key>>,
     receive_buffer_bytes: usize,
+    /// The driver's regions among those of the server.
+    _entered: Entered,
     /// Connections stalled for want of room in the server, oldest first.
     waiting: VecDeque<Key>,
     /// Connections that had more to do than one settling allows.
@@ -145,14 +148,16 @@ impl<D: Driver> Network<D> {
         let listeners = setup.listeners.into_iter().zip(setup.groups);
         let listeners = listeners.map(|(parts, group)| Listener::new(parts, group, pages_max));
         let listeners: Vec<Listener> = listeners.collect();
-        let mut groups = 1;
+        let mut regions = vec![("common", driver.region(0).clone())];
         for listener in &listeners {
             if listener.group > 0 {
                 let region = driver.region(listener.group);
                 listener.speaker.region_made(ring, region);
-                groups = groups.max(usize::from(listener.group) + 1);
+                regions.push((listener.speaker.name(), region.clone()));
             }
         }
+        let groups = regions.len();
+        let entered = setup.shared.memory.enter(ring, regions.into_iter());
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
         Network {
             returns: Returns::new(driver.waker()),
@@ -174,6 +179,7 @@ impl<D: Driver> Network<D> {
             accept_shots: setup.accept_shots,
             starved: (0..groups).map(|_| VecDeque::new()).collect(),
             receive_buffer_bytes,
+            _entered: entered,
             waiting: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),

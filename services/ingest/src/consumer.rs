@@ -260,6 +260,17 @@ impl Consumer {
         Verdict::Fine
     }
 
+    /// Marks the pages of which it holds tokens; one row for each region.
+    pub(crate) fn mark_held(&self, marks: &mut [Vec<bool>]) {
+        for (holder, row) in self.state().holders.iter().zip(marks) {
+            holder.held_pages(|page| {
+                if let Some(mark) = row.get_mut(page as usize) {
+                    *mark = true;
+                }
+            });
+        }
+    }
+
     /// The end: takes back what it holds, exactly, and tells all who wait. How much that was.
     pub(crate) fn end(&self) -> u32 {
         self.with_woken(|state, woken| {

@@ -76,7 +76,7 @@ impl Ingest {
         &self.0.statistics
     }
 
-    /// The counters at this moment, and where the pages are.
+    /// The counters at this moment, and where the pages are. O(pages): for display.
     pub fn figures(&self) -> Figures {
         self.0.figures()
     }
@@ -100,12 +100,20 @@ impl Shared {
 
     pub(crate) fn figures(&self) -> Figures {
         let statistics = &*self.statistics;
-        let made = self.made();
-        let regions = made.iter().flatten();
-        let sum = |of: &dyn Fn(&Region) -> u32| regions.clone().map(|r| u64::from(of(r))).sum();
+        let made: Vec<Region> = self.made().iter().flatten().cloned().collect();
+        let sum = |of: &dyn Fn(&Region) -> u32| made.iter().map(|r| u64::from(of(r))).sum();
+        let mut marks: Vec<_> = made
+            .iter()
+            .map(|r| vec![false; r.pages() as usize])
+            .collect();
+        for consumer in self.roster.consumers() {
+            consumer.mark_held(&mut marks);
+        }
+        let marked = marks.iter().flatten().filter(|mark| **mark).count();
         Figures {
             pages: sum(&Region::pages),
             pages_kept: sum(&Region::kept),
+            pages_with_consumers: marked as u64,
             held: statistics.held.read(),
             messages: statistics.messages.read(),
             bytes: statistics.bytes.read(),

@@ -73,6 +73,11 @@ impl Roster {
             .retain(|consumer| consumer.number != number);
     }
 
+    /// Those that are there now.
+    pub(crate) fn consumers(&self) -> Vec<Arc<Consumer>> {
+        self.state().consumers.clone()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.state().consumers.len()
     }

@@ -65,6 +65,8 @@ pub struct Figures {
     pub pages: u64,
     /// Pages with messages, on their way or with consumers; the others are with the kernel.
     pub pages_kept: u64,
+    /// Of these, pages of which consumers have tokens.
+    pub pages_with_consumers: u64,
     /// Fragments with consumers.
     pub held: u64,
     /// Messages delivered.
@@ -87,15 +89,28 @@ pub struct Figures {
     pub producers: u64,
 }
 
+impl Figures {
+    /// Pages that can be received into.
+    pub fn pages_in_ring(&self) -> u64 {
+        self.pages.saturating_sub(self.pages_kept)
+    }
+
+    /// Pages that only this process holds: of messages that are not whole, or wait for room.
+    pub fn pages_with_handlers(&self) -> u64 {
+        self.pages_kept.saturating_sub(self.pages_with_consumers)
+    }
+}
+
 /// One line, `name=count` each; `held` and what follows count fragments.
 impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let in_ring = self.pages.saturating_sub(self.pages_kept);
         let pairs = [
             ("messages", self.messages),
             ("bytes", self.bytes),
             ("pages", self.pages),
-            ("pages_in_ring", in_ring),
+            ("pages_in_ring", self.pages_in_ring()),
+            ("pages_with_handlers", self.pages_with_handlers()),
+            ("pages_with_consumers", self.pages_with_consumers),
             ("consumers", self.consumers),
             ("held", self.held),
             ("delivered", self.fragments),

@@ -108,6 +108,14 @@ impl<R: Release> Holder<R> {
             .map_or(0, |ledger| ledger.live(&self.free))
     }
 
+    /// Calls `visit` with the page of each token held at this moment, once per token. O(slots used
+    /// so far); for display.
+    pub fn held_pages(&self, visit: impl FnMut(u32)) {
+        if let Some(ledger) = &self.ledger {
+            ledger.live_pages(&self.free, visit);
+        }
+    }
+
     /// Memory of this holder's bookkeeping, this struct included.
     pub fn bookkeeping_bytes(&self) -> usize {
         // The two counts of the `Arc` stand before the ledger.

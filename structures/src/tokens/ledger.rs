@@ -198,6 +198,16 @@ impl Ledger {
         words.filter(|word| Word::of(*word).is_live()).count() as u32
     }
 
+    /// Calls `visit` with the page of each live slot. O(slots).
+    pub(super) fn live_pages(&self, free: &FreeSlots, mut visit: impl FnMut(u32)) {
+        for slot in 0..free.fresh {
+            let word = Word::of(self.made(slot).load(Ordering::Relaxed));
+            if word.is_live() {
+                visit(word.low & !LIVE);
+            }
+        }
+    }
+
     /// Bytes of the chunks.
     pub(super) fn bytes(&self) -> usize {
         let slots = self

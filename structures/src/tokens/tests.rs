@@ -238,3 +238,23 @@ fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {
 mod larger;
 #[cfg(not(any(loom, shuttle)))]
 mod on_real_threads;
+
+#[test]
+fn the_pages_of_live_tokens_are_named_once_per_token() {
+    let region = Region::new(4, ());
+    let mut holder = region.join(8).expect("open");
+    let pages = |holder: &Holder| {
+        let mut pages = vec![];
+        holder.held_pages(|page| pages.push(page));
+        pages.sort_unstable();
+        pages
+    };
+    assert_eq!(pages(&holder), [0_u32; 0]);
+    let tokens: Vec<_> = [3, 1, 3, 2]
+        .map(|page| holder.take(page).expect("room"))
+        .into();
+    assert_eq!(pages(&holder), [1, 2, 3, 3]);
+    assert!(holder.give_back(tokens[0]));
+    assert!(holder.give_back(tokens[3]));
+    assert_eq!(pages(&holder), [1, 3]);
+}

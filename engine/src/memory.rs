@@ -1,0 +1,101 @@
+//! Where the pages of receive memory are, for display.
+//!
+//! A network thread enters its regions when it starts, and they leave with it; whoever asks reads
+//! their counts. Cost: nothing but when asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath_driver::Region;
+
+/// The pages of one region at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// Whose region it is: the protocol of its listener, or `common`.
+    pub name: &'static str,
+    /// The network thread, from 0.
+    pub ring: usize,
+    /// How many pages there are.
+    pub pages: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages with handlers or consumers; the others can be received into.
+    pub pages_kept: u32,
+}
+
+/// `name ring=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_kept=0`.
+impl std::fmt::Display for MemoryFigures {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let MemoryFigures {
+            name,
+            ring,
+            pages,
+            page_bytes,
+            pages_kept,
+        } = self;
+        let in_ring = pages.saturating_sub(*pages_kept);
+        write!(
+            formatter,
+            "{name} ring={ring} pages={pages} page_bytes={page_bytes} pages_in_ring={in_ring} \
+             pages_kept={pages_kept}"
+        )
+    }
+}
+
+/// The regions of all network threads that run.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Arc<Mutex<Vec<Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    ring: usize,
+    region: Region,
+}
+
+/// Regions of one network thread; dropped, they leave.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    ring: usize,
+}
+
+impl Memory {
+    /// Enters the regions of a network thread.
+    pub(crate) fn enter(
+        &self,
+        ring: usize,
+        regions: impl Iterator<Item = (&'static str, Region)>,
+    ) -> Entered {
+        lock(&self.0).extend(regions.map(|(name, region)| Entry { name, ring, region }));
+        Entered {
+            entries: Arc::clone(&self.0),
+            ring,
+        }
+    }
+
+    /// The counts now, in the order of the network threads.
+    pub(crate) fn read(&self) -> Vec<MemoryFigures> {
+        let entries = lock(&self.0);
+        let figures = entries.iter().map(|entry| MemoryFigures {
+            name: entry.name,
+            ring: entry.ring,
+            pages: entry.region.pages(),
+            page_bytes: entry.region.page_bytes(),
+            pages_kept: entry.region.kept(),
+        });
+        let mut figures: Vec<_> = figures.collect();
+        figures.sort_by_key(|figures| figures.ring);
+        figures
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        lock(&self.entries).retain(|entry| entry.ring != self.ring);
+    }
+}
+
+fn lock(entries: &Mutex<Vec<Entry>>) -> MutexGuard<'_, Vec<Entry>> {
+    // Nothing under the lock panics half way.
+    entries.lock().unwrap_or_else(PoisonError::into_inner)
+}
