@@ -10,9 +10,12 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll;
 
 use crate::deadline::{Deadline, LONG_PATIENCE};
+use crate::process::raise_descriptor_limit;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
+/// Descriptors this process needs for itself.
+const OWN_DESCRIPTORS: u64 = 200;
 /// Bytes asked of a socket at once.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -38,6 +41,18 @@ enum State {
 }
 
 impl Swarm {
+    /// As many connections as this process may open, at most `wished`. Raises the limit as far as
+    /// may be, and says so when that is not enough.
+    #[must_use]
+    pub fn size_allowed(wished: usize) -> usize {
+        let room = raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS);
+        let size = wished.min(usize::try_from(room).unwrap_or(usize::MAX));
+        if size < wished {
+            eprintln!("only {size} clients: the hard limit on descriptors is too low for more");
+        }
+        size
+    }
+
     /// Starts `count` connections and waits for none: the kernel finishes them on the way.
     ///
     /// # Panics
@@ -90,6 +105,26 @@ impl Swarm {
         request: impl Fn(usize) -> Vec<u8>,
         is_whole: impl Fn(usize, &[u8]) -> bool,
     ) -> Vec<Vec<u8>> {
+        self.work(request, |index, member| is_whole(index, &member.received));
+        self.members
+            .iter_mut()
+            .map(|member| std::mem::take(&mut member.received))
+            .collect()
+    }
+
+    /// Has every member send `request(index)`, and expects no reply.
+    ///
+    /// # Panics
+    /// As [`Swarm::exchange`].
+    pub fn send(&mut self, request: impl Fn(usize) -> Vec<u8>) {
+        self.work(request, |_, member| member.sent == member.to_send.len());
+    }
+
+    fn work(
+        &mut self,
+        request: impl Fn(usize) -> Vec<u8>,
+        is_done: impl Fn(usize, &Member) -> bool,
+    ) {
         let deadline = Deadline::after(LONG_PATIENCE);
         for (index, member) in self.members.iter_mut().enumerate() {
             member.to_send = request(index);
@@ -100,7 +135,7 @@ impl Swarm {
         let mut left = self.members.len();
         // A socket that was writable before has no new edge: look at each once.
         for index in 0..self.members.len() {
-            left -= usize::from(self.advance(index, &is_whole));
+            left -= usize::from(self.advance(index, &is_done));
         }
         let mut events = Vec::with_capacity(EVENTS);
         while left > 0 {
@@ -112,7 +147,7 @@ impl Swarm {
             }
             for event in events.drain(..) {
                 let index = usize::try_from(event.data.u64()).expect("an index");
-                left -= usize::from(self.advance(index, &is_whole));
+                left -= usize::from(self.advance(index, &is_done));
             }
             assert!(
                 !deadline.is_over() || left == 0,
@@ -120,14 +155,10 @@ impl Swarm {
                 self.len()
             );
         }
-        self.members
-            .iter_mut()
-            .map(|member| std::mem::take(&mut member.received))
-            .collect()
     }
 
     /// Sends and receives what is possible now; whether the exchange ended with it.
-    fn advance(&mut self, index: usize, is_whole: &impl Fn(usize, &[u8]) -> bool) -> bool {
+    fn advance(&mut self, index: usize, is_done: &impl Fn(usize, &Member) -> bool) -> bool {
         // A kept swarm may have an event of a member that is gone.
         let Some(member) = self.members.get_mut(index) else {
             return false;
@@ -137,16 +168,16 @@ impl Swarm {
         }
         member.send(index);
         let ended = member.receive(index);
-        let whole = is_whole(index, &member.received);
+        let done = is_done(index, member);
         let text = String::from_utf8_lossy(&member.received);
         assert!(
-            whole || !ended,
+            done || !ended,
             "connection {index} ended early, after {text:?}"
         );
-        if whole {
+        if done {
             member.state = State::Idle;
         }
-        whole
+        done
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::process::raise_descriptor_limit;
 use flatpath_e2e::site::noise;
 use flatpath_e2e::{Driver, Launch, Server, Site, Swarm, each_driver, until};
 
@@ -20,8 +19,6 @@ each_driver!(
 
 /// Wished for; fewer where this process may open fewer descriptors.
 const CLIENTS: usize = 10_000;
-/// Descriptors this process needs for itself.
-const OWN_DESCRIPTORS: u64 = 200;
 const BODY: &str = "a small file\n";
 
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -31,12 +28,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 /// As many clients as the machine allows, at most [`CLIENTS`].
 fn clients() -> usize {
-    let room = raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS);
-    let clients = CLIENTS.min(usize::try_from(room).unwrap_or(usize::MAX));
-    if clients < CLIENTS {
-        eprintln!("only {clients} clients: the hard limit on descriptors is too low for more");
-    }
-    clients
+    Swarm::size_allowed(CLIENTS)
 }
 
 fn is_whole(bytes: &[u8]) -> bool {
