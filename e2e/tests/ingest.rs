@@ -50,6 +50,7 @@ impl Rig {
     fn end(mut self) -> HashMap<String, u64> {
         self.server.terminate();
         assert!(self.server.exit_status().success());
+        self.server.await_log("stopped");
         figures(&self.server.log(), "ingest: ").expect("figures in the log")
     }
 }

@@ -134,6 +134,7 @@ fn ten_thousand_producers_at_once_lose_and_change_nothing(driver: Driver) {
     drop(consumer);
     server.terminate();
     assert!(server.exit_status().success());
+    server.await_log("stopped");
     let figures = figures(&server.log(), "ingest: ").expect("figures");
     assert_eq!(figures["messages"], expected.len() as u64);
     assert_eq!(
