@@ -1,5 +1,6 @@
 //! The ingest listener of `flatpath serve`.
 
+use flatpath::SmallReceives;
 use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
@@ -34,6 +35,9 @@ fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSetting
     }
     if let Some(size) = settings.ingest_message {
         ingest.message_bytes_max = size.0.try_into().unwrap_or(u32::MAX);
+    }
+    if settings.no_ingest_sharing == Some(true) {
+        ingest.small_receives = SmallReceives::TakePages;
     }
     Ok(ingest)
 }

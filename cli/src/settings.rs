@@ -143,6 +143,17 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) ingest_message: Option<Size>,
 
+    /// Ingest: every receive takes a page of its own, where otherwise short messages share one if
+    /// the kernel can do that
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) no_ingest_sharing: Option<bool>,
+
     /// Network threads [default: 1]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "from_text")]
@@ -299,6 +310,7 @@ impl Settings {
             ingest_page: self.ingest_page.or(other.ingest_page),
             ingest_consumers: self.ingest_consumers.or(other.ingest_consumers),
             ingest_message: self.ingest_message.or(other.ingest_message),
+            no_ingest_sharing: self.no_ingest_sharing.or(other.no_ingest_sharing),
             rings: self.rings.or(other.rings),
             workers: self.workers.or(other.workers),
             driver: self.driver.or(other.driver),
@@ -382,6 +394,7 @@ mod tests {
             "2",
             "--ingest-message",
             "1M",
+            "--no-ingest-sharing",
             "--rings",
             "2",
             "--workers",
@@ -426,6 +439,7 @@ mod tests {
             nfs-state = "/state"
             ingest = "127.0.0.1:9000"
             ingest-socket = "/run/ingest"
+            no-ingest-sharing = true
             ingest-memory = "64M"
             ingest-page = "32K"
             ingest-consumers = 2

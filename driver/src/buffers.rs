@@ -24,6 +24,8 @@ pub(crate) enum Place {
     Driver,
     /// With the caller, as a piece.
     Caller,
+    /// With the kernel to be shared by receives, or shared by pieces that are out.
+    Shared,
     /// Some of it was kept when its piece was put back.
     Kept,
 }
@@ -92,6 +94,7 @@ impl Buffers {
         Piece {
             buffer,
             group: self.group,
+            offset: 0,
             bytes: bytes as u32,
             region: self.region.id(),
             base: OnceCell::new(),

@@ -51,6 +51,8 @@ pub struct Piece {
     pub(crate) buffer: u16,
     /// The driver's number of the region.
     pub(crate) group: u16,
+    /// Where its bytes begin in the page.
+    pub(crate) offset: u32,
     pub(crate) bytes: u32,
     /// The region's own name, which no other region has.
     pub(crate) region: u64,

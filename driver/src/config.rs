@@ -1,6 +1,6 @@
 //! What a driver is made with.
 
-use crate::region::{Backing, RegionConfig};
+use crate::region::{Backing, RegionConfig, SmallReceives};
 
 /// Receive buffers at most: a buffer number has 16 bits and the kernel takes no more.
 pub const BUFFERS_MAX: u32 = 32_768;
@@ -50,6 +50,7 @@ impl DriverConfig {
             page_bytes: self.receive_buffer_bytes,
             reserve_pages: self.receive_buffers - self.receive_buffers / COMMON_KEPT_SHARE,
             backing: Backing::Private,
+            small_receives: SmallReceives::TakePages,
         }
     }
 

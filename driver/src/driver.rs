@@ -113,6 +113,17 @@ pub trait Driver {
     /// When there is no such group.
     fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16);
 
+    /// Starts receiving once into the pages of a region, where what comes may share a page with
+    /// what came before, and with what comes next on any connection: see
+    /// [`RegionConfig::small_receives`](crate::RegionConfig::small_receives). A driver that cannot
+    /// do so takes a page.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
+        self.receive_into(socket, token, Shots::Once, group);
+    }
+
     /// The region of a group.
     ///
     /// # Panics

@@ -49,7 +49,7 @@ pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
 pub use pipe::{Piped, Pipes};
 pub use refusal::{Cause, Refusal};
-pub use region::{Backing, Pages, Region, RegionConfig};
+pub use region::{Backing, Pages, Region, RegionConfig, SmallReceives};
 pub use schedule::schedule_as_batch;
 pub use segment::{SEGMENTS_MAX, Segment, SendList};
 pub use select::{Choice, Selection, select};

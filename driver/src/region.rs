@@ -11,7 +11,9 @@
 //!
 //! Invariants
 //! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or kept. It
-//!   is kept from the put of a piece of which something was kept until its count is 0.
+//!   is kept from the put of a piece of which something was kept until its count is 0. A page that
+//!   receives share may be in all three at once, each part of it in one: the kernel writes behind
+//!   the pieces only.
 //! - G2: a count leaves 0 only in `keep`, for a page that is out as a piece, and then it includes
 //!   one reference of the piece itself. Everything else counts on from a live reference. So each
 //!   keeping ends exactly once, with `page_idle`, and until then nobody writes to the page.
@@ -66,6 +68,20 @@ pub struct RegionConfig {
     pub reserve_pages: u32,
     /// What the memory is.
     pub backing: Backing,
+    /// What a receive takes that was started by
+    /// [`Driver::receive_sharing`](crate::Driver::receive_sharing).
+    pub small_receives: SmallReceives,
+}
+
+/// What receives that may be small take of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SmallReceives {
+    /// A page each.
+    #[default]
+    TakePages,
+    /// A part of a page each, one behind the other, where the kernel's incremental buffer rings
+    /// work; else a page. Needs a reserve of at least two pages.
+    SharePages,
 }
 
 /// 64 pages of 64 KiB, eight of them in reserve: 4 MiB for large bodies.
@@ -76,6 +92,7 @@ impl Default for RegionConfig {
             page_bytes: 64 * 1024,
             reserve_pages: 8,
             backing: Backing::Private,
+            small_receives: SmallReceives::TakePages,
         }
     }
 }
@@ -94,6 +111,8 @@ pub struct Pages {
     descriptor: Option<OwnedFd>,
     idle: Stack,
     kept: AtomicU32,
+    /// See `fills`.
+    filling: AtomicU32,
     starving: AtomicBool,
     waker: OnceLock<Waker>,
 }
@@ -149,6 +168,7 @@ impl Region {
             descriptor,
             idle: Stack::new(config.pages),
             kept: AtomicU32::new(0),
+            filling: AtomicU32::new(u32::MAX),
             starving: AtomicBool::new(false),
             waker: OnceLock::new(),
         };
@@ -190,7 +210,20 @@ impl Region {
 
     /// Pages that somebody keeps at this moment.
     pub fn kept(&self) -> u32 {
-        self.of().kept.load(Ordering::Relaxed)
+        let pages = self.of();
+        let kept = pages.kept.load(Ordering::Relaxed);
+        // A page that is being filled may have the driver's own count, and no other.
+        let filling = pages.filling.load(Ordering::Relaxed);
+        let only_ours = filling < self.pages() && self.0.uses(filling) == 1;
+        kept.saturating_sub(u32::from(only_ours))
+    }
+
+    /// Which page is filled by several receives and has a count of the driver's own, for
+    /// [`Region::kept`].
+    pub(crate) fn fills(&self, page: Option<u32>) {
+        let page = page.unwrap_or(u32::MAX);
+        // ORDER: relaxed: for display.
+        self.of().filling.store(page, Ordering::Relaxed);
     }
 
     /// Most pages that may be kept at a time (G3).
@@ -217,18 +250,23 @@ impl Region {
         let page = u32::from(piece.buffer);
         if piece.base.get().is_none() {
             let pages = self.of();
-            if pages.kept.load(Ordering::Relaxed) >= pages.kept_max {
+            // G2: the piece is out, so nobody else can bring this count from 0, and on a page that
+            // pieces share it comes back there only when all of them are put back.
+            let is_first = self.0.uses(page) == 0;
+            if is_first && pages.kept.load(Ordering::Relaxed) >= pages.kept_max {
                 return None;
             }
-            // G2: the piece is out, so nobody else can bring this count from 0.
             let base = self.0.pin(page)?;
-            pages.kept.fetch_add(1, Ordering::Relaxed);
+            if is_first {
+                pages.kept.fetch_add(1, Ordering::Relaxed);
+            }
             let first = piece.base.set(base);
             debug_assert!(first.is_ok(), "it was looked at just now");
         }
         let pin = self.0.pin(page)?;
         let length = (range.end - range.start) as u32;
-        Some(Fragment::new(pin, account, range.start as u32, length))
+        let offset = piece.offset + range.start as u32;
+        Some(Fragment::new(pin, account, offset, length))
     }
 
     /// The bytes of a piece.
@@ -242,7 +280,10 @@ impl Region {
             "C5: the piece is of another driver"
         );
         // SAFETY: the piece is out for as long as it is borrowed (G1), and has so many bytes.
-        unsafe { self.of().bytes(u32::from(piece.buffer), 0, piece.bytes) }
+        unsafe {
+            self.of()
+                .bytes(u32::from(piece.buffer), piece.offset, piece.bytes)
+        }
     }
 
     /// The page to receive into.

@@ -17,6 +17,8 @@ pub struct DriverStatistics {
     pub accepts_armed: u64,
     /// Receives that ended for want of a buffer.
     pub stalls: u64,
+    /// Receives that lie behind another one in their page.
+    pub shared_receives: u64,
     /// Sends that had to be continued.
     pub short_sends: u64,
     /// Wake-ups that cost a system call of the waking thread.

@@ -51,6 +51,7 @@ mod cases {
                 page_bytes: 4096,
                 reserve_pages: 4,
                 backing,
+                ..RegionConfig::default()
             }],
             ..small()
         }

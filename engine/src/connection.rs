@@ -150,6 +150,8 @@ pub(crate) struct Connection {
     pub(crate) holds_too_much: bool,
     /// Which region the next receive goes to.
     pub(crate) group: u16,
+    /// Whether what is received may share a page with others.
+    pub(crate) shares: bool,
     /// Which region the outstanding receive goes to.
     pub(crate) receive_group: u16,
     /// Counts the fragments held; made with the first one.
@@ -192,6 +194,7 @@ impl Connection {
             starved: false,
             holds_too_much: false,
             group: 0,
+            shares: false,
             receive_group: 0,
             account: None,
             control: Control::default(),

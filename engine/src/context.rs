@@ -61,6 +61,10 @@ pub enum Pages {
     Common,
     /// The pages of the listener's own region ([`Protocol::region`]): right for large bodies.
     Listener,
+    /// The same, but a small receive may share its page with others, where the driver can and the
+    /// region wants it ([`RegionConfig::small_receives`](crate::RegionConfig::small_receives)):
+    /// right for what is probably short, and may be kept.
+    Shared,
 }
 
 /// What a call can keep of its input, and on whose account.
@@ -72,6 +76,8 @@ pub(crate) struct Keeping<'a> {
     pub(crate) statistics: &'a Statistics,
     /// Where the connection receives next.
     pub(crate) group: &'a mut u16,
+    /// Whether they may share a page with others.
+    pub(crate) shares: &'a mut bool,
     /// The listener's own group; 0 when it has none.
     pub(crate) own_group: u16,
     pub(crate) own: Option<&'a Region>,
@@ -304,8 +310,9 @@ impl<P: Protocol> Context<'_, P> {
     pub fn receive_into(&mut self, pages: Pages) {
         *self.keeping.group = match pages {
             Pages::Common => 0,
-            Pages::Listener => self.keeping.own_group,
+            Pages::Listener | Pages::Shared => self.keeping.own_group,
         };
+        *self.keeping.shares = pages == Pages::Shared;
     }
 
     /// The listener's own region on this network thread.

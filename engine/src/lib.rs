@@ -31,7 +31,7 @@ pub use context::{Context, End, Job, NoRoom, Pages, Stall};
 pub use error::Error;
 pub use flatpath_driver::{
     Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
-    Returner, Shots,
+    Returner, Shots, SmallReceives,
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolStatistics};
 pub use limits::Limits;

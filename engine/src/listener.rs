@@ -12,7 +12,7 @@ use flatpath_structures::pool::Pool;
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::connection::{Closing, Control};
-use crate::context::{Context, Envelope, Job, Keeping};
+use crate::context::{Context, Envelope, Job, Keeping, Pages};
 use crate::limits::Limits;
 use crate::output::Output;
 use crate::protocol::{Phase, Protocol, Turn};
@@ -52,7 +52,7 @@ pub(crate) trait Speaker {
     fn name(&self) -> &'static str;
     fn region(&self) -> Option<RegionConfig>;
     fn region_made(&self, ring: usize, region: &Region);
-    fn region_from_accept(&self) -> bool;
+    fn first_pages(&self) -> Pages;
     fn pages_max(&self) -> Option<u32>;
     fn turn_ended(&mut self);
     /// Frees jobs that nobody needed since the last call.
@@ -215,8 +215,8 @@ impl<P: Protocol> Speaker for Lanes<P> {
         self.protocol.region_made(ring, region);
     }
 
-    fn region_from_accept(&self) -> bool {
-        self.protocol.region_from_accept()
+    fn first_pages(&self) -> Pages {
+        self.protocol.first_pages()
     }
 
     fn pages_max(&self) -> Option<u32> {

@@ -241,9 +241,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = (ring, region);
     }
 
-    /// True: connections receive into the listener's region from their first byte on.
-    fn region_from_accept(&self) -> bool {
-        false
+    /// Where connections receive to from their first byte on, until
+    /// [`Context::receive_into`] says otherwise.
+    fn first_pages(&self) -> Pages {
+        Pages::Common
     }
 
     /// Most fragments that one connection's users may hold before it stops receiving; `None`: as

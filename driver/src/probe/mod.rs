@@ -2,13 +2,15 @@
 //! sockets where it takes some. Never guessed from a version: distributions backport, sandboxes
 //! filter.
 //!
-//! Files: `trial` is a ring to try things on, `rings`, `sockets` and `extras` hold the trials.
+//! Files: `trial` is a ring to try things on, `rings`, `sockets`, `sharing` and `extras` hold the
+//! trials.
 //!
 //! Cost: about 20 rings, set up and torn down; a few milliseconds. Not for a hot path.
 
 mod trial;
 mod rings;
 mod sockets;
+mod sharing;
 mod extras;
 
 use serde::Serialize;
@@ -130,9 +132,9 @@ const TRIALS: &[Trial] = &[
         attempt: sockets::receive_bundle,
     },
     Trial {
-        feature: "incremental receive buffers",
-        used: Use::Unused,
-        attempt: sockets::incremental_buffers,
+        feature: "receives that share a page",
+        used: Use::Preferred,
+        attempt: sharing::receives_share_pages,
     },
     Trial {
         feature: "messages between rings",
@@ -193,6 +195,12 @@ impl Trial {
     fn run(&self) -> Result<(), Refusal> {
         (self.attempt)().map_err(|errno| Refusal::of(self.feature, errno))
     }
+}
+
+/// Tries whether several receives can share a page as `uring` has it.
+pub(crate) fn sharing() -> Result<(), Refusal> {
+    sharing::receives_share_pages()
+        .map_err(|errno| Refusal::of("receiving several times into a page", errno))
 }
 
 /// Tries what a driver of this configuration cannot do without, sizes included. The first refusal

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::trial::{Bench, connect, expect, listen, number, pair, result};
 use crate::driver::Shots;
-use crate::region::{Backing, RegionConfig};
+use crate::region::RegionConfig;
 use crate::uring::accept::accept_entry;
 use crate::uring::buffers::BufferRing;
 use crate::uring::close::{Target, close_entry};
@@ -21,28 +21,28 @@ use crate::uring::receive::receive_entry;
 /// The only buffer group of a trial.
 const GROUP: u16 = 0;
 
-fn target(stream: &TcpStream) -> Target {
+pub(super) fn target(stream: &TcpStream) -> Target {
     Target::Descriptor(types::Fd(stream.as_raw_fd()))
 }
 
 /// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
-fn buffers(bench: &Bench, bytes: u32, flags: u16) -> Result<ManuallyDrop<BufferRing>, Errno> {
+fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno> {
     let config = RegionConfig {
         pages: 4,
         page_bytes: bytes,
         reserve_pages: 0,
-        backing: Backing::Private,
+        ..RegionConfig::default()
     };
-    let buffers = BufferRing::with_flags(bench.ring(), (GROUP, 0), &config, flags);
+    let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config);
     let buffers = buffers.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
     Ok(ManuallyDrop::new(buffers))
 }
 
-fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
+pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
     stream.write_all(bytes).map_err(|error| number(&error))
 }
 
-fn finish(stream: &TcpStream) -> Result<(), Errno> {
+pub(super) fn finish(stream: &TcpStream) -> Result<(), Errno> {
     stream
         .shutdown(Shutdown::Write)
         .map_err(|error| number(&error))
@@ -71,7 +71,7 @@ pub(super) fn multishot_accept() -> Result<(), Errno> {
 pub(super) fn multishot_receive() -> Result<(), Errno> {
     let (client, server) = pair()?;
     let mut bench = Bench::new()?;
-    let mut buffers = buffers(&bench, 64, 0)?;
+    let mut buffers = buffers(&bench, 64)?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
     unsafe { bench.push(&receive_entry(target(&server), Shots::Many, GROUP)) }?;
     bench.submit()?;
@@ -175,7 +175,7 @@ pub(super) fn zero_copy_send() -> Result<(), Errno> {
 pub(super) fn receive_bundle() -> Result<(), Errno> {
     let (client, server) = pair()?;
     let mut bench = Bench::new()?;
-    let buffers = buffers(&bench, 4, 0)?;
+    let buffers = buffers(&bench, 4)?;
     write(&client, b"eight...")?;
     let fd = types::Fd(server.as_raw_fd());
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
@@ -183,18 +183,4 @@ pub(super) fn receive_bundle() -> Result<(), Errno> {
     let entry = bench.next()?;
     drop(ManuallyDrop::into_inner(buffers));
     expect(result(&entry)? == 8)
-}
-
-/// A buffer that is filled little by little.
-pub(super) fn incremental_buffers() -> Result<(), Errno> {
-    let (client, server) = pair()?;
-    let mut bench = Bench::new()?;
-    let flags = u16::try_from(types::IOU_PBUF_RING_INC).map_err(|_| Errno::INVAL)?;
-    let buffers = buffers(&bench, 64, flags)?;
-    write(&client, b"some")?;
-    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
-    unsafe { bench.push(&receive_entry(target(&server), Shots::Once, GROUP)) }?;
-    let entry = bench.next()?;
-    drop(ManuallyDrop::into_inner(buffers));
-    expect(result(&entry)? == 4 && cqueue::buffer_more(entry.flags()))
 }

@@ -1,6 +1,7 @@
 //! io_uring: one entry per operation, one system call per turn.
 //!
-//! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into,
+//! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
+//! (`entries` and `sharing` are parts of it),
 //! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`,
 //! `fill`, `send`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
 //!
@@ -15,6 +16,8 @@
 
 pub(crate) mod setup;
 mod ring;
+mod entries;
+mod sharing;
 pub(crate) mod buffers;
 mod sockets;
 mod user_data;
@@ -45,7 +48,7 @@ use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::refusal::Refusal;
-use crate::region::Region;
+use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
@@ -112,7 +115,13 @@ impl Uring {
         let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
         let mut buffers = Vec::new();
         let mut first = 0;
-        for (group, region) in (0..).zip(config.all_regions()) {
+        let mut shares = None;
+        for (group, mut region) in (0..).zip(config.all_regions()) {
+            if region.small_receives == SmallReceives::SharePages
+                && !*shares.get_or_insert_with(setup::pages_are_shared)
+            {
+                region.small_receives = SmallReceives::TakePages;
+            }
             buffers.push(BufferRing::new(
                 &ring,
                 (group, first as u16),
@@ -235,6 +244,11 @@ impl Driver for Uring {
     fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_receive(socket, token, shots, group);
+    }
+
+    fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_receive_sharing(socket, token, group);
     }
 
     fn region(&self, group: u16) -> &Region {

@@ -17,13 +17,20 @@ use crate::socket::Socket;
 
 impl Uring {
     pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+        let group = self.buffers[usize::from(group)].whole_group();
+        self.start_receive_from(socket, token, shots, group);
+    }
+
+    pub(super) fn start_receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
+        let group = self.buffers[usize::from(group)].shared_group();
+        self.start_receive_from(socket, token, Shots::Once, group);
+    }
+
+    /// `group` is the kernel's number.
+    fn start_receive_from(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
-        );
-        assert!(
-            usize::from(group) < self.buffers.len(),
-            "there is no group {group}"
         );
         self.outstanding += 1;
         let entry = receive_entry(Target::of(socket), shots, group);
@@ -54,14 +61,14 @@ impl Uring {
         let result = entry.result();
         let outcome = match (u32::try_from(result), buffer) {
             (Ok(bytes @ 1..), Some(buffer)) => {
-                Outcome::Received(self.ring_of(buffer).take(buffer, bytes))
+                let piece = self.ring_of(buffer).take(buffer, bytes);
+                self.counters.shared_receives += u64::from(piece.offset > 0);
+                Outcome::Received(piece)
             }
             (length, buffer) => {
                 if let Some(buffer) = buffer {
                     // Some kernels name a buffer at the end of the stream or with an error.
-                    let ring = self.ring_of(buffer);
-                    let empty = ring.take(buffer, 0);
-                    ring.put(empty);
+                    self.ring_of(buffer).take_nothing(buffer);
                 }
                 match length {
                     Ok(0) => Outcome::EndOfStream,

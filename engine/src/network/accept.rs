@@ -18,6 +18,7 @@ use flatpath_driver::{
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection};
+use crate::context::Pages;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
 use crate::listener::Speaker;
 use crate::worker::Stage;
@@ -43,6 +44,8 @@ pub(super) struct Listener {
     pub(super) group: u16,
     /// The group that its connections begin with.
     first_group: u16,
+    /// Whether they share pages at first.
+    first_shares: bool,
     /// Most fragments that a connection's users may hold.
     pub(super) pages_max: u32,
     /// One of its connections was called in this turn.
@@ -62,11 +65,11 @@ impl Listener {
             state: State::Off,
             operation: 0,
             group,
-            first_group: if speaker.region_from_accept() {
-                group
-            } else {
-                0
+            first_group: match speaker.first_pages() {
+                Pages::Common => 0,
+                Pages::Listener | Pages::Shared => group,
             },
+            first_shares: speaker.first_pages() == Pages::Shared,
             pages_max: speaker.pages_max().unwrap_or(pages_max).max(1),
             was_called: false,
             speaker,
@@ -143,6 +146,7 @@ impl<D: Driver> Network<D> {
         let number = u16::try_from(index).unwrap_or_default();
         let mut connection = Connection::new(socket, number, session, self.turn.now_ns);
         connection.group = listener.first_group;
+        connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
             Ok(key) => {
                 if self.open_connections() > self.limits.connections_max {

@@ -68,6 +68,7 @@ impl<D: Driver> Network<D> {
                 connection.stalled = None;
                 // Passed on and not kept: it needs no page of a listener's own.
                 connection.group = 0;
+                connection.shares = false;
                 connection.control.phase = Phase::Joined;
                 connection.control.phase_started = true;
             }

@@ -302,6 +302,7 @@ impl<D: Driver> Network<D> {
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
                 group: &mut connection.group,
+                shares: &mut connection.shares,
                 own_group: listening.group,
                 own: (listening.group > 0).then(|| self.driver.region(listening.group)),
             },

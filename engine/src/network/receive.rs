@@ -191,6 +191,7 @@ impl<D: Driver> Network<D> {
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
                 group: &mut connection.group,
+                shares: &mut connection.shares,
                 own_group: listener.group,
                 own: (listener.group > 0).then(|| self.driver.region(listener.group)),
             },

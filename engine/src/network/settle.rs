@@ -148,6 +148,7 @@ impl<D: Driver> Network<D> {
         let (socket, group) = (connection.socket, connection.group);
         match buffer {
             Some(buffer) => self.driver.fill(socket, token, buffer),
+            None if connection.shares => self.driver.receive_sharing(socket, token, group),
             None => self.driver.receive_into(socket, token, shots, group),
         }
     }

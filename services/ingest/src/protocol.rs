@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{Context, Job, Phase, Protocol, Stall, WorkerScope};
+use flatpath::{Context, Job, Pages, Phase, Protocol, Stall, WorkerScope};
 use flatpath_driver::{Fragment, Region, RegionConfig};
 use flatpath_messages::framing::Part;
 
@@ -234,39 +234,9 @@ impl Ingest {
     }
 }
 
-impl Protocol for Ingest {
-    type Lane = Lane;
-    type Session = Session;
-    type Job = ();
-
-    fn name(&self) -> &'static str {
-        "ingest"
-    }
-
-    fn lane(&self) -> Lane {
-        Lane::default()
-    }
-
-    fn region(&self) -> Option<RegionConfig> {
-        Some(self.0.plan.region.clone())
-    }
-
-    fn region_made(&self, ring: usize, region: &Region) {
-        if let Some(place) = self.0.made().get_mut(ring) {
-            *place = Some(region.clone());
-        }
-        self.0.doorbell.ring();
-    }
-
-    fn region_from_accept(&self) -> bool {
-        true
-    }
-
-    fn pages_max(&self) -> Option<u32> {
-        Some(PAGES_MAX)
-    }
-
-    fn received(
+impl Ingest {
+    /// Takes what it can of the input; how much that was.
+    fn consume(
         &self,
         lane: &mut Lane,
         session: &mut Session,
@@ -309,6 +279,51 @@ impl Protocol for Ingest {
             context.close_lingering();
         }
         at
+    }
+}
+
+impl Protocol for Ingest {
+    type Lane = Lane;
+    type Session = Session;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "ingest"
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::default()
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        Some(self.0.plan.region.clone())
+    }
+
+    fn region_made(&self, ring: usize, region: &Region) {
+        if let Some(place) = self.0.made().get_mut(ring) {
+            *place = Some(region.clone());
+        }
+        self.0.doorbell.ring();
+    }
+
+    fn first_pages(&self) -> Pages {
+        Pages::Shared
+    }
+
+    fn pages_max(&self) -> Option<u32> {
+        Some(PAGES_MAX)
+    }
+
+    fn received(
+        &self,
+        lane: &mut Lane,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let consumed = self.consume(lane, session, context, input);
+        context.receive_into(session.next_pages());
+        consumed
     }
 
     fn input_ended(
@@ -393,6 +408,15 @@ impl Session {
     fn complete(&mut self) {
         if let Some(message) = &mut self.message {
             message.whole = true;
+        }
+    }
+
+    /// Where the next bytes should lie. Those of a message that goes on are not cut small: room was
+    /// reserved for so many fragments.
+    fn next_pages(&self) -> Pages {
+        match &self.message {
+            Some(message) if !message.whole && !message.fragments.is_empty() => Pages::Listener,
+            Some(_) | None => Pages::Shared,
         }
     }
 

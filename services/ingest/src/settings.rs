@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use flatpath_driver::{Backing, RegionConfig};
+use flatpath_driver::{Backing, RegionConfig, SmallReceives};
 use flatpath_messages::layout::ENTRIES_MAX;
 use flatpath_messages::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX};
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub consumers_max: u32,
     /// The longest message in bytes; less where a window cannot hold it.
     pub message_bytes_max: u32,
+    /// Whether messages that are received at different times may share a page.
+    pub small_receives: SmallReceives,
 }
 
 /// Why an ingest listener cannot be.
@@ -61,6 +63,7 @@ impl Settings {
             page_bytes: 64 << 10,
             consumers_max: 4,
             message_bytes_max: MESSAGE_BYTES_DEFAULT,
+            small_receives: SmallReceives::SharePages,
         }
     }
 
@@ -98,6 +101,7 @@ impl Settings {
                 page_bytes: self.page_bytes,
                 reserve_pages,
                 backing: Backing::Shared,
+                small_receives: self.small_receives,
             },
             producers_max: u64::from(producers_max) * self.rings as u64,
             window,
@@ -117,11 +121,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Fragments that a message may take: pages of a message are at least half full on average,
-    /// but for the last one, and a fragment has a byte at least.
+    /// Fragments that a message may take: the first may lie in a shared page, however short; pages
+    /// behind it are at least half full on average, but for the last one; and a fragment has a byte
+    /// at least.
     pub(crate) fn need(&self, message_bytes: u32) -> u32 {
         let pages = message_bytes.div_ceil(self.region.page_bytes);
-        (2 * pages + 1).min(message_bytes)
+        (2 * pages + 2).min(message_bytes)
     }
 }
 
@@ -156,10 +161,10 @@ mod tests {
         let plan = Settings::new("socket").plan().expect("the defaults");
         assert_eq!(plan.need(1), 1);
         assert_eq!(plan.need(2), 2);
-        assert_eq!(plan.need(100), 3);
-        assert_eq!(plan.need(65_536), 3);
-        assert_eq!(plan.need(65_537), 5);
-        assert_eq!(plan.need(1 << 20), 33);
+        assert_eq!(plan.need(100), 4);
+        assert_eq!(plan.need(65_536), 4);
+        assert_eq!(plan.need(65_537), 6);
+        assert_eq!(plan.need(1 << 20), 34);
     }
 
     #[test]

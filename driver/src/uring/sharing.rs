@@ -1,0 +1,138 @@
+//! Pages that several receives share: a provided-buffer ring whose buffers the kernel fills little
+//! by little (IOU_PBUF_RING_INC, Linux 6.12).
+//!
+//! The kernel fills the oldest page, receive after receive, each behind the one before, and goes on
+//! to the next page when that one is full. It says with each completion whether the page will be
+//! named again, and that flag has been wrong in several releases, at the end of a stream above all.
+//! So nothing here rests on it:
+//!
+//! Invariants
+//! - H1: what a completion brings begins where the one before it on the same page ended. A page is
+//!   retired when its bytes add up, or when the kernel names a later page: it takes them in order.
+//! - H2: a completion without bytes says nothing about a page.
+//! - H3: a page in whose front part somebody keeps bytes has a count on behalf of this ring (its
+//!   base) until it is retired and all its pieces are put back. So its count does not leave and
+//!   come back to 0, and it is not idle, while the kernel writes to what is left of it.
+//!
+//! `probe` tries H1 and H2 on this kernel; without them the ring is not made.
+//!
+//! Cost: a look into a small map for each receive and each put.
+
+use std::collections::{HashMap, VecDeque};
+
+use flatpath_structures::tokens::Pinned;
+
+use super::entries::Entries;
+use crate::region::Pages;
+
+pub(super) struct Sharing {
+    pub(super) entries: Entries,
+    /// With the kernel, in the order in which it takes them.
+    queue: VecDeque<u16>,
+    /// Bytes of the first page that are received already.
+    filled: u32,
+    page_bytes: u32,
+    /// Most pages in the queue.
+    level: usize,
+    /// Pages of which something was received and not all is settled.
+    begun: HashMap<u16, Begun>,
+}
+
+#[derive(Default)]
+struct Begun {
+    /// Pieces that are out.
+    pieces: u32,
+    retired: bool,
+    /// H3.
+    base: Option<Pinned<Pages>>,
+}
+
+/// A retired page with no piece out.
+pub(super) struct Settled {
+    pub(super) page: u16,
+    /// Somebody keeps bytes of it, or did: to be dropped when the page's place is changed.
+    pub(super) base: Option<Pinned<Pages>>,
+}
+
+impl Sharing {
+    pub(super) fn new(entries: Entries, page_bytes: u32, level: u32) -> Sharing {
+        Sharing {
+            entries,
+            queue: VecDeque::new(),
+            filled: 0,
+            page_bytes,
+            level: level as usize,
+            begun: HashMap::new(),
+        }
+    }
+
+    /// Whether it has fewer pages than it should.
+    pub(super) fn wants_page(&self) -> bool {
+        self.queue.len() < self.level
+    }
+
+    /// Pages that are with the kernel.
+    pub(super) fn with_kernel(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    /// A page was given to the kernel.
+    pub(super) fn given(&mut self, page: u16) {
+        self.queue.push_back(page);
+    }
+
+    /// The kernel has received `bytes` into this page: where they begin. `retired` is told of each
+    /// page that the kernel is done with.
+    pub(super) fn receive(&mut self, page: u16, bytes: u32, retired: &mut Vec<u16>) -> u32 {
+        // H1: it does not come back to those before.
+        while self.queue.front().is_some_and(|first| *first != page) {
+            self.retire(retired);
+        }
+        assert!(
+            self.queue.front() == Some(&page) && bytes <= self.page_bytes - self.filled,
+            "B1: the kernel was not given so much of page {page}"
+        );
+        let from = self.filled;
+        self.filled += bytes;
+        self.begun.entry(page).or_default().pieces += 1;
+        if self.filled == self.page_bytes {
+            self.retire(retired);
+        }
+        from
+    }
+
+    fn retire(&mut self, retired: &mut Vec<u16>) {
+        self.filled = 0;
+        if let Some(page) = self.queue.pop_front() {
+            self.begun.entry(page).or_default().retired = true;
+            retired.push(page);
+        }
+    }
+
+    /// A piece is put back, with its base if something of it was kept.
+    pub(super) fn put(&mut self, page: u16, base: Option<Pinned<Pages>>) {
+        let Some(begun) = self.begun.get_mut(&page) else {
+            debug_assert!(false, "H3: a piece of page {page} is out");
+            return;
+        };
+        begun.pieces -= 1;
+        // A second base is dropped; the page's count does not reach 0 by that.
+        begun.base = begun.base.take().or(base);
+    }
+
+    /// The page, if nothing more will happen to it here.
+    pub(super) fn settle(&mut self, page: u16) -> Option<Settled> {
+        let begun = self.begun.get(&page)?;
+        if !begun.retired || begun.pieces > 0 {
+            return None;
+        }
+        let base = self.begun.remove(&page)?.base;
+        Some(Settled { page, base })
+    }
+
+    /// The page that is being filled, if only this ring counts on it or somebody keeps bytes of it.
+    pub(super) fn filling(&self) -> Option<u16> {
+        let first = self.queue.front()?;
+        self.begun.get(first)?.base.as_ref().map(|_| *first)
+    }
+}
