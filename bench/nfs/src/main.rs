@@ -5,12 +5,14 @@
 
 mod connection;
 mod load;
+mod namespace;
 mod observed;
 mod report;
 mod servers;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
@@ -82,6 +84,10 @@ struct Common {
     /// Where the exports are made and removed; a memory file system
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
+    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
+    /// network, with what is set there
+    #[arg(long, default_value = "reno")]
+    congestion: String,
     /// Write every run, the medians and the verdicts here
     #[arg(long)]
     json: Option<PathBuf>,
@@ -106,6 +112,7 @@ struct Sweep {
 #[derive(Debug, Serialize)]
 struct Report {
     amount: Amount,
+    congestion: String,
     rows: Vec<Row>,
     verdicts: Vec<Verdict>,
 }
@@ -153,6 +160,11 @@ impl Common {
     /// Runs every workload on all servers in turn.
     fn measure(&self, servers: &mut [(String, servers::Server)]) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
+        let congestion = namespace::congestion_control()?;
+        println!(
+            "congestion control {congestion}, {} processors",
+            processors()
+        );
         println!("{HEAD}");
         for workload in self.workloads() {
             let mut runs = vec![Vec::new(); servers.len()];
@@ -188,9 +200,9 @@ impl Common {
             println!("{word:6} {workload:?}: {target}: {ratio:.2}");
         }
         if let Some(path) = &self.json {
-            let amount = self.amount;
             let report = Report {
-                amount,
+                amount: self.amount,
+                congestion: namespace::congestion_control()?,
                 rows,
                 verdicts,
             };
@@ -198,6 +210,11 @@ impl Common {
         }
         Ok(())
     }
+}
+
+/// Processors that servers and clients share.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn compare(Compare { common }: &Compare) -> Result<(), Failure> {
@@ -257,11 +274,19 @@ fn load_once(arguments: Load) -> Result<(), Failure> {
     Ok(())
 }
 
-fn main() -> Result<(), Failure> {
-    match Arguments::parse().command {
+fn main() -> Result<ExitCode, Failure> {
+    let command = Arguments::parse().command;
+    if let Command::Compare(Compare { common }) | Command::Sweep(Sweep { common, .. }) = &command
+        && common.congestion != "host"
+        && let Some(code) = namespace::enter(&common.congestion)?
+    {
+        return Ok(code);
+    }
+    match command {
         Command::Load(arguments) => load_once(arguments),
         Command::Compare(arguments) => compare(&arguments),
         Command::Sweep(arguments) => sweep(&arguments),
         Command::Serve(arguments) => observed::serve(arguments),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

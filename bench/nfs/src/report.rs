@@ -64,11 +64,16 @@ impl Row {
         let client = of
             .client_us_per_operation
             .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
+        let share = of.client_us_per_operation.map_or_else(
+            || "-".to_owned(),
+            |us| format!("{:.2}", us * of.operations_per_second / 1e6),
+        );
         let dispatch = of
             .dispatch_ns
             .map_or_else(String::new, |mean| format!("{mean:.0}"));
+        let spent = format!("{cpu:>9} {client:>9} {share:>6} {dispatch:>11}");
         format!(
-            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {cpu:>9} {client:>9} {dispatch:>11}",
+            "{:16} {:14} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {spent}",
             format!("{:?}", self.workload),
             self.server,
             of.operations_per_second,
@@ -79,9 +84,10 @@ impl Row {
     }
 }
 
-/// Over the lines of [`Row`].
+/// Over the lines of [`Row`]. "client" is the load generator's CPU time per operation, and "cores"
+/// how many processors it kept busy.
 pub(crate) const HEAD: &str = "workload         server              ops/s     MiB/s    p50 us    \
-     p99 us CPU us/op    client dispatch ns";
+     p99 us CPU us/op    client  cores dispatch ns";
 
 /// The targets of one workload.
 pub(crate) fn judge(ours: &Row, peer: &Row) -> Vec<Verdict> {
