@@ -23,7 +23,7 @@ use flatpath::{Buffer, Pages, Pool, RegionConfig, WorkerScope};
 use crate::auth::AuthStatus;
 use crate::keeper::Keeper;
 use crate::limits::{
-    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX,
+    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGE_BYTES,
     PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
     REPLY_COPY_BYTES_MAX,
 };
@@ -200,7 +200,7 @@ impl<S: Programs> Rpc<S> {
                     return Taken::Stalled(Stall::Jobs);
                 };
                 let kept = (bytes.len() > CONTIGUOUS_BYTES_MAX)
-                    .then(|| Keeper(context).keep(bytes))
+                    .then(|| Keeper(context).keep(bytes, 0))
                     .flatten();
                 if let Some(fragment) = kept {
                     job.record.keep(fragment);
@@ -479,6 +479,7 @@ impl<S: Programs> Protocol for Rpc<S> {
     fn region(&self) -> Option<RegionConfig> {
         Some(RegionConfig {
             pages: PAGES_PER_LISTENER,
+            page_bytes: PAGE_BYTES,
             reserve_pages: PAGES_RESERVED,
             ..RegionConfig::default()
         })

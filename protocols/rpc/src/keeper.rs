@@ -7,7 +7,7 @@ use flatpath::protocol::Context;
 use flatpath::{Fragment, Pool};
 
 use crate::glue::{Programs, Rpc};
-use crate::limits::PAGES_KEPT_MAX;
+use crate::limits::{PAGES_FILLED_MAX, PAGES_KEPT_MAX, PIECE_BYTES_LARGE};
 use crate::record::Source;
 
 /// See the module.
@@ -18,8 +18,11 @@ impl<S: Programs> Source for Keeper<'_, '_, S> {
         self.0.pool()
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment> {
-        if self.0.held() >= PAGES_KEPT_MAX {
+    fn keep(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment> {
+        let held = self.0.held();
+        let of_others = held.saturating_sub(u32::try_from(pieces).unwrap_or(u32::MAX));
+        let behind = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
+        if behind || held >= PAGES_KEPT_MAX {
             return None;
         }
         self.0.keep_slice(bytes)

@@ -68,8 +68,9 @@ pub trait Source {
     /// Buffers for what has to be copied.
     fn pool(&self) -> &Pool;
 
-    /// Keeps a part of the input where it lies; `None`: copy it.
-    fn keep(&mut self, bytes: &[u8]) -> Option<Fragment>;
+    /// Keeps a part of the input where it lies, behind so many pieces of its record; `None`: copy
+    /// it.
+    fn keep(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment>;
 
     /// So many bytes of a long record had to be copied; for statistics.
     fn copied(&mut self, bytes: usize) {
@@ -83,7 +84,7 @@ impl Source for &Pool {
         self
     }
 
-    fn keep(&mut self, _bytes: &[u8]) -> Option<Fragment> {
+    fn keep(&mut self, _bytes: &[u8], _pieces: usize) -> Option<Fragment> {
         None
     }
 }
@@ -226,7 +227,7 @@ impl Assembly {
                 let is_front = self.received == 0 && rest.len() >= FRONT_BYTES_MIN;
                 // R3: a front that was begun as a copy is completed as one.
                 if (is_front || front == 0)
-                    && let Some(fragment) = source.keep(rest)
+                    && let Some(fragment) = source.keep(rest, self.pieces.len())
                 {
                     self.pieces.push(Piece::Kept(fragment));
                     self.received += rest.len();
