@@ -65,8 +65,8 @@ impl PairingKey for crate::slots::Key {
 }
 
 /// An object that can be registered, once at a time.
-#[derive(Debug, Default)]
-pub struct Endpoint<T> {
+#[derive(Debug)]
+pub struct Endpoint<T: ?Sized> {
     is_registered: AtomicBool,
     object: T,
 }
@@ -79,7 +79,15 @@ impl<T> Endpoint<T> {
             object,
         }
     }
+}
 
+impl<T: Default> Default for Endpoint<T> {
+    fn default() -> Endpoint<T> {
+        Endpoint::new(T::default())
+    }
+}
+
+impl<T: ?Sized> Endpoint<T> {
     /// Whether the object is registered, or just about to be: a hint, if other threads register it.
     pub fn is_registered(&self) -> bool {
         self.is_registered.load(Ordering::Relaxed)
@@ -103,7 +111,7 @@ impl<T> Endpoint<T> {
     }
 }
 
-impl<T> Deref for Endpoint<T> {
+impl<T: ?Sized> Deref for Endpoint<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -189,7 +197,7 @@ enum Side {
 /// assert!(!registry.is_connected(Event(7)) && registry.len() == 1);
 /// drop(consumed);
 /// ```
-pub struct Registry<K, P, C> {
+pub struct Registry<K, P: ?Sized, C: ?Sized> {
     shards: Box<[Padded<Shard<P, C>>; SHARDS]>,
     hash: Hash,
     entries_per_shard_max: usize,
@@ -200,8 +208,8 @@ pub struct Registry<K, P, C> {
 impl<K, P, C> Registry<K, P, C>
 where
     K: PairingKey,
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
     /// An empty registry for about `entries_max` keys. The bound is kept by each shard for itself,
     /// with some room for chance: so many fit as good as certainly, and a few thousand more may.
@@ -226,11 +234,12 @@ where
         key: K,
         producer: Arc<Endpoint<P>>,
     ) -> Result<Registration<R>, RegisterError<P::Error>> {
-        registry.register(key.word(), Party::Producer(producer))?;
+        let has_met = registry.register(key.word(), Party::Producer(producer))?;
         Ok(Registration {
             registry,
             word: key.word(),
             side: Side::Producer,
+            has_met,
         })
     }
 
@@ -244,11 +253,12 @@ where
         key: K,
         consumer: Arc<Endpoint<C>>,
     ) -> Result<Registration<R>, RegisterError<P::Error>> {
-        registry.register(key.word(), Party::Consumer(consumer))?;
+        let has_met = registry.register(key.word(), Party::Consumer(consumer))?;
         Ok(Registration {
             registry,
             word: key.word(),
             side: Side::Consumer,
+            has_met,
         })
     }
 
@@ -256,6 +266,14 @@ where
     pub fn is_connected(&self, key: K) -> bool {
         let spot = self.hash.spot(key.word());
         spot.word != 0 && self.shard(spot).is_connected(spot)
+    }
+
+    /// From now on the registry gets no memory, or gets it again: what an allocator without memory
+    /// would do. For tests and simulations.
+    pub fn starve(&self, is_out_of_memory: bool) {
+        for shard in self.shards.iter() {
+            shard.starve(is_out_of_memory);
+        }
     }
 
     /// Keys with at least one side registered, roughly. Looks at all shards; for display.
@@ -269,7 +287,7 @@ where
     }
 
     #[inline]
-    fn register(&self, word: u64, party: Party<P, C>) -> Result<(), RegisterError<P::Error>> {
+    fn register(&self, word: u64, party: Party<P, C>) -> Result<bool, RegisterError<P::Error>> {
         if word == 0 {
             return Err(RegisterError::EmptyKey);
         }
@@ -288,7 +306,7 @@ where
     }
 }
 
-impl<K, P, C> fmt::Debug for Registry<K, P, C> {
+impl<K, P: ?Sized, C: ?Sized> fmt::Debug for Registry<K, P, C> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Registry")
@@ -303,8 +321,8 @@ pub trait Registered: sealed::Sealed {}
 impl<K, P, C> Registered for Registry<K, P, C>
 where
     K: PairingKey,
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
 }
 
@@ -322,8 +340,8 @@ mod sealed {
 impl<K, P, C> sealed::Sealed for Registry<K, P, C>
 where
     K: PairingKey,
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
     fn end(&self, word: u64, which: sealed::Which) {
         let spot = self.hash.spot(word);
@@ -343,6 +361,7 @@ where
     /// 0 once it has ended.
     word: u64,
     side: Side,
+    has_met: bool,
 }
 
 impl<R> Registration<R>
@@ -350,6 +369,12 @@ where
     R: Deref,
     R::Target: Registered,
 {
+    /// Whether the peer was there already when this was registered. Of the two registrations of a
+    /// pair, one says so.
+    pub fn has_met(&self) -> bool {
+        self.has_met
+    }
+
     /// Ends the registration. Returns whether it had not ended yet: the second time does nothing.
     ///
     /// # Panics

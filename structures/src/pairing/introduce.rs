@@ -66,8 +66,8 @@ pub trait Consumer<P: ?Sized> {
 /// Connects the two, or leaves them as they were.
 pub(super) fn connect<P, C>(producer: &P, consumer: &C) -> Result<(), P::Error>
 where
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
     let starts = stop_both(producer, consumer);
     let connected = (|| {
@@ -86,8 +86,8 @@ where
 /// Parts the two.
 pub(super) fn disconnect<P, C>(producer: &P, consumer: &C)
 where
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
     let _starts = stop_both(producer, consumer);
     let _then = Always(Some(|| producer.del_consumer(consumer)));
@@ -97,8 +97,8 @@ where
 /// Stops both; starts them again, the consumer first, when the result is dropped.
 fn stop_both<'a, P, C>(producer: &'a P, consumer: &'a C) -> impl Sized + 'a
 where
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
     producer.stop();
     let start_producer = Always(Some(|| producer.start()));

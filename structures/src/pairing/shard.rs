@@ -15,7 +15,7 @@ use crate::sync::{Arc, Mutex, MutexGuard, Thread, current, lock, park};
 const SLOTS_MIN: usize = 4;
 
 /// An object to be registered, or just removed.
-pub(super) enum Party<P, C> {
+pub(super) enum Party<P: ?Sized, C: ?Sized> {
     Producer(Arc<Endpoint<P>>),
     Consumer(Arc<Endpoint<C>>),
 }
@@ -24,28 +24,28 @@ type Pair<P, C> = (Arc<Endpoint<P>>, Arc<Endpoint<C>>);
 type Refusal<P, C, E> = (RegisterError<E>, Party<P, C>);
 
 /// What became of an object that may be registered.
-enum Admitted<P, C> {
+enum Admitted<P: ?Sized, C: ?Sized> {
     /// It is; there is no peer yet.
     Alone,
     /// It is if it can be connected with its peer. The entry at this place is busy.
     Meets(usize, Pair<P, C>),
 }
 
-pub(super) struct Shard<P, C> {
+pub(super) struct Shard<P: ?Sized, C: ?Sized> {
     table: Mutex<Table<P, C>>,
 }
 
-struct Table<P, C> {
+struct Table<P: ?Sized, C: ?Sized> {
     /// A power of two of them, or none.
     slots: Box<[Entry<P, C>]>,
     len: usize,
     /// Threads that wait until the callbacks of a key are done.
     waiters: Vec<(u64, Thread)>,
-    #[cfg(test)]
+    /// What an allocator without memory would do, for tests and simulations.
     is_out_of_memory: bool,
 }
 
-struct Entry<P, C> {
+struct Entry<P: ?Sized, C: ?Sized> {
     /// The key; 0 if the slot is vacant.
     word: u64,
     /// The thread that runs callbacks for this key; 0 if none does. Meanwhile that thread has both
@@ -55,7 +55,7 @@ struct Entry<P, C> {
     consumer: Option<Arc<Endpoint<C>>>,
 }
 
-impl<P, C> Shard<P, C> {
+impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     pub(super) fn new() -> Shard<P, C> {
         Shard {
             table: Mutex::new(Table::new()),
@@ -80,7 +80,6 @@ impl<P, C> Shard<P, C> {
     }
 
     /// From now on this shard gets no memory, or gets it again.
-    #[cfg(test)]
     pub(super) fn starve(&self, is_out_of_memory: bool) {
         lock(&self.table).is_out_of_memory = is_out_of_memory;
     }
@@ -88,10 +87,10 @@ impl<P, C> Shard<P, C> {
 
 impl<P, C> Shard<P, C>
 where
-    P: Producer<C>,
-    C: Consumer<P, Error = P::Error>,
+    P: Producer<C> + ?Sized,
+    C: Consumer<P, Error = P::Error> + ?Sized,
 {
-    /// Registers an object that its caller has claimed, or releases it.
+    /// Registers an object that its caller has claimed, or releases it. Whether its peer was there.
     #[inline]
     pub(super) fn register(
         &self,
@@ -99,11 +98,11 @@ where
         entries_max: usize,
         spot: Spot,
         party: Party<P, C>,
-    ) -> Result<(), RegisterError<P::Error>> {
+    ) -> Result<bool, RegisterError<P::Error>> {
         let side = party.side();
         let admitted = lock(&self.table).admit(hash, entries_max, spot, party);
         match admitted {
-            Ok(Admitted::Alone) => Ok(()),
+            Ok(Admitted::Alone) => Ok(false),
             Ok(Admitted::Meets(place, pair)) => {
                 let mut busy = Busy {
                     shard: self,
@@ -116,7 +115,7 @@ where
                 if connected.is_ok() || cfg!(drill = "pairing_no_rollback") {
                     busy.leaves = None;
                 }
-                connected.map_err(RegisterError::Connect)
+                connected.map(|()| true).map_err(RegisterError::Connect)
             }
             Err((error, party)) => {
                 party.release();
@@ -154,7 +153,7 @@ where
     }
 }
 
-impl<P, C> Shard<P, C> {
+impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     /// Waits until the callbacks of an entry are done, or for no reason.
     #[cold]
     fn wait<'a>(
@@ -181,7 +180,7 @@ impl<P, C> Shard<P, C> {
 
 /// An entry whose callbacks this thread runs. The end of this puts back who stays, also after a
 /// panic, and wakes who waits.
-struct Busy<'a, P, C> {
+struct Busy<'a, P: ?Sized, C: ?Sized> {
     shard: &'a Shard<P, C>,
     spot: Spot,
     /// Where the entry was; it may have been moved since.
@@ -192,7 +191,7 @@ struct Busy<'a, P, C> {
     pair: Option<Pair<P, C>>,
 }
 
-impl<P, C> Busy<'_, P, C> {
+impl<P: ?Sized, C: ?Sized> Busy<'_, P, C> {
     #[inline]
     fn with_pair<T>(&self, callbacks: impl FnOnce(&P, &C) -> T) -> T {
         let (producer, consumer) = self.pair.as_ref().expect("until the end");
@@ -200,7 +199,7 @@ impl<P, C> Busy<'_, P, C> {
     }
 }
 
-impl<P, C> Drop for Busy<'_, P, C> {
+impl<P: ?Sized, C: ?Sized> Drop for Busy<'_, P, C> {
     #[inline]
     fn drop(&mut self) {
         if cfg!(loom) && std::thread::panicking() {
@@ -229,20 +228,19 @@ impl<P, C> Drop for Busy<'_, P, C> {
 
 /// Wakes who waits for the callbacks of a key, after giving back the lock.
 #[cold]
-fn wake<P, C>(mut table: MutexGuard<'_, Table<P, C>>, word: u64) {
+fn wake<P: ?Sized, C: ?Sized>(mut table: MutexGuard<'_, Table<P, C>>, word: u64) {
     let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == word;
     let waiters: Vec<_> = table.waiters.extract_if(.., is_waiter).collect();
     drop(table);
     waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
-impl<P, C> Table<P, C> {
+impl<P: ?Sized, C: ?Sized> Table<P, C> {
     fn new() -> Table<P, C> {
         Table {
             slots: Box::default(),
             len: 0,
             waiters: Vec::new(),
-            #[cfg(test)]
             is_out_of_memory: false,
         }
     }
@@ -333,7 +331,6 @@ impl<P, C> Table<P, C> {
     /// Moves all entries to a table of `count` slots. `false` if there is no memory for it.
     #[cold]
     fn rebuild(&mut self, hash: &Hash, count: usize) -> bool {
-        #[cfg(test)]
         if self.is_out_of_memory {
             return false;
         }
@@ -351,7 +348,7 @@ impl<P, C> Table<P, C> {
     }
 }
 
-impl<P, C> Entry<P, C> {
+impl<P: ?Sized, C: ?Sized> Entry<P, C> {
     fn vacant() -> Entry<P, C> {
         Entry {
             word: 0,
@@ -397,7 +394,7 @@ impl<P, C> Entry<P, C> {
     }
 }
 
-impl<P, C> Party<P, C> {
+impl<P: ?Sized, C: ?Sized> Party<P, C> {
     pub(super) fn claim(&self) -> bool {
         match self {
             Party::Producer(producer) => producer.claim(),

@@ -144,18 +144,10 @@ fn ending_a_registration_twice_does_nothing_the_second_time() {
 #[test]
 fn without_memory_nothing_is_registered() {
     let bench = Bench::new();
-    bench
-        .registry
-        .shards
-        .iter()
-        .for_each(|shard| shard.starve(true));
+    bench.registry.starve(true);
     assert_eq!(bench.produce(KEY).err(), Some(RegisterError::NoMemory));
     assert!(!bench.producer.is_registered() && bench.registry.is_empty());
-    bench
-        .registry
-        .shards
-        .iter()
-        .for_each(|shard| shard.starve(false));
+    bench.registry.starve(false);
     let _produced = bench.produce(KEY).expect("there is memory");
 }
 
