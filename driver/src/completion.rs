@@ -41,6 +41,8 @@ pub enum Outcome {
         /// The socket is closed and may not be used again; only ever in the final completion.
         closed: bool,
     },
+    /// Watch: how much was written to the eventfd since the last time; never zero.
+    Signalled(u64),
     /// The operation failed. The socket is still open.
     Failed(Errno),
 }

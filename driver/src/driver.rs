@@ -3,7 +3,7 @@
 //! The caller promises (debug builds and the simulation assert it)
 //! - C1: a token is at most [`TOKEN_MAX`], and no two live operations have the same one.
 //! - C2: one receive (or fill) and one send at a time per socket; one accept at a time per
-//!   listener.
+//!   listener; one watch at a time per eventfd.
 //! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
 //!   on a socket that is finished.
 //! - C4: a closed socket is not used again. A send with [`Then::Close`] closes it as soon as its
@@ -29,10 +29,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::{Completion, DriverStatistics, Listener, Piece, Region, SendList, Socket, Waker};
+use crate::{
+    Completion, DriverStatistics, Eventfd, Listener, Piece, Region, SendList, Socket, Waker,
+};
 
 /// The largest token: the two bits above are the driver's.
 pub const TOKEN_MAX: u64 = (1 << 62) - 1;
@@ -65,6 +68,8 @@ pub enum Operation<'a> {
     Receive(Socket),
     /// The send on this socket.
     Send(Socket),
+    /// The watch of this eventfd.
+    Watch(&'a Arc<Eventfd>),
 }
 
 /// An event loop's way to the kernel. See the module for the promises of both sides.
@@ -153,6 +158,14 @@ pub trait Driver {
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
     /// An empty one completes with zero bytes.
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then);
+
+    /// Starts watching an eventfd, which the driver keeps open: each completion has `more` and
+    /// takes what was written since the last one. It goes on until it is cancelled; what is written
+    /// after that stays in the eventfd. Failed: the descriptor cannot be watched.
+    ///
+    /// Cost: one system call for each completion, beside the wait's, and for epoll one to begin and
+    /// one to end.
+    fn watch(&mut self, event: Arc<Eventfd>, token: u64);
 
     /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary
     /// descriptors.

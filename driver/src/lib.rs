@@ -6,8 +6,9 @@
 //!
 //! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its
 //! words, `segment` what is sent, `region` and `fragment` what is received and kept, `waker`
-//! how another thread ends a wait. Then `uring`, `epoll` and [`simulation`], each with one file
-//! per operation. [`probe`] and [`select`] tell which of them this machine takes.
+//! how another thread ends a wait, `eventfd` what others raise and a driver watches. Then `uring`,
+//! `epoll` and [`simulation`], each with one file per operation. [`probe`] and [`select`] tell
+//! which of them this machine takes.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no
@@ -26,6 +27,7 @@ mod completion;
 mod segment;
 mod pipe;
 mod waker;
+mod eventfd;
 mod config;
 mod statistics;
 mod clock;
@@ -46,6 +48,7 @@ pub mod shared;
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+pub use eventfd::Eventfd;
 pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
 pub use pipe::{Piped, Pipes};
 pub use refusal::{Cause, Refusal};

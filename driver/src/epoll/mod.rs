@@ -1,8 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `fill`, `send`, `close` (with reset, finish and
-//! cancel).
+//! operation has a file: `accept`, `receive`, `fill`, `send`, `watch`, `close` (with reset, finish
+//! and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
@@ -23,11 +23,13 @@ mod accept;
 mod receive;
 mod fill;
 mod send;
+mod watch;
 mod close;
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -35,11 +37,13 @@ use rustix::time::Timespec;
 
 use self::accept::Accepting;
 use self::table::{Entry, SendTable, Watched};
+use self::watch::Watch;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::{BUFFERS_MAX, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::eventfd::Eventfd;
 use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
@@ -51,6 +55,8 @@ const EVENTS_MAX: usize = 1024;
 
 /// Marks the data of a listener's events; the rest is its index.
 const LISTENER: u64 = 1 << 62;
+/// Marks the data of an eventfd's events; the rest is its index.
+const WATCH: u64 = 1 << 61;
 /// The data of the waker's events.
 const WAKE: u64 = 1 << 63;
 
@@ -60,6 +66,7 @@ enum Work {
     Accept(usize),
     Receive(RawFd),
     Send(RawFd),
+    Watch(usize),
 }
 
 /// The epoll driver. See the module.
@@ -69,6 +76,7 @@ pub struct Epoll {
     entries: Vec<Entry>,
     listeners: Vec<Accepting>,
     sends: SendTable,
+    watches: Vec<Option<Watch>>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
@@ -115,6 +123,7 @@ impl Epoll {
             entries: Vec::new(),
             listeners: Vec::new(),
             sends: SendTable::default(),
+            watches: Vec::new(),
             buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),
@@ -176,6 +185,7 @@ impl Epoll {
                 Some(Work::Accept(index)) => self.run_accept(index, completions),
                 Some(Work::Receive(descriptor)) => self.run_receive(descriptor, completions),
                 Some(Work::Send(descriptor)) => self.run_send(descriptor, completions),
+                Some(Work::Watch(index)) => self.run_watch(index, completions),
                 None => return,
             }
         }
@@ -204,6 +214,10 @@ impl Epoll {
         }
         if data & LISTENER != 0 {
             self.listener_ready((data & !LISTENER) as usize);
+            return;
+        }
+        if data & WATCH != 0 {
+            self.watch_ready((data & !WATCH) as usize);
             return;
         }
         let descriptor = data as RawFd;
@@ -301,6 +315,11 @@ impl Driver for Epoll {
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_send(socket, token, list, then);
+    }
+
+    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_watch(event, token);
     }
 
     fn finish(&mut self, socket: Socket) {

@@ -24,6 +24,7 @@ mod progress;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 pub use self::faults::{Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
@@ -36,6 +37,7 @@ use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::eventfd::Eventfd;
 use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Socket};
@@ -163,6 +165,7 @@ fn duplicate_of(completion: &Completion) -> Completion {
         Outcome::Accepted(_) | Outcome::Received(_) | Outcome::Filled(_) => {
             Outcome::Failed(Errno::CANCELED)
         }
+        Outcome::Signalled(_) => unreachable!("only with `more`"),
         Outcome::EndOfStream => Outcome::EndOfStream,
         Outcome::Sent { bytes, closed } => Outcome::Sent { bytes, closed },
         Outcome::Failed(errno) => Outcome::Failed(errno),
@@ -244,6 +247,21 @@ impl Driver for Simulation {
         self.start(token, Kind::Send { socket, list, then }, Shots::Once);
     }
 
+    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+        let world = self.network.world();
+        let same =
+            |kind: &Kind| matches!(kind, Kind::Watch { event: on } if Arc::ptr_eq(on, &event));
+        if world
+            .operations
+            .find(|running| same(&running.kind))
+            .is_some()
+        {
+            world.broken_promise("C2: a second watch of an eventfd");
+        }
+        drop(world);
+        self.start(token, Kind::Watch { event }, Shots::Many);
+    }
+
     fn finish(&mut self, socket: Socket) {
         let socket = number_of(socket);
         let mut world = self.network.world();
@@ -274,6 +292,7 @@ impl Driver for Simulation {
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
             (Operation::Receive(of), Kind::Receive { socket, .. }) => number_of(*of) == *socket,
+            (Operation::Watch(of), Kind::Watch { event }) => Arc::ptr_eq(of, event),
             (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
             _ => false,
         };
@@ -352,7 +371,7 @@ impl Driver for Simulation {
 fn end(network: &Network, socket: u32, reset: bool) {
     let mut world = network.world();
     let uses = |kind: &Kind| match kind {
-        Kind::Accept { .. } => false,
+        Kind::Accept { .. } | Kind::Watch { .. } => false,
         Kind::Receive { socket: on, .. } | Kind::Send { socket: on, .. } => *on == socket,
     };
     if let Some(running) = world.operations.find(|running| uses(&running.kind)) {

@@ -8,12 +8,14 @@
 //!   it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 
 use super::random::Random;
 use crate::completion::{Completion, Outcome};
 use crate::driver::{Shots, Then};
+use crate::eventfd::Eventfd;
 use crate::segment::SendList;
 
 /// What an operation does.
@@ -34,6 +36,9 @@ pub(super) enum Kind {
         socket: u32,
         list: SendList,
         then: Then,
+    },
+    Watch {
+        event: Arc<Eventfd>,
     },
 }
 

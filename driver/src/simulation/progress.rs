@@ -1,10 +1,13 @@
 //! What operations come to: the simulated kernel at work, and most of the faults.
 
+use std::sync::Arc;
+
 use super::operations::{Kind, Received};
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
 use crate::driver::{Shots, Then};
+use crate::eventfd::Eventfd;
 use crate::socket::{Handle, Socket};
 
 /// Completions of one operation per turn at most.
@@ -48,6 +51,10 @@ impl World {
                     self.progress_receive(number, socket, &mut buffers[usize::from(group)])
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
+                Kind::Watch { ref event } => {
+                    let event = Arc::clone(event);
+                    self.progress_watch(number, &event)
+                }
             };
             if !came_to_something {
                 return;
@@ -241,6 +248,18 @@ impl World {
         false
     }
 
+    /// Takes a count, now or later: a kernel may notice two writes at once, or one by one.
+    fn progress_watch(&mut self, number: u64, event: &Eventfd) -> bool {
+        if !event.is_raised() || self.random.chance(self.faults.late_permille) {
+            return false;
+        }
+        let Ok(count) = event.take() else {
+            return false;
+        };
+        self.complete(number, true, Outcome::Signalled(count));
+        true
+    }
+
     fn progress_send(&mut self, number: u64, socket: u32) -> bool {
         let (window_bytes, now_ns) = (self.window_bytes, self.now_ns);
         let pipe = self.random.chance(self.faults.send_pipe_permille);
@@ -264,7 +283,9 @@ impl World {
         }
         let left = match &self.operations.at(number).kind {
             Kind::Send { list, .. } => list.bytes(),
-            Kind::Accept { .. } | Kind::Receive { .. } => unreachable!("a send"),
+            Kind::Accept { .. } | Kind::Receive { .. } | Kind::Watch { .. } => {
+                unreachable!("a send")
+            }
         };
         let mut bytes = room.min(left);
         if bytes == 0 && left > 0 {

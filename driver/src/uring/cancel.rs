@@ -15,6 +15,12 @@ impl Uring {
         let origin = match operation {
             Operation::Accept(_) => Origin::Accept { token },
             Operation::Receive(_) => Origin::Receive { token },
+            Operation::Watch(event) => {
+                let Some(index) = self.watches.cancel(event, token) else {
+                    return;
+                };
+                Origin::Watch { index }
+            }
             Operation::Send(socket) => {
                 let Some(index) = self.sockets.sending(socket) else {
                     return;

@@ -3,11 +3,12 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it),
 //! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`,
-//! `fill`, `send`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the drop.
+//! `fill`, `send`, `watch`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the
+//! drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives, fills and sends without a final completion.
-//!   Nothing the kernel may touch is freed while it is above zero.
+//! - U1: `outstanding` counts accepts, receives, fills, sends and watches without a final
+//!   completion. Nothing the kernel may touch is freed while it is above zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
 //!
@@ -25,6 +26,7 @@ pub(crate) mod accept;
 pub(crate) mod receive;
 mod fill;
 mod send;
+mod watch;
 pub(crate) mod close;
 mod cancel;
 mod wake;
@@ -33,6 +35,7 @@ mod teardown;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
@@ -43,10 +46,12 @@ use self::ring::{Block, Ring};
 use self::send::SendTable;
 use self::sockets::SocketTable;
 use self::user_data::{Origin, Own};
+use self::watch::WatchTable;
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::eventfd::Eventfd;
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
@@ -63,6 +68,7 @@ pub struct Uring {
     buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
     fills: ManuallyDrop<FillTable>,
+    watches: WatchTable,
     sockets: SocketTable,
     waker: Waker,
     clock: Clock,
@@ -139,6 +145,7 @@ impl Uring {
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::default(),
             fills: ManuallyDrop::default(),
+            watches: WatchTable::default(),
             sockets: SocketTable::default(),
             waker,
             clock: Clock::new(),
@@ -187,6 +194,7 @@ impl Uring {
             Origin::Receive { token } => self.received(token, entry, completions),
             Origin::Fill { index } => self.filled(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
+            Origin::Watch { index } => self.watched(index, entry, completions),
             Origin::Own(own) => self.own(own, entry),
         }
     }
@@ -267,6 +275,11 @@ impl Driver for Uring {
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_send(socket, token, list, then);
+    }
+
+    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
+        self.start_watch(event, token);
     }
 
     fn finish(&mut self, socket: Socket) {

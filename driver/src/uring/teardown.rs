@@ -59,6 +59,7 @@ impl Uring {
                 Outcome::Filled(_)
                 | Outcome::EndOfStream
                 | Outcome::Sent { .. }
+                | Outcome::Signalled(_)
                 | Outcome::Failed(_) => {}
             }
         }

@@ -1,8 +1,9 @@
 //! What the 64 bits that travel with an operation mean.
 //!
 //! The two bits above the caller's token say which kind of operation completes. Accepts and
-//! receives carry the caller's token itself; sends and fills carry the index of their entry in a
-//! table, and a bit that says in which; what the driver does for itself carries its kind.
+//! receives carry the caller's token itself; sends, fills and watches carry the index of their
+//! entry in a table, and a bit that says in which; what the driver does for itself carries its
+//! kind.
 
 use crate::TOKEN_MAX;
 
@@ -11,6 +12,8 @@ const RECEIVE: u64 = 1 << KIND_SHIFT;
 const SEND: u64 = 2 << KIND_SHIFT;
 /// Set in a send that is a fill: above any index.
 const FILL: u64 = 1 << 32;
+/// Set in a send that is a watch.
+const WATCH: u64 = 1 << 33;
 const OWN: u64 = 3 << KIND_SHIFT;
 
 /// Operations of the driver itself. The caller never hears of them.
@@ -30,6 +33,7 @@ pub(super) enum Origin {
     Receive { token: u64 },
     Send { index: u32 },
     Fill { index: u32 },
+    Watch { index: u32 },
     Own(Own),
 }
 
@@ -40,6 +44,7 @@ impl Origin {
             Origin::Receive { token } => token | RECEIVE,
             Origin::Send { index } => u64::from(index) | SEND,
             Origin::Fill { index } => u64::from(index) | FILL | SEND,
+            Origin::Watch { index } => u64::from(index) | WATCH | SEND,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -51,6 +56,9 @@ impl Origin {
             1 => Origin::Receive { token },
             // What is cut off is zero, or the bit: `pack` made it from 32 bits.
             2 if token & FILL != 0 => Origin::Fill {
+                index: token as u32,
+            },
+            2 if token & WATCH != 0 => Origin::Watch {
                 index: token as u32,
             },
             2 => Origin::Send {
@@ -81,6 +89,7 @@ mod tests {
         for index in [0, 1, u32::MAX] {
             origins.push(Origin::Send { index });
             origins.push(Origin::Fill { index });
+            origins.push(Origin::Watch { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close, Own::Finish, Own::Linger] {
             origins.push(Origin::Own(own));

@@ -136,6 +136,7 @@ impl Echo {
             Outcome::Received(piece) => driver.put(piece),
             Outcome::Filled(_)
             | Outcome::EndOfStream
+            | Outcome::Signalled(_)
             | Outcome::Sent { .. }
             | Outcome::Failed(_) => {}
         }

@@ -263,6 +263,7 @@ impl<D: Driver> Network<D> {
             Outcome::Accepted(socket) => self.driver.close(socket),
             Outcome::Filled(_)
             | Outcome::EndOfStream
+            | Outcome::Signalled(_)
             | Outcome::Sent { .. }
             | Outcome::Failed(_) => {}
         }

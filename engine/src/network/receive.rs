@@ -45,7 +45,9 @@ impl<D: Driver> Network<D> {
                 debug_assert!(false, "a receive does not accept");
                 self.driver.close(socket);
             }
-            Outcome::Sent { .. } => debug_assert!(false, "a receive does not send"),
+            Outcome::Sent { .. } | Outcome::Signalled(_) => {
+                debug_assert!(false, "a receive neither sends nor watches");
+            }
         }
         self.settle(key);
     }

@@ -1,0 +1,111 @@
+//! Watch: an eventfd among the descriptors that epoll reports, by edges, and one read for each.
+//!
+//! Every write is an edge, and what is there already when the watch begins is reported at once.
+//!
+//! Invariants
+//! - W1: an entry of the table holds the eventfd open, and registered, from `start_watch` to the
+//!   final completion.
+
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::{Epoll, WATCH, Work};
+use crate::completion::{Completion, Errno, Outcome};
+use crate::eventfd::Eventfd;
+
+/// A watch under way.
+pub(super) struct Watch {
+    token: u64,
+    event: Arc<Eventfd>,
+    /// It stands in the work list.
+    queued: bool,
+}
+
+impl Epoll {
+    pub(super) fn start_watch(&mut self, event: Arc<Eventfd>, token: u64) {
+        let Some(descriptor) = event.descriptor() else {
+            unreachable!("a simulated eventfd on a real driver")
+        };
+        let vacant = self.watches.iter().position(Option::is_none);
+        let index = vacant.unwrap_or(self.watches.len());
+        let data = EventData::new_u64(WATCH | index as u64);
+        let flags = EventFlags::IN | EventFlags::ET;
+        self.counters.system_calls += 1;
+        self.counters.submissions += 1;
+        if let Err(errno) = epoll::add(&self.epoll, descriptor, data, flags) {
+            return self.unasked.push(Completion {
+                token,
+                more: false,
+                outcome: Outcome::Failed(errno),
+            });
+        }
+        let watch = Some(Watch {
+            token,
+            event,
+            queued: false,
+        });
+        match vacant {
+            Some(index) => self.watches[index] = watch,
+            None => self.watches.push(watch),
+        }
+    }
+
+    /// An event: something was written. One for a place that is vacant by now is dropped, and for
+    /// its next owner it costs a read in vain.
+    pub(super) fn watch_ready(&mut self, index: usize) {
+        if let Some(Some(watch)) = self.watches.get_mut(index)
+            && !watch.queued
+        {
+            watch.queued = true;
+            self.work.push_back(Work::Watch(index));
+        }
+    }
+
+    pub(super) fn run_watch(&mut self, index: usize, completions: &mut Vec<Completion>) {
+        let Some(Some(watch)) = self.watches.get_mut(index) else {
+            return;
+        };
+        watch.queued = false;
+        let token = watch.token;
+        self.counters.system_calls += 1;
+        match watch.event.take() {
+            Ok(count) => completions.push(Completion {
+                token,
+                more: true,
+                outcome: Outcome::Signalled(count),
+            }),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => {
+                let completion = self.end_watch(index, errno);
+                completions.extend(completion);
+            }
+        }
+    }
+
+    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, token: u64) {
+        let meant = |watch: &Watch| watch.token == token && Arc::ptr_eq(&watch.event, event);
+        let found = self
+            .watches
+            .iter()
+            .position(|watch| watch.as_ref().is_some_and(meant));
+        if let Some(index) = found {
+            let completion = self.end_watch(index, Errno::CANCELED);
+            self.unasked.extend(completion);
+        }
+    }
+
+    fn end_watch(&mut self, index: usize, errno: Errno) -> Option<Completion> {
+        let watch = self.watches[index].take()?;
+        if let Some(descriptor) = watch.event.descriptor() {
+            self.counters.system_calls += 1;
+            // It is registered (W1); if not after all, there is nothing to undo.
+            let _ = epoll::delete(&self.epoll, descriptor);
+        }
+        Some(Completion {
+            token: watch.token,
+            more: false,
+            outcome: Outcome::Failed(errno),
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Watching eventfds: each test is written once and run on every kind of driver.
+
+#[macro_use]
+mod rig;
+
+on_every_driver! {
+    #[test] fn what_is_written_is_taken_once;
+    #[test] fn what_was_written_before_is_found_when_the_watch_begins;
+    #[test] fn another_thread_ends_the_wait_by_writing;
+    #[test] fn no_count_is_lost_while_the_completion_queue_overflows;
+    #[test] fn a_cancelled_watch_leaves_the_rest_in_the_eventfd;
+    #[test] fn an_eventfd_can_be_watched_again;
+    #[test] fn a_driver_is_dropped_with_a_watch_under_way;
+}
+
+mod cases {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use flatpath_driver::{Completion, Driver, DriverConfig, Eventfd, Operation, Outcome};
+
+    use crate::rig::{Make, Rig, small};
+
+    fn eventfd() -> Arc<Eventfd> {
+        Arc::new(Eventfd::new().expect("a descriptor"))
+    }
+
+    fn count_of(completion: &Completion) -> u64 {
+        assert!(completion.more, "a watch goes on: {completion:?}");
+        match completion.outcome {
+            Outcome::Signalled(count) => count,
+            _ => panic!("not signalled but {completion:?}"),
+        }
+    }
+
+    /// Sums up counts until they are `wanted`.
+    fn sum<D: Driver>(rig: &mut Rig<D>, token: u64, wanted: u64) {
+        let mut sum = 0;
+        while sum < wanted {
+            sum += count_of(&rig.next(token));
+        }
+        assert_eq!(sum, wanted);
+    }
+
+    pub(crate) fn what_is_written_is_taken_once<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        rig.driver.watch(Arc::clone(&event), 7);
+        for count in [1, 41, 1 << 40] {
+            rig.turn();
+            event.write(count).expect("room");
+            assert_eq!(count_of(&rig.next(7)), count);
+        }
+        rig.turn();
+        assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
+    }
+
+    pub(crate) fn what_was_written_before_is_found_when_the_watch_begins<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        event.write(3).expect("room");
+        event.write(4).expect("room");
+        rig.driver.watch(event, 7);
+        assert_eq!(count_of(&rig.next(7)), 7);
+    }
+
+    pub(crate) fn another_thread_ends_the_wait_by_writing<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        rig.driver.watch(Arc::clone(&event), 7);
+        rig.turn();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    event.write(1).expect("room");
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            sum(&mut rig, 7, 100);
+        });
+    }
+
+    /// Nobody waits while many polls fire: the queue of four overflows, and the kernel ends them.
+    pub(crate) fn no_count_is_lost_while_the_completion_queue_overflows<M: Make>(_: &str) {
+        let config = DriverConfig {
+            completion_entries: 4,
+            ..small()
+        };
+        let Some(mut rig) = Rig::new::<M>(&config) else {
+            return;
+        };
+        let events: Vec<_> = (0..40).map(|_| eventfd()).collect();
+        for (token, event) in (0..).zip(&events) {
+            rig.driver.watch(Arc::clone(event), token);
+        }
+        let nothing = rig.driver.wait(Some(0), &|| false, &mut rig.arrived);
+        nothing.expect("goes on");
+        for round in 1..=3 {
+            for event in &events {
+                event.write(round).expect("room");
+            }
+            for token in 0..40 {
+                sum(&mut rig, token, round);
+            }
+        }
+    }
+
+    pub(crate) fn a_cancelled_watch_leaves_the_rest_in_the_eventfd<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        rig.driver.watch(Arc::clone(&event), 7);
+        rig.turn();
+        rig.driver.cancel(Operation::Watch(&event), 7);
+        let end = rig.next_where("final completion", |completion| !completion.more);
+        assert!(matches!(end.outcome, Outcome::Failed(_)), "{end:?}");
+        event.write(5).expect("room");
+        rig.turn();
+        assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
+        // The driver let go of it.
+        assert_eq!(Arc::strong_count(&event), 1);
+        rig.driver.watch(Arc::clone(&event), 8);
+        assert_eq!(count_of(&rig.next(8)), 5);
+    }
+
+    pub(crate) fn an_eventfd_can_be_watched_again<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        for token in 0..50 {
+            rig.driver.watch(Arc::clone(&event), token);
+            event.write(token + 1).expect("room");
+            sum(&mut rig, token, token + 1);
+            rig.driver.cancel(Operation::Watch(&event), token);
+            let end = rig.next(token);
+            assert!(!end.more, "{end:?}");
+        }
+    }
+
+    pub(crate) fn a_driver_is_dropped_with_a_watch_under_way<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let event = eventfd();
+        rig.driver.watch(Arc::clone(&event), 7);
+        rig.turn();
+        event.write(1).expect("room");
+        drop(rig);
+        assert_eq!(Arc::strong_count(&event), 1);
+    }
+}
