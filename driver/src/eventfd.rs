@@ -91,11 +91,11 @@ impl Eventfd {
         }
     }
 
-    /// Takes what was added since the last time; never waits (F2).
+    /// Takes what was added since the last time; never waits (F2). A driver that watches does this.
     ///
     /// # Errors
     /// AGAIN when that is nothing.
-    pub(crate) fn take(&self) -> Result<u64, Errno> {
+    pub fn take(&self) -> Result<u64, Errno> {
         match &self.0 {
             Source::Descriptor(descriptor) => {
                 let mut bytes = [0; 8];

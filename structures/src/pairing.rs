@@ -234,12 +234,11 @@ where
         key: K,
         producer: Arc<Endpoint<P>>,
     ) -> Result<Registration<R>, RegisterError<P::Error>> {
-        let has_met = registry.register(key.word(), Party::Producer(producer))?;
+        registry.register(key.word(), Party::Producer(producer))?;
         Ok(Registration {
             registry,
             word: key.word(),
             side: Side::Producer,
-            has_met,
         })
     }
 
@@ -253,12 +252,11 @@ where
         key: K,
         consumer: Arc<Endpoint<C>>,
     ) -> Result<Registration<R>, RegisterError<P::Error>> {
-        let has_met = registry.register(key.word(), Party::Consumer(consumer))?;
+        registry.register(key.word(), Party::Consumer(consumer))?;
         Ok(Registration {
             registry,
             word: key.word(),
             side: Side::Consumer,
-            has_met,
         })
     }
 
@@ -281,13 +279,23 @@ where
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
+    /// Keys with both sides registered and connected, roughly. Looks at all shards; for display.
+    pub fn pairs(&self) -> usize {
+        self.shards.iter().map(|shard| shard.pairs()).sum()
+    }
+
+    /// Pairs that were connected since the start. Looks at all shards; for display.
+    pub fn matched(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.matched()).sum()
+    }
+
     /// Whether nothing is registered, roughly.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     #[inline]
-    fn register(&self, word: u64, party: Party<P, C>) -> Result<bool, RegisterError<P::Error>> {
+    fn register(&self, word: u64, party: Party<P, C>) -> Result<(), RegisterError<P::Error>> {
         if word == 0 {
             return Err(RegisterError::EmptyKey);
         }
@@ -361,7 +369,6 @@ where
     /// 0 once it has ended.
     word: u64,
     side: Side,
-    has_met: bool,
 }
 
 impl<R> Registration<R>
@@ -369,12 +376,6 @@ where
     R: Deref,
     R::Target: Registered,
 {
-    /// Whether the peer was there already when this was registered. Of the two registrations of a
-    /// pair, one says so.
-    pub fn has_met(&self) -> bool {
-        self.has_met
-    }
-
     /// Ends the registration. Returns whether it had not ended yet: the second time does nothing.
     ///
     /// # Panics

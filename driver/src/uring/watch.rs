@@ -101,8 +101,9 @@ impl Uring {
             result => Some(Errno::from_raw_os_error(-result)),
         };
         let taken = match failed {
-            None => watch.event.take(),
-            Some(_) => Err(Errno::AGAIN),
+            None if !self.stopping => watch.event.take(),
+            // Nobody would hear of it.
+            _ => Err(Errno::AGAIN),
         };
         self.counters.system_calls += u64::from(failed.is_none());
         let mut end = failed.filter(|errno| *errno != Errno::CANCELED || watch.cancelled);

@@ -39,6 +39,9 @@ struct Table<P: ?Sized, C: ?Sized> {
     /// A power of two of them, or none.
     slots: Box<[Entry<P, C>]>,
     len: usize,
+    /// Entries that are connected, and how often one was.
+    pairs: usize,
+    matched: u64,
     /// Threads that wait until the callbacks of a key are done.
     waiters: Vec<(u64, Thread)>,
     /// What an allocator without memory would do, for tests and simulations.
@@ -66,6 +69,14 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
         lock(&self.table).len
     }
 
+    pub(super) fn pairs(&self) -> usize {
+        lock(&self.table).pairs
+    }
+
+    pub(super) fn matched(&self) -> u64 {
+        lock(&self.table).matched
+    }
+
     pub(super) fn is_connected(&self, spot: Spot) -> bool {
         let table = lock(&self.table);
         table
@@ -90,7 +101,7 @@ where
     P: Producer<C> + ?Sized,
     C: Consumer<P, Error = P::Error> + ?Sized,
 {
-    /// Registers an object that its caller has claimed, or releases it. Whether its peer was there.
+    /// Registers an object that its caller has claimed, or releases it.
     #[inline]
     pub(super) fn register(
         &self,
@@ -98,11 +109,11 @@ where
         entries_max: usize,
         spot: Spot,
         party: Party<P, C>,
-    ) -> Result<bool, RegisterError<P::Error>> {
+    ) -> Result<(), RegisterError<P::Error>> {
         let side = party.side();
         let admitted = lock(&self.table).admit(hash, entries_max, spot, party);
         match admitted {
-            Ok(Admitted::Alone) => Ok(false),
+            Ok(Admitted::Alone) => Ok(()),
             Ok(Admitted::Meets(place, pair)) => {
                 let mut busy = Busy {
                     shard: self,
@@ -115,7 +126,7 @@ where
                 if connected.is_ok() || cfg!(drill = "pairing_no_rollback") {
                     busy.leaves = None;
                 }
-                connected.map(|()| true).map_err(RegisterError::Connect)
+                connected.map_err(RegisterError::Connect)
             }
             Err((error, party)) => {
                 party.release();
@@ -133,6 +144,7 @@ where
             (table, place) = self.wait(table, spot, place);
         }
         if let Some(pair) = table.slots[place].start_callbacks() {
+            table.pairs -= 1;
             drop(table);
             let busy = Busy {
                 shard: self,
@@ -215,6 +227,10 @@ impl<P: ?Sized, C: ?Sized> Drop for Busy<'_, P, C> {
         entry.busy = 0;
         (entry.producer, entry.consumer) = self.pair.take().unzip();
         let leaver = self.leaves.and_then(|side| entry.take(side));
+        if self.leaves.is_none() {
+            table.pairs += 1;
+            table.matched += 1;
+        }
         if table.waiters.is_empty() {
             drop(table);
         } else {
@@ -240,6 +256,8 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
         Table {
             slots: Box::default(),
             len: 0,
+            pairs: 0,
+            matched: 0,
             waiters: Vec::new(),
             is_out_of_memory: false,
         }
