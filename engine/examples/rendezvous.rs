@@ -1,5 +1,5 @@
-//! Clients that say the same word are joined: producers and consumers in the pairing registry, TCP
-//! connections as their ends, bytes past the workers.
+//! Clients that say the same word are joined: two TCP connections as the ends of a pair, bytes past
+//! the workers.
 //!
 //! ```console
 //! $ cargo run -p flatpath --example rendezvous
@@ -7,90 +7,33 @@
 //! $ nc 127.0.0.1 7777    # say: take coffee
 //! ```
 //!
-//! One that gives is a producer, one that takes a consumer. The registry introduces them and tells
-//! both; whoever came second asks the engine to join the two connections.
+//! One that gives is a producer, one that takes a consumer. The registry connects the two, and
+//! whoever came second asks the engine to join the connections.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use flatpath::pairing::{Consumer, Endpoint, PairingKey, Producer, Registration, Registry};
-use flatpath::{Context, End, Job, Phase, Protocol, Server, Spread, WorkerScope};
-
-/// What they call it, hashed. A service that must not join strangers compares the words as well.
-#[derive(Clone, Copy)]
-pub(crate) struct Thing(u64);
-
-impl PairingKey for Thing {
-    fn word(self) -> u64 {
-        self.0
-    }
-}
-
-/// A client that has said what it wants.
-pub(crate) struct Party {
-    end: End,
-    partner: Mutex<Option<End>>,
-}
-
-impl Party {
-    fn set(&self, partner: Option<End>) {
-        *self.partner.lock().unwrap_or_else(PoisonError::into_inner) = partner;
-    }
-
-    fn partner(&self) -> Option<End> {
-        *self.partner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Producer<Party> for Party {
-    type Error = std::convert::Infallible;
-
-    fn add_consumer(&self, consumer: &Party) -> Result<(), Self::Error> {
-        self.set(Some(consumer.end));
-        Ok(())
-    }
-
-    fn del_consumer(&self, _consumer: &Party) {
-        self.set(None);
-    }
-}
-
-impl Consumer<Party> for Party {
-    type Error = std::convert::Infallible;
-
-    fn add_producer(&self, producer: &Party) -> Result<(), Self::Error> {
-        self.set(Some(producer.end));
-        Ok(())
-    }
-
-    fn del_producer(&self, _producer: &Party) {
-        self.set(None);
-    }
-}
-
-pub(crate) type Parties = Registry<Thing, Party, Party>;
+use flatpath::pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
+use flatpath::{Context, Job, Protocol, Server, Spread, WorkerScope};
 
 /// The service.
-pub(crate) struct Rendezvous(Arc<Parties>);
+pub(crate) struct Rendezvous(Pairings);
 
 impl Rendezvous {
     pub(crate) fn new() -> Rendezvous {
-        Rendezvous(Arc::new(Registry::new(10_000)))
+        Rendezvous(Pairings::new(10_000))
     }
 
-    fn register(
-        &self,
-        line: &str,
-        party: Arc<Endpoint<Party>>,
-    ) -> Option<Registration<Arc<Parties>>> {
+    fn register(&self, line: &str, end: &Arc<Endpoint<ConnectionEnd>>) -> Option<Pairing> {
         let (verb, thing) = line.split_once(' ')?;
+        // A service that must not join strangers takes tokens that nobody guesses.
         let mut hasher = DefaultHasher::new();
         thing.hash(&mut hasher);
-        let (registry, key) = (Arc::clone(&self.0), Thing(hasher.finish().max(1)));
+        let token = Token(hasher.finish().max(1));
         match verb {
-            "give" => Registry::register_producer(registry, key, party).ok(),
-            "take" => Registry::register_consumer(registry, key, party).ok(),
+            "give" => self.0.produce(token, end).ok(),
+            "take" => self.0.consume(token, end).ok(),
             _ => None,
         }
     }
@@ -99,7 +42,7 @@ impl Rendezvous {
 impl Protocol for Rendezvous {
     type Lane = ();
     /// Dropped with the connection: then the pair is parted and the word is free.
-    type Session = Option<Registration<Arc<Parties>>>;
+    type Session = Option<Pairing>;
     type Job = ();
 
     fn name(&self) -> &'static str {
@@ -128,18 +71,13 @@ impl Protocol for Rendezvous {
             return 0;
         };
         let line = String::from_utf8_lossy(&input[..length]);
-        let party = Arc::new(Endpoint::new(Party {
-            end: context.end(),
-            partner: Mutex::default(),
-        }));
-        *session = self.register(line.trim_end(), Arc::clone(&party));
-        match (party.partner(), &session) {
-            (Some(partner), _) => context.join(partner),
-            (None, Some(_)) => context.phase(Phase::Wait),
-            (None, None) => {
-                context.write_static(b"no: say give THING or take THING, once each\n");
-                context.close_lingering();
-            }
+        let end = Arc::new(Endpoint::new(ConnectionEnd::new(context)));
+        *session = self.register(line.trim_end(), &end);
+        if session.is_some() {
+            end.meet(context);
+        } else {
+            context.write_static(b"no: say give THING or take THING, once each\n");
+            context.close_lingering();
         }
         length + 1
     }

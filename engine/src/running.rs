@@ -59,6 +59,15 @@ impl Handle {
         self.0.advance(Stage::Forced);
     }
 
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.0)
+    }
+
+    /// A handle for what the simulation has instead of a running server.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Handle {
+        Handle(Arc::clone(shared))
+    }
+
     /// The counters of the server.
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics

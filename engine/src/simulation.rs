@@ -15,6 +15,7 @@ use crate::limits::{BUFFER_CLASSES, Limits};
 use crate::listener::{Lanes, Speaker, regions_of};
 use crate::network::{After, Network, Setup};
 use crate::protocol::Protocol;
+use crate::running::Handle;
 use crate::statistics::Statistics;
 use crate::worker::{Shared, Stage};
 
@@ -148,6 +149,16 @@ impl SimulatedServer {
     /// Cuts off everything.
     pub fn force(&self) {
         self.shared.advance(Stage::Forced);
+    }
+
+    /// The handle that a running server would have: to make event sources with.
+    pub fn handle(&self) -> Handle {
+        Handle::of(&self.shared)
+    }
+
+    /// From now on there is no memory to order watches with, or there is again.
+    pub fn starve_orders(&self, is_out_of_memory: bool) {
+        self.shared.inboxes[0].orders.starve(is_out_of_memory);
     }
 
     /// True once the network thread would have ended.

@@ -49,6 +49,8 @@ pub struct Statistics {
     pub joins_refused: Counter,
     /// Bytes that went from one connection to another without a worker.
     pub joined_bytes: Counter,
+    /// Times a network thread called the consumer of an eventfd.
+    pub signals: Counter,
     /// Jobs sent to workers.
     pub dispatched: Counter,
     /// Nanoseconds that network threads spent on putting those jobs on the queue and waking workers

@@ -35,6 +35,7 @@ use flatpath_structures::slots::Key;
 use crate::context::End;
 use crate::foreman::Bell;
 use crate::memory::Memory;
+use crate::pairing::Orders;
 use crate::statistics::Statistics;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
@@ -78,6 +79,8 @@ pub(crate) trait Task: Any + Send {
 pub(crate) struct Inbox {
     pub(crate) arrived: Queue,
     pub(crate) waker: OnceLock<Waker>,
+    /// Event sources to look at.
+    pub(crate) orders: Orders,
 }
 
 /// How far the end of the server has come.
@@ -105,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     /// Whether network threads measure what dispatch takes.
     observes_dispatch: bool,
+    /// Event sources made so far, to share them out.
+    pub(crate) sources_made: AtomicUsize,
     stage: AtomicU8,
     /// Jobs taken from the queue since the start; the foreman's measure of progress.
     popped: AtomicU64,
@@ -126,6 +131,7 @@ impl Shared {
                 .map(|_| Inbox {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
+                    orders: Orders::default(),
                 })
                 .collect(),
             pool,
@@ -133,6 +139,7 @@ impl Shared {
             memory: Memory::default(),
             bell: Bell::default(),
             observes_dispatch: false,
+            sources_made: AtomicUsize::new(0),
             stage: AtomicU8::new(0),
             popped: AtomicU64::new(0),
             #[cfg(feature = "before")]

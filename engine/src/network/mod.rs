@@ -12,6 +12,7 @@
 //! | jobs.rs    | what comes back from workers                                    |
 //! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
 //! | join.rs    | bytes straight from one connection to another                   |
+//! | watch.rs   | eventfds whose consumers are called here                        |
 //! | ending.rs  | deadlines, drain, close                                         |
 //!
 //! Invariants
@@ -25,6 +26,7 @@ mod send;
 mod jobs;
 mod settle;
 mod join;
+mod watch;
 mod ending;
 
 use std::collections::VecDeque;
@@ -49,6 +51,7 @@ use crate::spares::Trimmed;
 use crate::worker::{ConnectionId, JobDesk, Shared, Stage};
 
 use accept::Listener;
+use watch::Source;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
@@ -75,6 +78,9 @@ pub(crate) struct Network<D: Driver> {
     stage: Stage,
     drain_started_ns: u64,
     accept_shots: Shots,
+    /// Eventfds that are watched, and how many of them the kernel refused for now.
+    sources: Slots<Source>,
+    sources_refused: usize,
     /// What other threads say about connections.
     returns: Arc<Returns>,
     /// Receives that found no buffer, oldest first, by group.
@@ -106,16 +112,21 @@ pub(crate) enum After {
 const KIND_RECEIVE: u64 = 0;
 const KIND_SEND: u64 = 1;
 const KIND_ACCEPT: u64 = 2;
+const KIND_WATCH: u64 = 3;
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 28;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 const OPERATION_BITS: u32 = 8;
 
 /// Connections one network thread can number.
 pub(crate) const CONNECTIONS_BOUND: usize = (1 << INDEX_BITS) - 1;
 
+/// Event sources one network thread can number: more than it can have descriptors.
+const SOURCES_MAX: u32 = (1 << INDEX_BITS) - 1;
+
 /// Packs kind, operation number, generation and index into the 62 bits a driver passes through.
 fn token(kind: u64, operation: u8, key: Key) -> u64 {
-    let generation = u64::from(key.generation) & ((1 << GENERATION_BITS) - 1);
+    let generation = u64::from(key.generation & GENERATION_MASK);
     (kind << (OPERATION_BITS + GENERATION_BITS + INDEX_BITS))
         | (u64::from(operation) << (GENERATION_BITS + INDEX_BITS))
         | (generation << INDEX_BITS)
@@ -174,6 +185,8 @@ impl<D: Driver> Network<D> {
             listeners,
             connections: Slots::new(capacity),
             desk,
+            sources: Slots::new(SOURCES_MAX),
+            sources_refused: 0,
             stage: Stage::Running,
             drain_started_ns: 0,
             accept_shots: setup.accept_shots,
@@ -199,7 +212,12 @@ impl<D: Driver> Network<D> {
         let inbox = &self.shared.inboxes[usize::from(self.ring)];
         let (shared, stage) = (&self.shared, self.stage);
         let returns = &self.returns;
-        let ready = || !inbox.arrived.is_empty() || shared.stage() != stage || returns.any();
+        let ready = || {
+            !inbox.arrived.is_empty()
+                || shared.stage() != stage
+                || returns.any()
+                || inbox.orders.any()
+        };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;
         self.backlog.extend(self.completions.drain(..));
@@ -219,6 +237,8 @@ impl<D: Driver> Network<D> {
 
         self.collect_jobs();
         self.take_returns();
+        self.take_orders();
+        self.retry_sources();
         self.fire_deadlines();
         self.follow_stage();
         self.settle_again();
@@ -237,8 +257,11 @@ impl<D: Driver> Network<D> {
         if kind == KIND_ACCEPT {
             return self.accept_completed(index, operation, completion);
         }
+        if kind == KIND_WATCH {
+            return self.watch_completed(completion);
+        }
         let found = self.connections.key_at(index).filter(|key| {
-            key.generation & ((1 << GENERATION_BITS) - 1) == generation
+            key.generation & GENERATION_MASK == generation
                 && self
                     .connections
                     .get(*key)
@@ -347,6 +370,9 @@ impl<D: Driver> Network<D> {
         if !self.waiting.is_empty() {
             sooner(WAITING_NS);
         }
+        if self.sources_refused > 0 {
+            sooner(WAITING_NS);
+        }
         if let Some(ns) = self.accept_timeout_ns(now_ns) {
             sooner(ns);
         }
@@ -391,6 +417,7 @@ impl<D: Driver> Network<D> {
     fn after(&self) -> After {
         let idle = self.connections.is_empty() && self.listeners.iter().all(Listener::is_quiet);
         if self.stage > Stage::Running && idle {
+            self.end_orders();
             After::Done
         } else {
             After::GoOn

@@ -1,0 +1,198 @@
+//! Event sources: eventfds whose consumers are called on this thread.
+//!
+//! | state      | what happened                                   | what ends it              |
+//! |------------|-------------------------------------------------|---------------------------|
+//! | Armed      | a watch is outstanding                          | it fails                  |
+//! | Cancelling | nobody wants it any more, and it is cancelled   | its final completion      |
+//! | Refused    | the kernel had no room for it                   | the next try, in a moment |
+//!
+//! Invariants
+//! - E1: a source has a place here from the first look at which it is wanted until it is neither
+//!   wanted nor watched; so it has one watch at most.
+//! - E2: a count that came is passed, or kept at the gate until a look at which it can pass. A
+//!   consumer that panics has taken it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
+use flatpath_structures::slots::Key;
+
+use super::{GENERATION_MASK, KIND_WATCH, Network, parts, token};
+use crate::pairing::{Item, Passed, Watched};
+
+/// How long to wait before a watch that the kernel refused is tried again.
+const RETRY_NS: u64 = 10_000_000;
+
+/// See the module.
+pub(super) struct Source {
+    watched: Arc<Watched>,
+    state: State,
+    operation: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Armed,
+    Cancelling,
+    /// Until when.
+    Refused(u64),
+}
+
+impl<D: Driver> Network<D> {
+    /// Looks at the sources that other threads changed.
+    pub(super) fn take_orders(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        for watched in shared.inboxes[usize::from(self.ring)].orders.take() {
+            let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
+            match self.sources.get(place).map(|source| source.state) {
+                None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
+                Some(State::Armed) => self.cancel_unwanted(place),
+                Some(State::Refused(_)) if !watched.is_wanted() => {
+                    self.sources.remove(place);
+                }
+                // The final completion looks again.
+                None | Some(State::Cancelling | State::Refused(_)) => {}
+            }
+            if watched.is_wanted() {
+                self.pass_kept_signals(&watched);
+            }
+        }
+    }
+
+    fn begin(&mut self, watched: Arc<Watched>) {
+        let source = Source {
+            watched,
+            state: State::Armed,
+            operation: 0,
+        };
+        match self.sources.insert(source) {
+            Ok(key) => self.arm_watch(key),
+            // More than descriptors can be.
+            Err(_) => debug_assert!(false, "a table of sources that is full"),
+        }
+    }
+
+    fn arm_watch(&mut self, key: Key) {
+        let Some(source) = self.sources.get_mut(key) else {
+            return;
+        };
+        // ORDER: Relaxed: for this thread alone.
+        source.watched.place.store(key.to_u64(), Ordering::Relaxed);
+        source.state = State::Armed;
+        source.operation = source.operation.wrapping_add(1);
+        let token = token(KIND_WATCH, source.operation, key);
+        self.driver.watch(Arc::clone(&source.watched.event), token);
+    }
+
+    fn cancel_unwanted(&mut self, key: Key) {
+        if let Some(source) = self.sources.get_mut(key)
+            && source.state == State::Armed
+            && !source.watched.is_wanted()
+        {
+            source.state = State::Cancelling;
+            let token = token(KIND_WATCH, source.operation, key);
+            self.driver
+                .cancel(Operation::Watch(&source.watched.event), token);
+        }
+    }
+
+    pub(super) fn watch_completed(&mut self, completion: Completion) {
+        let (_, operation, generation, index) = parts(completion.token);
+        let Some(key) = self.sources.key_at(index) else {
+            return;
+        };
+        let Some(source) = self.sources.get_mut(key) else {
+            return;
+        };
+        let is_refused = matches!(source.state, State::Refused(_));
+        // A final completion that comes twice, of a watch before this one (N2).
+        let is_another = key.generation & GENERATION_MASK != generation;
+        if is_another || source.operation != operation || is_refused {
+            return;
+        }
+        match completion.outcome {
+            Outcome::Signalled(count) => self.signalled(key, count),
+            Outcome::Failed(errno) if !completion.more => self.watch_ended(key, errno),
+            _ => debug_assert!(false, "a watch signals or fails"),
+        }
+    }
+
+    fn signalled(&mut self, key: Key, count: u64) {
+        let Some(source) = self.sources.get_mut(key) else {
+            return;
+        };
+        let watched = Arc::clone(&source.watched);
+        self.pass_signal(&watched, count);
+    }
+
+    fn pass_signal(&self, watched: &Watched, count: u64) {
+        let statistics = &self.shared.statistics;
+        match catch_unwind(AssertUnwindSafe(|| watched.gate.pass(Item::Signal(count)))) {
+            Ok(Passed::Taken) => statistics.signals.add(1),
+            // At the gate.
+            Ok(Passed::Held | Passed::Nobody) => {}
+            Err(_) => statistics.handler_panics.add(1),
+        }
+    }
+
+    /// Passes what came when nobody could take it.
+    fn pass_kept_signals(&self, watched: &Watched) {
+        let held = watched.gate.take_held();
+        if held > 0 {
+            self.pass_signal(watched, held);
+        }
+    }
+
+    /// The watch is over: the source goes, or begins anew if it is wanted again.
+    fn watch_ended(&mut self, key: Key, errno: Errno) {
+        let now_ns = self.turn.now_ns;
+        let Some(source) = self.sources.get_mut(key) else {
+            return;
+        };
+        if !source.watched.is_wanted() {
+            self.sources.remove(key);
+        } else if source.state == State::Cancelling {
+            self.arm_watch(key);
+        } else {
+            log::warn!("watching an eventfd: {errno}");
+            source.state = State::Refused(now_ns + RETRY_NS);
+            self.sources_refused += 1;
+        }
+    }
+
+    /// The thread ends: a source that wants to be watched from now on is refused.
+    pub(super) fn end_orders(&self) {
+        self.shared.inboxes[usize::from(self.ring)].orders.close();
+    }
+
+    /// Tries those again that the kernel refused.
+    pub(super) fn retry_sources(&mut self) {
+        if self.sources_refused == 0 {
+            return;
+        }
+        let now_ns = self.turn.now_ns;
+        let is_due =
+            |source: &Source| matches!(source.state, State::Refused(until) if until <= now_ns);
+        let due: Vec<Key> = self
+            .sources
+            .iter()
+            .filter_map(|(key, source)| is_due(source).then_some(key))
+            .collect();
+        for key in due {
+            self.arm_watch(key);
+        }
+        let refused = self.sources.iter();
+        self.sources_refused = refused
+            .filter(|(_, source)| matches!(source.state, State::Refused(_)))
+            .count();
+    }
+}
+
+impl<D: Driver> Drop for Network<D> {
+    /// Nobody is watched from now on.
+    fn drop(&mut self) {
+        self.end_orders();
+    }
+}

@@ -1,0 +1,65 @@
+//! The ends within this process: a function that consumes, and a handle that produces.
+
+use std::sync::Arc;
+
+use super::gate::{Gate, Passed};
+use super::{Consume, Intake, Item, Produce, Refused};
+
+/// A consumer that is a function; see [`Intake`] for what it may do.
+pub struct Callback(Arc<Intake>);
+
+impl Callback {
+    /// Lets `function` take what a producer brings.
+    pub fn new(function: impl Fn(Item<'_>) + Send + Sync + 'static) -> Callback {
+        Callback(Arc::new(function))
+    }
+}
+
+impl Consume for Callback {
+    fn intake(&self) -> Option<Arc<Intake>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl std::fmt::Debug for Callback {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Callback").finish_non_exhaustive()
+    }
+}
+
+/// A producer that threads of this process hand items to. The consumer's function runs on their
+/// thread, so there is no queue.
+#[derive(Debug, Default)]
+pub struct Feed(Gate);
+
+impl Feed {
+    /// One that leads nowhere yet.
+    pub fn new() -> Feed {
+        Feed::default()
+    }
+
+    /// Hands an item to the consumer, and returns when it has taken it. Waits for other threads
+    /// that do the same, and while a pair is just being connected. False: nobody is connected.
+    pub fn send(&self, item: Item<'_>) -> bool {
+        self.0.pass_in_time(item) == Passed::Taken
+    }
+}
+
+impl Produce for Feed {
+    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+        self.0.connect(consumer.intake().ok_or(Refused::Unfit)?);
+        Ok(())
+    }
+
+    fn disconnect(&self) {
+        self.0.disconnect();
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn start(&self) {
+        self.0.start();
+    }
+}

@@ -1,0 +1,135 @@
+//! A TCP connection as an end: joined to another one, or its bytes go to a callback.
+//!
+//! A protocol keeps one in the session of a connection, together with its [`Pairing`], and asks it
+//! in three places: [`ConnectionEnd::meet`] after registering, [`ConnectionEnd::pass`] with input,
+//! and nothing when the connection is gone, because the session's end ends the registration.
+//!
+//! Connections are consumers of connections only: what else is produced has no place in a stream.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::gate::{Gate, Passed};
+use super::{Consume, Intake, Item, Produce, Refused};
+use crate::context::{Context, End, Stall};
+use crate::protocol::{Phase, Protocol};
+use crate::returns::Resumer;
+use std::sync::Arc;
+
+#[cfg(doc)]
+use super::Pairing;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ConnectionEnd {
+    end: End,
+    partner: Mutex<Option<End>>,
+    gate: Gate,
+    resumer: Resumer,
+}
+
+impl ConnectionEnd {
+    /// The connection that a protocol is called for.
+    pub fn new<P: Protocol>(context: &Context<'_, P>) -> ConnectionEnd {
+        ConnectionEnd {
+            end: context.end(),
+            partner: Mutex::new(None),
+            gate: Gate::default(),
+            resumer: context.resumer(),
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<End>> {
+        self.partner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that it is connected to, if it is.
+    pub fn partner(&self) -> Option<End> {
+        *self.place()
+    }
+
+    /// Right after registering: asks the engine to join the two if the other side is a connection
+    /// and there; else the connection waits ([`Phase::Wait`]).
+    pub fn meet<P: Protocol>(&self, context: &mut Context<'_, P>) {
+        match self.partner() {
+            Some(partner) => context.join(partner),
+            None => context.phase(Phase::Wait),
+        }
+    }
+
+    /// Hands input to the consumer's callback; how much of it is consumed. While there is none, the
+    /// connection stalls and the input waits.
+    pub fn pass<P: Protocol>(&self, context: &mut Context<'_, P>, input: &[u8]) -> usize {
+        if input.is_empty() {
+            return 0;
+        }
+        match self.gate.pass(Item::Bytes(input)) {
+            Passed::Taken => {
+                // From now on its silence counts, as that of any connection.
+                context.restart_phase(Phase::Idle);
+                input.len()
+            }
+            Passed::Held | Passed::Nobody => {
+                context.stall(Stall::Outside);
+                0
+            }
+        }
+    }
+
+    /// Only connections of one network thread can be joined.
+    fn join_with(&self, other: End) -> Result<(), Refused> {
+        if other.0.ring != self.end.0.ring {
+            return Err(Refused::Elsewhere);
+        }
+        *self.place() = Some(other);
+        Ok(())
+    }
+}
+
+impl Produce for ConnectionEnd {
+    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+        if let Some(other) = consumer.end() {
+            return self.join_with(other);
+        }
+        self.gate.connect(consumer.intake().ok_or(Refused::Unfit)?);
+        Ok(())
+    }
+
+    fn disconnect(&self) {
+        *self.place() = None;
+        self.gate.disconnect();
+    }
+
+    fn stop(&self) {
+        self.gate.stop();
+    }
+
+    fn start(&self) {
+        self.gate.start();
+        // What waited for a consumer, or was held, is offered again.
+        if self.gate.is_connected() {
+            self.resumer.resume();
+        }
+    }
+
+    fn end(&self) -> Option<End> {
+        Some(self.end)
+    }
+}
+
+impl Consume for ConnectionEnd {
+    fn connect(&self, producer: &dyn Produce) -> Result<(), Refused> {
+        self.join_with(producer.end().ok_or(Refused::Unfit)?)
+    }
+
+    fn disconnect(&self) {
+        *self.place() = None;
+    }
+
+    fn intake(&self) -> Option<Arc<Intake>> {
+        None
+    }
+
+    fn end(&self) -> Option<End> {
+        Some(self.end)
+    }
+}

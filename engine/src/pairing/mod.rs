@@ -1,0 +1,299 @@
+//! Pairing: a source of events or bytes is connected straight to who wants them, past the workers.
+//!
+//! Two parties that do not know each other register under one [`Token`], one as a producer, one as
+//! a consumer; as soon as both are there they are connected. There are two registries:
+//!
+//! - [`Pairings`], for ends of any kind ([`Produce`], [`Consume`]). The ends below are built in,
+//!   and anything that implements the traits is one.
+//! - [`Registry`], for services whose producers are all of one type, and their consumers, with
+//!   typed keys. It is what `Pairings` is made of.
+//!
+//! | end               | side     | what it is                                                  |
+//! |-------------------|----------|-------------------------------------------------------------|
+//! | [`EventSource`]   | producer | an eventfd; its consumer is called on a network thread      |
+//! | [`Feed`]          | producer | whatever a thread of this process hands to it               |
+//! | [`ConnectionEnd`] | both     | a TCP connection, joined to another, or for a callback      |
+//! | [`Callback`]      | consumer | a function of this process                                  |
+//!
+//! # Contract
+//! - Connecting: `stop` of the producer, `stop` of the consumer, [`Produce::connect`],
+//!   [`Consume::connect`], `start` of the consumer, `start` of the producer. The starts follow
+//!   always, also after a failure or a panic. Disconnecting: the stops, [`Consume::disconnect`],
+//!   [`Produce::disconnect`], the starts.
+//! - When `connect` fails on either side, what was connected is disconnected and the newcomer is
+//!   not registered; who was there stays and waits for another. The newcomer is told why.
+//! - A token has one producer and one consumer. Another one is refused ([`RegisterError::Taken`])
+//!   and nothing of those that are there is touched, now or when the loser is dropped.
+//! - An end is registered once at a time ([`RegisterError::RegisteredTwice`]).
+//! - The end of a [`Pairing`] is the end of the registration; ending it twice does nothing. After
+//!   it, no call of the consumer begins; it waits for one under way, except on the thread that
+//!   makes it.
+//! - A consumer's function must not end a pairing of its own pair: the thread that ends the other
+//!   side could be waiting for it.
+//!
+//! Invariants
+//! - P1: connected and tracked are one: a pair that the registry does not know is not connected,
+//!   and both sides of a token are registered exactly if they are.
+//! - P2: whoever may still be called is alive: a producer holds its consumer's intake, the registry
+//!   holds both ends, and a network thread holds what it watches.
+//! - P3: no signal is lost: what an [`EventSource`] could not pass on waits for the next consumer.
+//!   No byte is: input of a connection waits in the connection.
+//!
+//! Cost: a registration is O(1), see [`Registry`]; an item that passes is one uncontended lock and
+//! one indirect call.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::context::End;
+
+pub use flatpath_driver::Eventfd;
+pub use flatpath_structures::pairing::{
+    Consumer, Endpoint, PairingKey, Producer, RegisterError, Registered, Registration, Registry,
+};
+
+pub use callback::{Callback, Feed};
+pub use connection::ConnectionEnd;
+pub use event::EventSource;
+
+mod callback;
+mod connection;
+mod event;
+mod gate;
+
+pub(crate) use event::{Orders, Watched};
+pub(crate) use gate::Passed;
+
+/// What passes from a producer to its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// So many signals since the last item; never zero.
+    Signal(u64),
+    /// The next bytes of a stream; never empty.
+    Bytes(&'a [u8]),
+}
+
+/// Takes a consumer's items, on the thread of the producer. On a network thread it must not block,
+/// and takes a few microseconds at most. Items of a pair come one at a time, in order.
+pub type Intake = dyn Fn(Item<'_>) + Send + Sync;
+
+/// Why an end refuses to be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// What the one produces is not for the other.
+    Unfit,
+    /// They are connections of different network threads: see [`Spread`](crate::Spread).
+    Elsewhere,
+    /// There is no memory for it.
+    NoMemory,
+    /// The server that would watch the source has ended.
+    ShutDown,
+    /// An end of another make says no, for a reason of its own.
+    Declined,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Refused::Unfit => "what the one produces is not for the other",
+            Refused::Elsewhere => "the two connections are on different network threads",
+            Refused::NoMemory => "no memory to connect them",
+            Refused::ShutDown => "the server has ended",
+            Refused::Declined => "one of the two declined",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// An end that items come from. Its methods are called by the registry only; see the module for
+/// their order.
+pub trait Produce: Send + Sync {
+    /// From now on, but for what `stop` holds back, its items go to this consumer.
+    ///
+    /// # Errors
+    /// Then nothing has changed.
+    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused>;
+
+    /// Undoes `connect`. No call of the intake begins after it, and none of another thread is under
+    /// way.
+    fn disconnect(&self);
+
+    /// Holds items back.
+    fn stop(&self) {}
+
+    /// Goes on after `stop`.
+    fn start(&self) {}
+
+    /// The connection that it is, if it is one.
+    fn end(&self) -> Option<End> {
+        None
+    }
+}
+
+/// An end that items go to. Its methods are called by the registry only; see the module for their
+/// order.
+pub trait Consume: Send + Sync {
+    /// From now on it is called by this producer.
+    ///
+    /// # Errors
+    /// Then nothing has changed, and the producer is disconnected.
+    fn connect(&self, producer: &dyn Produce) -> Result<(), Refused> {
+        let _ = producer;
+        Ok(())
+    }
+
+    /// Undoes `connect`.
+    fn disconnect(&self) {}
+
+    /// Prepares for a change.
+    fn stop(&self) {}
+
+    /// Goes on after `stop`.
+    fn start(&self) {}
+
+    /// What takes its items; `None` if it is only for connections to be joined to.
+    fn intake(&self) -> Option<Arc<Intake>>;
+
+    /// The connection that it is, if it is one.
+    fn end(&self) -> Option<End> {
+        None
+    }
+}
+
+impl Producer<dyn Consume> for dyn Produce {
+    type Error = Refused;
+
+    fn add_consumer(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+        self.connect(consumer)
+    }
+
+    fn del_consumer(&self, _consumer: &dyn Consume) {
+        self.disconnect();
+    }
+
+    fn stop(&self) {
+        Produce::stop(self);
+    }
+
+    fn start(&self) {
+        Produce::start(self);
+    }
+}
+
+impl Consumer<dyn Produce> for dyn Consume {
+    type Error = Refused;
+
+    fn add_producer(&self, producer: &dyn Produce) -> Result<(), Refused> {
+        self.connect(producer)
+    }
+
+    fn del_producer(&self, _producer: &dyn Produce) {
+        self.disconnect();
+    }
+
+    fn stop(&self) {
+        Consume::stop(self);
+    }
+
+    fn start(&self) {
+        Consume::start(self);
+    }
+}
+
+/// What a pair calls itself. Zero names nothing ([`RegisterError::EmptyKey`]). Whoever knows it can
+/// be the other side: between parties that do not trust each other it is chosen at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+impl PairingKey for Token {
+    fn word(self) -> u64 {
+        self.0
+    }
+}
+
+type Ends = Registry<Token, dyn Produce, dyn Consume>;
+
+/// The registry for ends of any kind; see the module. Clones are the same registry.
+#[derive(Clone, Debug)]
+pub struct Pairings(Arc<Ends>);
+
+/// How many wait and how many have met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairingFigures {
+    /// Ends that wait for their other side now.
+    pub waiting: u64,
+    /// Pairs that are connected now.
+    pub paired: u64,
+    /// Pairs that were connected since the start.
+    pub matched: u64,
+}
+
+impl Pairings {
+    /// An empty registry for about `tokens_max` tokens.
+    pub fn new(tokens_max: u32) -> Pairings {
+        Pairings(Arc::new(Registry::new(tokens_max)))
+    }
+
+    /// Registers a producer, and connects it if the token has a consumer.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing has changed then.
+    pub fn produce<P: Produce + 'static>(
+        &self,
+        token: Token,
+        producer: &Arc<Endpoint<P>>,
+    ) -> Result<Pairing, RegisterError<Refused>> {
+        let producer: Arc<Endpoint<dyn Produce>> = Arc::<Endpoint<P>>::clone(producer);
+        let registered = Registry::register_producer(Arc::clone(&self.0), token, producer);
+        registered.map(Pairing)
+    }
+
+    /// Registers a consumer, and connects it if the token has a producer.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing has changed then.
+    pub fn consume<C: Consume + 'static>(
+        &self,
+        token: Token,
+        consumer: &Arc<Endpoint<C>>,
+    ) -> Result<Pairing, RegisterError<Refused>> {
+        let consumer: Arc<Endpoint<dyn Consume>> = Arc::<Endpoint<C>>::clone(consumer);
+        let registered = Registry::register_consumer(Arc::clone(&self.0), token, consumer);
+        registered.map(Pairing)
+    }
+
+    /// Whether both sides of a token are there, and so connected, at this moment.
+    pub fn is_connected(&self, token: Token) -> bool {
+        self.0.is_connected(token)
+    }
+
+    /// Looks at all shards of the registry: for display.
+    pub fn figures(&self) -> PairingFigures {
+        let paired = self.0.pairs();
+        PairingFigures {
+            waiting: self.0.len().saturating_sub(paired) as u64,
+            paired: paired as u64,
+            matched: self.0.matched(),
+        }
+    }
+
+    /// From now on the registry gets no memory, or gets it again. For tests and simulations.
+    pub fn starve(&self, is_out_of_memory: bool) {
+        self.0.starve(is_out_of_memory);
+    }
+}
+
+/// A registration in [`Pairings`]; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the registration ends when this is dropped"]
+pub struct Pairing(Registration<Arc<Ends>>);
+
+impl Pairing {
+    /// Disconnects the pair, if it is one, and forgets this side. Whether it had not ended yet: the
+    /// second time does nothing.
+    pub fn end(&mut self) -> bool {
+        self.0.end()
+    }
+}
