@@ -271,17 +271,20 @@ class Message:
 class Consumer:
     """An attachment to the server that listens at ``path`` (its ``--ingest-socket``).
 
+    With a ``token`` other than 0 it gets the messages of the one producer that names the same, and
+    no others.
+
     Iterating receives until the server is gone. The attachment ends with ``close`` or the ``with``
     block; what is held then is taken back by the server, so use no memory of it afterwards.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, token: int = 0) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         files: List[int] = []
         try:
             self._socket.settimeout(_ANSWER_SECONDS_MAX)
             self._socket.connect(os.fspath(path))
-            self._socket.send(wire.hello())
+            self._socket.send(wire.hello(token))
             packet, files = _receive(self._socket)
             welcome = _read(packet)
             if len(files) != len(welcome.regions) + wire.DESCRIPTORS_BESIDE:

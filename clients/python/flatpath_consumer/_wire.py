@@ -12,7 +12,7 @@ REGIONS_MAX = 64
 DESCRIPTORS_BESIDE = 4
 BELL_BYTES_MAX = 4096
 
-HELLO = struct.Struct("<IHxx8x")
+HELLO = struct.Struct("<IHxxQ")
 WELCOME = struct.Struct("<IHHIIIII12x")
 DESCRIPTOR = struct.Struct("<QQIHHII")
 RETURN = struct.Struct("<QQ")
@@ -23,6 +23,7 @@ LAST = 2
 STATUS_WELCOME = 0
 STATUS_WRONG_VERSION = 1
 STATUS_FULL = 2
+STATUS_TAKEN = 4
 
 assert HELLO.size == 16 and WELCOME.size == 40 and DESCRIPTOR.size == 32 and RETURN.size == 16
 
@@ -45,9 +46,9 @@ class Refused(Exception):
     """The server said no."""
 
 
-def hello() -> bytes:
-    """The consumer's packet."""
-    return HELLO.pack(MAGIC, VERSION)
+def hello(token: int = 0) -> bytes:
+    """The consumer's packet; a token of 0 is none."""
+    return HELLO.pack(MAGIC, VERSION, token)
 
 
 def read_welcome(packet: bytes) -> Welcome:
@@ -59,6 +60,8 @@ def read_welcome(packet: bytes) -> Welcome:
         raise Malformed("not a packet of this protocol")
     if status == STATUS_FULL:
         raise Refused("the server has as many consumers as it may have")
+    if status == STATUS_TAKEN:
+        raise Refused("another consumer has this token")
     if status == STATUS_WRONG_VERSION or (status == STATUS_WELCOME and version != VERSION):
         raise Refused(f"version {version} is spoken there, {VERSION} here")
     if status != STATUS_WELCOME:

@@ -48,6 +48,14 @@ pub struct Attached {
 /// # Errors
 /// Nobody listens there, or the server refuses.
 pub fn attach(path: impl AsRef<Path>) -> Result<Attached, Error> {
+    attach_for(path, 0)
+}
+
+/// Attaches for the messages of the one producer that names the same token; 0 names none.
+///
+/// # Errors
+/// As [`attach`], and when another consumer has this token.
+pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error> {
     let during = |what| move |errno| Error::System(what, errno);
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -58,7 +66,7 @@ pub fn attach(path: impl AsRef<Path>) -> Result<Attached, Error> {
     .map_err(during("making a socket"))?;
     let address = SocketAddrUnix::new(path.as_ref()).map_err(during("naming the socket"))?;
     connect(&socket, &address).map_err(during("connecting"))?;
-    send(&socket, &hello(), SendFlags::NOSIGNAL).map_err(during("saying hello"))?;
+    send(&socket, &hello(token), SendFlags::NOSIGNAL).map_err(during("saying hello"))?;
     await_answer(&socket)?;
     let (packet, descriptors) = take_answer(&socket).map_err(during("reading the welcome"))?;
     let welcome = Welcome::read(&packet)?;

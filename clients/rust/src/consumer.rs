@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::message::{Fragment, Message};
 use crate::returns::{Shared, Waiting};
-use crate::{Attached, Error, attach};
+use crate::{Attached, Error, attach, attach_for};
 
 /// An attachment to a server. One thread at a time receives; messages may go anywhere.
 #[derive(Debug)]
@@ -51,6 +51,15 @@ impl Consumer {
     /// Nobody listens there, the server refuses, or its memory cannot be mapped.
     pub fn attach(path: impl AsRef<Path>) -> Result<Consumer, Error> {
         Consumer::new(attach(path)?)
+    }
+
+    /// Attaches for the messages of the one producer that names the same token, and no others; 0
+    /// names none.
+    ///
+    /// # Errors
+    /// As [`Consumer::attach`], and when another consumer has this token.
+    pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Consumer, Error> {
+        Consumer::new(attach_for(path, token)?)
     }
 
     /// A consumer of what was attached.

@@ -29,7 +29,7 @@ mod error;
 mod message;
 mod returns;
 
-pub use attach::{Attached, attach};
+pub use attach::{Attached, attach, attach_for};
 pub use consumer::Consumer;
 pub use error::Error;
 pub use message::{Fragment, Message};

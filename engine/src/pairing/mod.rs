@@ -15,6 +15,9 @@
 //! | [`ConnectionEnd`] | both     | a TCP connection, joined to another, or for a callback      |
 //! | [`Callback`]      | consumer | a function of this process                                  |
 //!
+//! The consumers of `flatpath-ingest`, which are other processes, meet their producers in a
+//! registry of their own there.
+//!
 //! # Contract
 //! - Connecting: `stop` of the producer, `stop` of the consumer, [`Produce::connect`],
 //!   [`Consume::connect`], `start` of the consumer, `start` of the producer. The starts follow

@@ -1,12 +1,15 @@
 //! Messages in a stream: four bytes of length, big endian, then as many bytes.
 //!
+//! In front of the first message a producer may name a token: a length of `0xffff_ffff`, then eight
+//! bytes, big endian. Where that may come is for whoever uses the decoder.
+//!
 //! The length counts the payload only. A length of zero is a sign of life and delivered to nobody.
 //! A length above the limit is a fault, found before a byte of the payload is looked at; there is
 //! no way to find the next message after it, so the connection ends.
 //!
 //! Invariants
-//! - F1: between two calls the decoder holds at most three bytes of a length and a count: no
-//!   payload.
+//! - F1: between two calls the decoder holds at most the bytes of a length or a token, and a count:
+//!   no payload.
 //! - F2: however a stream is cut into inputs, the messages in it are the same.
 //!
 //! Cost: O(1) a call; a call per piece of a message.
@@ -14,7 +17,14 @@
 /// Bytes in front of a message.
 pub const LENGTH_BYTES: usize = 4;
 
+/// In the place of a length: a token follows.
+pub const TOKEN_MARK: u32 = u32::MAX;
+
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 8;
+
 /// What the front of the input is.
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The input is used up.
@@ -23,6 +33,11 @@ pub enum Part {
     Begin {
         /// Its length.
         message_bytes: u32,
+    },
+    /// The producer names a token; what was consumed ends with it.
+    Token {
+        /// Any word.
+        token: u64,
     },
     /// The next bytes of the message, as long as what was consumed.
     Payload {
@@ -56,6 +71,9 @@ pub struct Decoder {
     /// The bytes of a length that came, and how many.
     head: [u8; LENGTH_BYTES],
     head_len: u8,
+    /// The bytes of a token that came, and how many are to come.
+    token: [u8; TOKEN_BYTES],
+    token_left: u8,
     /// Bytes that are to come of the message.
     left: u32,
 }
@@ -72,6 +90,16 @@ impl Decoder {
         }
         let mut consumed = 0;
         for byte in input {
+            if self.token_left > 0 {
+                self.token[TOKEN_BYTES - usize::from(self.token_left)] = *byte;
+                self.token_left -= 1;
+                consumed += 1;
+                if self.token_left == 0 {
+                    let token = u64::from_be_bytes(self.token);
+                    return Ok((consumed, Part::Token { token }));
+                }
+                continue;
+            }
             self.head[usize::from(self.head_len)] = *byte;
             self.head_len += 1;
             consumed += 1;
@@ -80,6 +108,10 @@ impl Decoder {
             }
             self.head_len = 0;
             let message_bytes = u32::from_be_bytes(self.head);
+            if message_bytes == TOKEN_MARK {
+                self.token_left = TOKEN_BYTES as u8;
+                continue;
+            }
             if message_bytes > message_bytes_max {
                 return Err(TooLong { message_bytes });
             }
@@ -103,8 +135,15 @@ impl Decoder {
 
     /// Whether the stream may end here without a message cut off.
     pub fn is_between_messages(&self) -> bool {
-        self.left == 0 && self.head_len == 0
+        self.left == 0 && self.head_len == 0 && self.token_left == 0
     }
+}
+
+/// What names a token, in front of the first message.
+pub fn naming(token: u64) -> [u8; LENGTH_BYTES + TOKEN_BYTES] {
+    let mut bytes = [0xff; LENGTH_BYTES + TOKEN_BYTES];
+    bytes[LENGTH_BYTES..].copy_from_slice(&token.to_be_bytes());
+    bytes
 }
 
 /// The length that goes in front of a message. `None` if no length can say so much.
@@ -133,6 +172,7 @@ mod tests {
                     Part::Begin { message_bytes } => {
                         messages.push(Vec::with_capacity(message_bytes as usize));
                     }
+                    Part::Token { token } => messages.push(token.to_be_bytes().to_vec()),
                     Part::Payload { last } => {
                         let message = messages.last_mut().expect("a message has begun");
                         message.extend_from_slice(&input[..consumed]);
@@ -174,6 +214,19 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_read_however_the_stream_is_cut() {
+        let token = 0x0102_0304_ffff_ffff_u64;
+        let stream = [&naming(token)[..], &encode(&[vec![9; 3]])].concat();
+        let read = vec![token.to_be_bytes().to_vec(), vec![9; 3]];
+        for cut in 0..=stream.len() {
+            assert_eq!(decode(&stream, &[cut], 3).as_ref(), Ok(&read), "{cut}");
+        }
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.next(&naming(1)[..5], 3), Ok((5, Part::Nothing)));
+        assert!(!decoder.is_between_messages());
+    }
+
+    #[test]
     fn a_length_of_zero_is_delivered_to_nobody() {
         let stream = encode(&[vec![], vec![], vec![7], vec![]]);
         let all: Vec<usize> = (0..stream.len()).collect();
@@ -186,11 +239,11 @@ mod tests {
         let stream = encode(&[vec![0; 8], vec![0; 9]]);
         assert_eq!(decode(&stream, &[], 8), Err(TooLong { message_bytes: 9 }));
         assert!(decode(&stream, &[], 9).is_ok());
-        let hostile = [0xff; 8];
+        let hostile = [0xfe; 8];
         assert_eq!(
             decode(&hostile, &[2], crate::limits::MESSAGE_BYTES_MAX),
             Err(TooLong {
-                message_bytes: u32::MAX
+                message_bytes: 0xfefe_fefe
             })
         );
     }

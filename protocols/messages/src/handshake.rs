@@ -1,6 +1,8 @@
 //! Attaching: one packet each way over a Unix socket of type SEQPACKET, little endian.
 //!
-//! Hello, 16 bytes, from the consumer: magic u32, version u16, zero.
+//! Hello, 16 bytes, from the consumer: magic u32, version u16, zero u16, token u64. A token other
+//! than 0 asks for the messages of the one producer that names the same, 0 for a share of the
+//! others'.
 //!
 //! Welcome, 40 bytes and 8 for each region, from the server:
 //!
@@ -48,6 +50,8 @@ pub enum Status {
     Full = 2,
     /// The server could not make what is shared.
     Failed = 3,
+    /// Another consumer has named this token.
+    Taken = 4,
 }
 
 /// Why a packet was not understood.
@@ -74,6 +78,9 @@ impl std::fmt::Display for Misunderstanding {
             Misunderstanding::Refused(Status::Full) => {
                 formatter.write_str("the server has as many consumers as it may have")
             }
+            Misunderstanding::Refused(Status::Taken) => {
+                formatter.write_str("another consumer has this token")
+            }
             Misunderstanding::Refused(status) => write!(formatter, "refused: {status:?}"),
         }
     }
@@ -81,24 +88,28 @@ impl std::fmt::Display for Misunderstanding {
 
 impl std::error::Error for Misunderstanding {}
 
-/// The consumer's packet.
-pub fn hello() -> [u8; HELLO_BYTES] {
+/// The consumer's packet; a token of 0 is none.
+pub fn hello(token: u64) -> [u8; HELLO_BYTES] {
     let mut packet = [0; HELLO_BYTES];
     packet[..4].copy_from_slice(&MAGIC.to_le_bytes());
     packet[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    packet[8..].copy_from_slice(&token.to_le_bytes());
     packet
 }
 
-/// Reads a hello.
+/// Reads a hello: its token.
 ///
 /// # Errors
 /// [`Misunderstanding`], never `Refused`.
-pub fn read_hello(packet: &[u8]) -> Result<(), Misunderstanding> {
+pub fn read_hello(packet: &[u8]) -> Result<u64, Misunderstanding> {
     if packet.len() != HELLO_BYTES || word32(packet, 0) != Some(MAGIC) {
         return Err(Misunderstanding::Malformed);
     }
     match word16(packet, 4) {
-        Some(VERSION) => Ok(()),
+        Some(VERSION) => packet
+            .last_chunk()
+            .map(|token| u64::from_le_bytes(*token))
+            .ok_or(Misunderstanding::Malformed),
         other => Err(Misunderstanding::Version(other.unwrap_or_default())),
     }
 }
@@ -153,6 +164,7 @@ impl Welcome {
                 return Err(Misunderstanding::Version(version.unwrap_or_default()));
             }
             (Some(2), _) => return Err(Misunderstanding::Refused(Status::Full)),
+            (Some(4), _) => return Err(Misunderstanding::Refused(Status::Taken)),
             (Some(0), Some(VERSION)) => {}
             (Some(0), Some(version)) => return Err(Misunderstanding::Version(version)),
             _ => return Err(Misunderstanding::Refused(Status::Failed)),
@@ -215,13 +227,15 @@ mod tests {
 
     #[test]
     fn packets_come_back_as_they_were() {
-        assert_eq!(read_hello(&hello()), Ok(()));
+        for token in [0, 1, u64::MAX] {
+            assert_eq!(read_hello(&hello(token)), Ok(token));
+        }
         assert_eq!(Welcome::read(&welcome().packet()), Ok(welcome()));
     }
 
     #[test]
     fn a_packet_that_is_cut_off_or_padded_is_malformed() {
-        let (hello, welcome) = (hello(), welcome().packet());
+        let (hello, welcome) = (hello(7), welcome().packet());
         for length in 0..hello.len() {
             assert_eq!(
                 read_hello(&hello[..length]),
@@ -255,6 +269,8 @@ mod tests {
         let read = |status| Welcome::read(&refusal(status));
         let full = Misunderstanding::Refused(Status::Full);
         assert_eq!(read(Status::Full), Err(full));
+        let taken = Misunderstanding::Refused(Status::Taken);
+        assert_eq!(read(Status::Taken), Err(taken));
         let version = Misunderstanding::Version(VERSION);
         assert_eq!(read(Status::WrongVersion), Err(version));
         let failed = Misunderstanding::Refused(Status::Failed);

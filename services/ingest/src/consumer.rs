@@ -37,6 +37,8 @@ const RETURNS_PER_HOLD: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) number: u32,
+    /// What it named; 0: it shares the producers that named nothing.
+    pub(crate) token: u64,
     entries: u32,
     /// The regions' names, in the order of their numbers.
     regions: Vec<u64>,
@@ -85,7 +87,7 @@ pub(crate) enum Verdict {
 impl Consumer {
     /// `None` when a region's driver is gone.
     pub(crate) fn new(
-        number: u32,
+        (number, token): (u32, u64),
         entries: u32,
         regions: &[Region],
         parts: Parts,
@@ -97,6 +99,7 @@ impl Consumer {
             .collect();
         Some(Consumer {
             number,
+            token,
             entries,
             regions: regions.iter().map(Region::id).collect(),
             statistics,

@@ -30,6 +30,7 @@ use rustix::net::{SocketFlags, accept_with};
 
 use crate::consumer::{Consumer, Verdict};
 use crate::handshake::{self, Hello};
+use crate::pairing::Registered;
 use crate::protocol::Shared;
 use crate::settings::Error;
 
@@ -126,11 +127,14 @@ enum Guest {
 struct Stranger {
     socket: OwnedFd,
     since: Instant,
-    said_hello: bool,
+    /// Its token, or 0, once it has said hello.
+    hello: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Attached {
+    /// Ends before the consumer does.
+    registered: Option<Registered>,
     consumer: Arc<Consumer>,
     socket: OwnedFd,
     return_bell: OwnedFd,
@@ -218,7 +222,7 @@ impl Work {
                 Some(Guest::Attached(attached)) if attached.consumer.is_broken() => {
                     self.dismiss(guest, "its bell is full or closed");
                 }
-                Some(Guest::Stranger(stranger)) if stranger.said_hello => self.attach(guest),
+                Some(Guest::Stranger(stranger)) if stranger.hello.is_some() => self.attach(guest),
                 _ => {}
             }
         }
@@ -253,7 +257,7 @@ impl Work {
         let stranger = Stranger {
             socket,
             since: Instant::now(),
-            said_hello: false,
+            hello: None,
         };
         self.guests.insert(guest, Guest::Stranger(stranger));
     }
@@ -261,11 +265,11 @@ impl Work {
     /// A socket has something to say: a stranger its hello, anybody else nothing but its end.
     fn hear(&mut self, guest: u64) {
         match self.guests.get_mut(&guest) {
-            Some(Guest::Stranger(stranger)) if !stranger.said_hello => {
+            Some(Guest::Stranger(stranger)) if stranger.hello.is_none() => {
                 match handshake::hello(&stranger.socket) {
                     Hello::NotYet => {}
-                    Hello::Said => {
-                        stranger.said_hello = true;
+                    Hello::Said(token) => {
+                        stranger.hello = Some(token);
                         self.attach(guest);
                     }
                     Hello::Wrong(status) => {
@@ -295,8 +299,15 @@ impl Work {
             log::info!("a consumer is refused: as many are attached as may be");
             return;
         }
+        let token = stranger.hello.unwrap_or_default();
+        if token != 0 && self.has_token(token) {
+            handshake::refuse(&stranger.socket, Status::Taken);
+            log::info!("a consumer is refused: another one has its token");
+            return;
+        }
         let number = self.attached;
-        let welcomed = handshake::welcome(&self.shared, &regions, number, &stranger.socket);
+        let names = (number, token);
+        let welcomed = handshake::welcome(&self.shared, &regions, names, &stranger.socket);
         let watched = welcomed.and_then(|(consumer, return_bell)| {
             epoll::add(&self.epoll, &return_bell, bell_of(guest), EventFlags::IN)?;
             Ok((consumer, return_bell))
@@ -313,12 +324,28 @@ impl Work {
         self.shared.statistics.attached.add(1);
         log::info!("consumer {number} is attached");
         self.shared.roster.add(Arc::clone(&consumer), consumers_max);
+        let registered = match token {
+            0 => None,
+            token => self.shared.pairings.offer(token, &consumer),
+        };
+        let is_without = token != 0 && registered.is_none();
         let attached = Attached {
+            registered,
             consumer,
             socket: stranger.socket,
             return_bell,
         };
         self.guests.insert(guest, Guest::Attached(attached));
+        if is_without {
+            self.dismiss(guest, "there is no memory for its token");
+        }
+    }
+
+    fn has_token(&self, token: u64) -> bool {
+        self.guests.values().any(|guest| match guest {
+            Guest::Attached(attached) => attached.consumer.token == token,
+            Guest::Stranger(_) => false,
+        })
     }
 
     fn take_returns(&mut self, guest: u64) {
@@ -347,10 +374,11 @@ impl Work {
         let Some(guest) = self.guests.remove(&guest) else {
             return;
         };
-        if let Guest::Attached(attached) = guest {
+        if let Guest::Attached(mut attached) = guest {
             let number = attached.consumer.number;
             // K1: out of the roster first.
             self.shared.roster.remove(number);
+            attached.registered = None;
             // What was returned before the end was returned.
             take_last_returns(&attached);
             let held = attached.consumer.end();

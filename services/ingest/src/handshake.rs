@@ -62,7 +62,8 @@ fn seqpacket() -> std::result::Result<OwnedFd, Errno> {
 /// What came of a look at a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
-    Said,
+    /// With a token, or 0.
+    Said(u64),
     NotYet,
     /// To be told so, if there is a word for it, and closed.
     Wrong(Option<Status>),
@@ -73,7 +74,7 @@ pub(crate) fn hello(socket: impl AsFd) -> Hello {
     let mut packet = [0; HELLO_BYTES + 1];
     match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
         Ok((count, _)) => match read_hello(&packet[..count]) {
-            Ok(()) => Hello::Said,
+            Ok(token) => Hello::Said(token),
             Err(Misunderstanding::Version(_)) => Hello::Wrong(Some(Status::WrongVersion)),
             Err(_) => Hello::Wrong(None),
         },
@@ -95,7 +96,7 @@ pub(crate) fn refuse(socket: impl AsFd, status: Status) {
 pub(crate) fn welcome(
     shared: &Shared,
     regions: &[Region],
-    number: u32,
+    (number, token): (u32, u64),
     socket: impl AsFd,
 ) -> Result<(Arc<Consumer>, OwnedFd)> {
     let entries = shared.plan.window;
@@ -119,8 +120,8 @@ pub(crate) fn welcome(
         bell,
     };
     let statistics = Arc::clone(&shared.statistics);
-    let consumer =
-        Consumer::new(number, entries, regions, parts, statistics).ok_or(Errno::SHUTDOWN)?;
+    let consumer = Consumer::new((number, token), entries, regions, parts, statistics)
+        .ok_or(Errno::SHUTDOWN)?;
     let mut files: Vec<BorrowedFd<'_>> = Vec::with_capacity(regions.len() + DESCRIPTORS_BESIDE);
     for region in regions {
         files.push(region.descriptor().ok_or(Errno::BADF)?);

@@ -15,6 +15,8 @@
 //!   to a consumer that dies is not delivered again, whether it was read or not; a message that was
 //!   not delivered yet, all or part of it, goes to the next consumer. A message whose producer goes
 //!   before its end is dropped.
+//! - A producer that names a token before its first message belongs to the consumer that names the
+//!   same, and to nobody else; whoever comes first waits. A token has one of each at a time.
 //! - A producer whose consumer has no room is not received from, and nobody else is touched.
 //!   Without any consumer all producers wait.
 //! - A consumer can return only what it holds. What it held when it died is taken back, exactly.
@@ -40,6 +42,7 @@ mod protocol;
 mod window;
 mod consumer;
 mod roster;
+mod pairing;
 mod handshake;
 mod desk;
 mod statistics;

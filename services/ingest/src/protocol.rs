@@ -16,6 +16,7 @@ use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;
 use crate::desk::{Desk, Doorbell};
+use crate::pairing::Pairings;
 use crate::roster::Roster;
 use crate::session::Turn;
 use crate::settings::{Error, Plan, Settings};
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
     pub(crate) roster: Roster,
+    pub(crate) pairings: Pairings,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) doorbell: Doorbell,
     regions: Mutex<Vec<Option<Region>>>,
@@ -58,7 +60,11 @@ impl Ingest {
     pub fn open(settings: Settings) -> Result<(Ingest, Desk), Error> {
         let plan = settings.plan()?;
         let rings = settings.rings;
+        // A producer and a consumer may each have a token of their own.
+        let producers_max = u32::try_from(plan.producers_max).unwrap_or(u32::MAX);
+        let tokens_max = producers_max.saturating_add(settings.consumers_max);
         let shared = Arc::new(Shared {
+            pairings: Pairings::new(tokens_max),
             plan,
             settings,
             roster: Roster::default(),
@@ -207,6 +213,14 @@ impl Ingest {
                 (0, Step::Cut)
             }
             Ok((consumed, Part::Nothing)) => (consumed, Step::GoOn),
+            Ok((consumed, Part::Token { token })) => {
+                if session.seek(token, &shared.pairings, context.resumer()) {
+                    return (consumed, Step::GoOn);
+                }
+                log::info!("a producer's token is taken, or comes too late: cut off");
+                shared.statistics.producers_refused.add(1);
+                (0, Step::Cut)
+            }
             Ok((consumed, Part::Begin { message_bytes })) => {
                 session.begin(message_bytes, shared.plan.need(message_bytes));
                 context.restart_phase(Phase::Body);

@@ -34,7 +34,9 @@ impl Roster {
     /// The next consumer in turn; if there is none, `resumer` is told of the first that comes.
     pub(crate) fn seat(&self, resumer: impl FnOnce() -> Resumer) -> Seat {
         let mut state = self.state();
-        let count = state.consumers.len();
+        // Who named a token has a producer of its own.
+        let shared = |consumer: &&Arc<Consumer>| consumer.token == 0;
+        let count = state.consumers.iter().filter(shared).count();
         if count == 0 {
             let place = state.arrivals;
             state.arrivals += 1;
@@ -43,7 +45,8 @@ impl Roster {
         }
         let turn = state.next % count;
         state.next = turn + 1;
-        Seat::With(Arc::clone(&state.consumers[turn]))
+        let chosen = state.consumers.iter().filter(shared).nth(turn);
+        Seat::With(Arc::clone(chosen.expect("fewer than the count")))
     }
 
     /// A producer that waited alone does not any more.
@@ -57,7 +60,11 @@ impl Roster {
         if state.consumers.len() >= consumers_max {
             return false;
         }
+        let is_shared = consumer.token == 0;
         state.consumers.push(consumer);
+        if !is_shared {
+            return true;
+        }
         let woken = std::mem::take(&mut state.lonely);
         drop(state);
         for resumer in woken.into_values() {

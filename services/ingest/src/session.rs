@@ -15,10 +15,12 @@
 use std::sync::Arc;
 
 use flatpath::Resumer;
+use flatpath::pairing::Endpoint;
 use flatpath_driver::Fragment;
 use flatpath_messages::framing::Decoder;
 
 use crate::consumer::{Consumer, Ended};
+use crate::pairing::{Pairings, Registered, Seeker};
 use crate::roster::{Roster, Seat};
 use crate::window::{Room, Ticket};
 
@@ -30,7 +32,11 @@ pub struct Session {
     pub(crate) producer: Option<u32>,
     pub(crate) message: Option<Message>,
     place: Place,
+    /// With a token of its own: whom it seeks.
+    seeks: Option<Seeks>,
 }
+
+type Seeks = (Arc<Endpoint<Seeker>>, Registered);
 
 /// A message on its way.
 #[derive(Debug)]
@@ -84,6 +90,11 @@ impl Session {
                     return Turn::Come;
                 }
                 Place::Lonely(place) => roster.leave(place),
+                Place::Nowhere if self.seeks.is_some() => match self.sought() {
+                    Some(consumer) => self.place = Place::Seated(consumer),
+                    // Its connection is told when one comes.
+                    None => return Turn::Wait,
+                },
                 Place::Nowhere => match roster.seat(|| resumer.clone()) {
                     Seat::With(consumer) => self.place = Place::Seated(consumer),
                     Seat::Alone(place) => {
@@ -111,6 +122,19 @@ impl Session {
         }
     }
 
+    fn sought(&self) -> Option<Arc<Consumer>> {
+        self.seeks.as_ref()?.0.consumer()
+    }
+
+    /// The producer names a token. False: it may not, or another producer has it.
+    pub(crate) fn seek(&mut self, token: u64, pairings: &Pairings, resumer: Resumer) -> bool {
+        let is_first = self.seeks.is_none() && matches!(self.place, Place::Nowhere);
+        if is_first && self.message.is_none() {
+            self.seeks = pairings.seek(token, resumer);
+        }
+        is_first && self.seeks.is_some()
+    }
+
     /// Hands a whole message to the consumer. `Err`: that one died; the message is kept, and wants
     /// room with the next.
     pub(crate) fn deliver(&mut self) -> Result<Arc<Consumer>, Ended> {
@@ -129,6 +153,7 @@ impl Session {
 
     /// The connection is gone. Whether a message was cut off.
     pub(crate) fn leave(&mut self, roster: &Roster) -> bool {
+        self.seeks = None;
         match std::mem::take(&mut self.place) {
             Place::Nowhere | Place::Seated(_) => {}
             Place::Lonely(place) => roster.leave(place),

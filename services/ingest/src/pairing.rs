@@ -1,0 +1,106 @@
+//! Pairing: a producer and a consumer that name the same token have each other, and nobody else.
+//!
+//! A producer names its token before its first message, a consumer in its hello. Whoever comes
+//! first waits: the producer is not received from, the consumer gets nothing. What connecting means
+//! here is that the producer's session knows its consumer.
+//!
+//! Invariants
+//! - A1: the consumer that a producer knows is attached: the desk ends the registration, and with
+//!   that the knowledge, before it ends the consumer.
+//! - A2: a registration lives in the session or in the desk's guest, and ends with it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath::Resumer;
+use flatpath::pairing::{self, Endpoint, PairingKey, Registration, Registry};
+
+use crate::consumer::Consumer;
+
+/// A token as the registry wants it; 0 is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) u64);
+
+impl PairingKey for Token {
+    fn word(self) -> u64 {
+        self.0
+    }
+}
+
+/// A producer that named a token.
+#[derive(Debug)]
+pub(crate) struct Seeker {
+    resumer: Resumer,
+    found: Mutex<Option<Arc<Consumer>>>,
+}
+
+/// A consumer that named a token.
+#[derive(Debug)]
+pub(crate) struct Sought(Arc<Consumer>);
+
+type Ends = Registry<Token, Seeker, Sought>;
+
+/// The registration of either.
+pub(crate) type Registered = Registration<Arc<Ends>>;
+
+impl Seeker {
+    fn found(&self) -> MutexGuard<'_, Option<Arc<Consumer>>> {
+        // Nothing under the lock panics.
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The consumer of its token; if there is none, its connection is told of the first that comes.
+    pub(crate) fn consumer(&self) -> Option<Arc<Consumer>> {
+        self.found().clone()
+    }
+}
+
+impl pairing::Producer<Sought> for Seeker {
+    type Error = std::convert::Infallible;
+
+    fn add_consumer(&self, sought: &Sought) -> Result<(), Self::Error> {
+        *self.found() = Some(Arc::clone(&sought.0));
+        Ok(())
+    }
+
+    fn del_consumer(&self, _sought: &Sought) {
+        *self.found() = None;
+    }
+
+    fn start(&self) {
+        // Connected or parted: it has something to look at.
+        self.resumer.resume();
+    }
+}
+
+impl pairing::Consumer<Seeker> for Sought {
+    type Error = std::convert::Infallible;
+}
+
+/// The registry of an ingest listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairings(Arc<Ends>);
+
+impl Pairings {
+    pub(crate) fn new(tokens_max: u32) -> Pairings {
+        Pairings(Arc::new(Registry::new(tokens_max)))
+    }
+
+    /// Registers a producer. `None`: the token has one, or is empty, or there is no memory.
+    pub(crate) fn seek(
+        &self,
+        token: u64,
+        resumer: Resumer,
+    ) -> Option<(Arc<Endpoint<Seeker>>, Registered)> {
+        let found = Mutex::new(None);
+        let seeker = Arc::new(Endpoint::new(Seeker { resumer, found }));
+        let registry = Arc::clone(&self.0);
+        let registered = Registry::register_producer(registry, Token(token), Arc::clone(&seeker));
+        registered.ok().map(|registered| (seeker, registered))
+    }
+
+    /// Registers a consumer. `None`: the token has one, or there is no memory.
+    pub(crate) fn offer(&self, token: u64, consumer: &Arc<Consumer>) -> Option<Registered> {
+        let sought = Arc::new(Endpoint::new(Sought(Arc::clone(consumer))));
+        Registry::register_consumer(Arc::clone(&self.0), Token(token), sought).ok()
+    }
+}
