@@ -69,12 +69,15 @@ fn measure(options: Options) -> io::Result<()> {
         .iter()
         .any(|kind| kind.is_flatpath_command());
     let flatpath = needs_flatpath.then(|| command::locate(options.server_binary.as_deref()));
-    let wrk = tools.contains(&Tool::Wrk).then(Wrk::prepare);
+    let wrk = tools
+        .contains(&Tool::Wrk)
+        .then(|| Wrk::prepare(options.wrk_threads));
     let settings = Settings {
         seconds: options.seconds(),
         runs: options.runs_asked(),
         quick: options.quick,
         driver: options.driver.clone(),
+        wrk_threads: options.wrk_threads,
     };
     let json = options.json.clone();
     let bench = Bench::new(options, wrk.transpose()?, flatpath.transpose()?)?;

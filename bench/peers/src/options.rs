@@ -76,6 +76,9 @@ pub(crate) struct Options {
     /// The driver of every server that is Flatpath: auto, uring or epoll
     #[arg(long, default_value = "auto")]
     pub(crate) driver: String,
+    /// Threads of wrk: with one it sets the rate, with more the servers share their cores with it
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) wrk_threads: u32,
     /// The flatpath command; without it the one of this workspace is built
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,

@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// The driver asked of Flatpath.
     pub(crate) driver: String,
+    /// Threads of wrk.
+    pub(crate) wrk_threads: u32,
 }
 
 /// Several servers under one load.
@@ -191,6 +193,9 @@ impl Report {
         if self.settings.quick {
             text.push_str("quick: shows that everything runs; too short to be quoted\n");
         }
+        if self.settings.wrk_threads > 1 {
+            text.push_str(&format!("wrk with {} threads\n", self.settings.wrk_threads));
+        }
         if cfg!(debug_assertions) {
             text.push_str("debug build: the servers in this binary are slower than they are\n");
         }
@@ -339,6 +344,7 @@ mod tests {
                 runs: Some(3),
                 quick: true,
                 driver: "auto".into(),
+                wrk_threads: 1,
             },
             cases,
         }

@@ -105,15 +105,17 @@ impl Counted {
 pub(crate) struct Wrk {
     program: PathBuf,
     script: PathBuf,
+    threads: u32,
     _directory: TempDir,
 }
 
 impl Wrk {
-    /// Finds wrk and writes the script.
+    /// Finds wrk and writes the script. It will run with so many threads, or one for each
+    /// connection if there are fewer.
     ///
     /// # Errors
     /// If wrk is not installed or the script cannot be written.
-    pub(crate) fn prepare() -> io::Result<Self> {
+    pub(crate) fn prepare(threads: u32) -> io::Result<Self> {
         let program = Tool::Wrk.find()?;
         let directory = tempfile::tempdir()?;
         let script = directory.path().join("figures.lua");
@@ -121,6 +123,7 @@ impl Wrk {
         Ok(Self {
             program,
             script,
+            threads,
             _directory: directory,
         })
     }
@@ -132,7 +135,7 @@ impl Wrk {
     pub(crate) fn run(&self, load: &Load) -> io::Result<Counted> {
         let mut command = launch::command(&self.program, &load.cores);
         command
-            .arg("--threads=1")
+            .arg(format!("--threads={}", self.threads.min(load.connections)))
             .arg(format!("--connections={}", load.connections));
         command
             .arg(format!("--duration={}s", load.seconds))
