@@ -474,6 +474,10 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let shelter = std::mem::replace(&mut self.shelter, Shelter::Nameless);
         let Some(file) = self.file.take() else { return };
+        if let Shelter::Parts(..) = shelter {
+            // The client may be told by now that it can go on; closing would free it too late.
+            let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        }
         let name = match shelter {
             Shelter::Named(name) => self
                 .directory
