@@ -4,7 +4,8 @@
 //! concurrent maps. Two loads: everybody registers at once from many threads, as published; and one
 //! more pair comes and goes beside a few that stay, where lists are at their best.
 
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -180,19 +181,29 @@ impl Registers for Ours {
 /// What became of a storm.
 #[derive(Clone, Debug)]
 pub(crate) struct Storm {
-    /// Of each registration.
+    /// Of each registration; empty if the storm was not [`Looks::Each`].
     histogram: Histogram<u64>,
-    /// Until everybody was registered.
+    /// From the moment when all threads are ready until everybody is registered.
     wall: Duration,
     /// Pairs that were not connected then; none, if all is well.
     strays: u32,
+}
+
+/// How closely a storm is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// How long it takes as a whole.
+    Whole,
+    /// How long each registration takes: two readings of the clock and a note, which cost about as
+    /// much as a registration.
+    Each,
 }
 
 /// A candidate: its name, its part, its storm, and its coming and going.
 pub(crate) struct Candidate {
     name: &'static str,
     role: Role,
-    storm: fn(u32, usize) -> Storm,
+    storm: fn(u32, usize, Looks) -> Storm,
     few: fn(u32, Duration) -> f64,
 }
 
@@ -221,12 +232,12 @@ fn key(number: u32) -> u64 {
 }
 
 /// Everybody registers at once: `pairs` producers and consumers in random order, from so many
-/// threads.
-fn storm<R: Registers>(pairs: u32, threads: usize) -> Storm {
+/// threads, all of which are awake when it begins: what it takes to wake them is not measured.
+fn storm<R: Registers>(pairs: u32, threads: usize, looks: Looks) -> Storm {
     let registry = R::new(pairs);
     let objects: Vec<R::Object> = (0..2 * pairs).map(|_| R::Object::default()).collect();
     let order = Dice::new(4).shuffled(2 * pairs);
-    let start = Barrier::new(threads);
+    let arrived = AtomicUsize::new(0);
     let empty = || {
         Histogram::new_with_max(LATENCY_NS_MAX, 3)
             .expect("three digits and a minute are within what a histogram can be")
@@ -234,12 +245,15 @@ fn storm<R: Registers>(pairs: u32, threads: usize) -> Storm {
     let results = Mutex::new((empty(), Vec::with_capacity(threads), Vec::new()));
     thread::scope(|scope| {
         for part in parts(&order, threads) {
-            let (registry, objects, start, results) = (&registry, &objects, &start, &results);
-            let empty = &empty;
+            let (registry, objects, results) = (&registry, &objects, &results);
+            let (arrived, empty) = (&arrived, &empty);
             scope.spawn(move || {
                 let mut histogram = empty();
                 let mut tickets = Vec::with_capacity(part.len());
-                start.wait();
+                arrived.fetch_add(1, Ordering::Relaxed);
+                while arrived.load(Ordering::Relaxed) < threads {
+                    thread::yield_now();
+                }
                 let begin = Instant::now();
                 for &number in part {
                     let side = match number % 2 {
@@ -247,10 +261,13 @@ fn storm<R: Registers>(pairs: u32, threads: usize) -> Storm {
                         _ => Side::Consumer,
                     };
                     let object = &objects[number as usize];
-                    let ns = timed(|| {
+                    let mut register = || {
                         tickets.push(registry.register(side, key(number / 2), object));
-                    });
-                    histogram.saturating_record(ns);
+                    };
+                    match looks {
+                        Looks::Whole => register(),
+                        Looks::Each => histogram.saturating_record(timed(register)),
+                    }
                 }
                 let span = (begin, Instant::now());
                 let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -407,6 +424,7 @@ fn storms(
                 let each = 2 * u64::from(pairs);
                 let walls: Vec<f64> = storms
                     .iter()
+                    .filter(|storm| storm.histogram.is_empty())
                     .map(|storm| per_operation(storm.wall, each))
                     .collect();
                 figures.push((!walls.is_empty()).then(|| Figure::of(&walls)));
@@ -438,12 +456,15 @@ fn weather(
 ) -> Vec<Vec<Storm>> {
     const LISTS_ONCE: u32 = 5_000;
     let rounds = match pairs > LISTS_ONCE {
-        true => stage.pace.pick(3, 1, 1),
+        true => stage.pace.pick(3, 3, 1),
         false => stage.pace.rounds(),
     };
     let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        for (candidate, samples) in candidates.iter().zip(&mut samples) {
+        for step in 0..candidates.len() {
+            // Another one begins in every round: the first finds the heap as the last one left it.
+            let index = (round + step) % candidates.len();
+            let (candidate, samples) = (&candidates[index], &mut samples[index]);
             let too_many = pairs > LISTS_PAIRS_MAX || (pairs > LISTS_ONCE && round > 0);
             if candidate.role == Role::Before && too_many {
                 continue;
@@ -452,7 +473,10 @@ fn weather(
             stage.step(&format!(
                 "pairing: {pairs} pairs, {threads} threads, {name}"
             ));
-            samples.push((candidate.storm)(pairs, threads));
+            samples.push((candidate.storm)(pairs, threads, Looks::Whole));
+            if round == 0 {
+                samples.push((candidate.storm)(pairs, threads, Looks::Each));
+            }
         }
     }
     samples
@@ -570,9 +594,11 @@ mod tests {
     #[test]
     fn a_storm_leaves_nobody_unconnected() {
         for candidate in candidates() {
-            let storm = (candidate.storm)(300, 4);
-            assert_eq!(storm.strays, 0, "{}", candidate.name);
-            assert_eq!(storm.histogram.len(), 600, "{}", candidate.name);
+            for (looks, noted) in [(Looks::Whole, 0), (Looks::Each, 600)] {
+                let storm = (candidate.storm)(300, 4, looks);
+                assert_eq!(storm.strays, 0, "{}", candidate.name);
+                assert_eq!(storm.histogram.len(), noted, "{}", candidate.name);
+            }
         }
     }
 }
