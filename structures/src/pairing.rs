@@ -214,12 +214,10 @@ where
     /// An empty registry for about `entries_max` keys. The bound is kept by each shard for itself,
     /// with some room for chance: so many fit as good as certainly, and a few thousand more may.
     pub fn new(entries_max: u32) -> Registry<K, P, C> {
-        let share = (entries_max as usize).div_ceil(SHARDS);
         Registry {
             shards: Box::new([(); SHARDS].map(|()| Padded(Shard::new()))),
             hash: Hash::new(),
-            // Eight standard deviations, and something for the small ones.
-            entries_per_shard_max: share + 8 * share.isqrt() + 16,
+            entries_per_shard_max: entries_per_shard_max(entries_max),
             key: std::marker::PhantomData,
         }
     }
@@ -309,8 +307,7 @@ where
 
     #[inline]
     fn shard(&self, spot: Spot) -> &Shard<P, C> {
-        // The lower bits choose the slot in the shard.
-        &self.shards[(spot.hash >> (u64::BITS - SHARDS.ilog2())) as usize % SHARDS]
+        &self.shards[spot.shard()]
     }
 }
 
@@ -414,7 +411,9 @@ where
     }
 }
 
-/// A hash keyed at random: one multiplication, folded.
+/// A hash keyed at random: two multiplications, each folded. One is not enough: for one key of the
+/// hash in two hundred, words at equal distances, as numbers and addresses are, crowd in a few
+/// shards.
 #[derive(Debug)]
 struct Hash {
     keys: [u64; 2],
@@ -435,12 +434,26 @@ impl Hash {
 
     #[inline]
     fn spot(&self, word: u64) -> Spot {
-        let product = u128::from(word ^ self.keys[0]) * u128::from(self.keys[1] | 1);
+        let once = folded(word ^ self.keys[0], self.keys[1] | 1);
         Spot {
             word,
-            hash: product as u64 ^ (product >> 64) as u64,
+            hash: folded(once ^ self.keys[1], self.keys[0] | 1),
         }
     }
+}
+
+/// Both halves of a product, one over the other.
+#[inline]
+fn folded(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Keys that a shard takes, if all of them together are to take so many: eight standard deviations
+/// more than its share, and something for the small ones.
+fn entries_per_shard_max(entries_max: u32) -> usize {
+    let share = (entries_max as usize).div_ceil(SHARDS);
+    share + 8 * share.isqrt() + 16
 }
 
 /// A key's word and its hash, which says where to look for it.
@@ -448,6 +461,14 @@ impl Hash {
 struct Spot {
     word: u64,
     hash: u64,
+}
+
+impl Spot {
+    /// The number of its shard. The lower bits choose the slot in the shard.
+    #[inline]
+    fn shard(self) -> usize {
+        (self.hash >> (u64::BITS - SHARDS.ilog2())) as usize % SHARDS
+    }
 }
 
 #[cfg(test)]

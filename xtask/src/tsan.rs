@@ -1,8 +1,13 @@
 //! `cargo xtask tsan [FILTER...]`: the structures' tests under ThreadSanitizer.
 //!
 //! It watches real threads at full size, where the model checkers see two or three. It does not
-//! know fences: the code uses loads in their place under this tool. It needs a nightly toolchain
-//! with rust-src, to build std as well.
+//! know fences, which here only stand between atomics: plain memory is handed on by the swaps and
+//! stores themselves, and those it knows. It needs a nightly toolchain with rust-src, to build std
+//! as well; with that it takes two minutes, of which the tests take ten seconds.
+//!
+//! What it sees: whether the bytes of a buffer, and all that safe code shares, are ordered in the
+//! runs that happened. Not: orderings that this processor never shows (loom), memory that is used
+//! after its end (Miri), the driver's memory, which the kernel writes.
 
 use std::path::PathBuf;
 use std::process::Command;

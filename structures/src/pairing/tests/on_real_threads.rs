@@ -35,6 +35,28 @@ fn the_empty_key_is_refused() {
     assert!(!bench.registry.is_connected(Event(0)));
 }
 
+/// Hazard: keys that are numbers or addresses crowd in one shard, which is full before the others.
+#[test]
+fn keys_at_equal_distances_spread_over_the_shards_whatever_the_hash_is_keyed_with() {
+    const KEYS: u32 = 500;
+    let random = &mut Random::new(11);
+    for distance in [1, 64, 4_096] {
+        for _ in 0..700 {
+            let keys = [random.next(), random.next()];
+            let hash = Hash { keys };
+            let mut counts = [0; SHARDS];
+            for number in 1..=u64::from(KEYS) {
+                counts[hash.spot(number * distance).shard()] += 1;
+            }
+            let most = counts.iter().max().expect("there are shards");
+            assert!(
+                *most <= entries_per_shard_max(KEYS),
+                "{keys:x?}, distance {distance}: {most} keys in a shard"
+            );
+        }
+    }
+}
+
 /// Hazard: a duplicate is refused without touching the owner, and its end does not evict the owner.
 #[test]
 fn the_loser_of_a_key_neither_disturbs_nor_evicts_the_owner() {
