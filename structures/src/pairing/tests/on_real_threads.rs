@@ -39,9 +39,11 @@ fn the_empty_key_is_refused() {
 #[test]
 fn keys_at_equal_distances_spread_over_the_shards_whatever_the_hash_is_keyed_with() {
     const KEYS: u32 = 500;
+    // Miri would take minutes, and sees nothing here.
+    let tries = if cfg!(miri) { 1 } else { 700 };
     let random = &mut Random::new(11);
     for distance in [1, 64, 4_096] {
-        for _ in 0..700 {
+        for _ in 0..tries {
             let keys = [random.next(), random.next()];
             let hash = Hash { keys };
             let mut counts = [0; SHARDS];
