@@ -4,8 +4,9 @@
 //! schedule that a seed gives. It needs a nightly toolchain with the components miri and rust-src.
 //!
 //! It sees every structure, `memory.rs` with its raw memory included. Not: system calls, so not the
-//! driver; all schedules, which are loom's. One seed of all tests takes some ten minutes; for more,
-//! `MIRIFLAGS="... -Zmiri-many-seeds=0..8" cargo xtask miri stack::`, which takes one.
+//! driver; all schedules, which are loom's. All tests take long, the pool's model alone minutes:
+//! name some, as in `cargo xtask miri stack::`; for more schedules set `MIRIFLAGS` with
+//! `-Zmiri-many-seeds=0..8`.
 
 use crate::{Error, process};
 
