@@ -8,6 +8,7 @@
 //! | module | what it is |
 //! |--------|------------|
 //! | `accept`, `buffers`, `dispatch`, `tokens`, `pairing` | the five published measurements |
+//! | `events` | an eventfd and its consumer, past the workers |
 //! | `queue`, `wheel` | two structures that the five need |
 //! | `before/` | the old ways, one file each |
 //! | `beside/` | well-known crates |
@@ -35,6 +36,7 @@ mod buffers;
 mod dispatch;
 mod tokens;
 mod pairing;
+mod events;
 mod queue;
 mod wheel;
 #[cfg(feature = "before")]
@@ -74,6 +76,8 @@ pub enum Bench {
     Tokens,
     /// Two lists under a mutex against pairing.
     Pairing,
+    /// A worker that is woken for a signal against a call on the network thread.
+    Events,
     /// A locked deque against the queue.
     Queue,
     /// A tree and a heap of timers against the wheel.
@@ -82,12 +86,13 @@ pub enum Bench {
 
 impl Bench {
     /// All of them, in the order of the path of a connection.
-    pub const ALL: [Bench; 7] = [
+    pub const ALL: [Bench; 8] = [
         Bench::Accept,
         Bench::Buffers,
         Bench::Dispatch,
         Bench::Tokens,
         Bench::Pairing,
+        Bench::Events,
         Bench::Queue,
         Bench::Wheel,
     ];
@@ -181,6 +186,7 @@ impl Stage<'_> {
             Bench::Dispatch => dispatch::run(self),
             Bench::Tokens => tokens::run(self),
             Bench::Pairing => pairing::run(self),
+            Bench::Events => events::run(self),
             Bench::Queue => queue::run(self),
             Bench::Wheel => wheel::run(self),
         }

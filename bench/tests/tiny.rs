@@ -90,6 +90,11 @@ fn pairing_runs_small() {
 }
 
 #[test]
+fn events_run_small() {
+    tiny(Bench::Events);
+}
+
+#[test]
 fn queue_runs_small() {
     tiny(Bench::Queue);
 }

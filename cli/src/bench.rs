@@ -46,6 +46,8 @@ enum Name {
     Tokens,
     /// Partners that find each other: two lists, or a table
     Pairing,
+    /// A signal of an eventfd: a worker that is woken, or a call on the network thread
+    Events,
     /// A work queue: a locked deque, or a queue pushed to without a lock
     Queue,
     /// Time-outs: a tree or a heap, or a wheel
@@ -94,6 +96,7 @@ fn benches(names: &[Name]) -> Vec<Bench> {
             Bench::Dispatch => Name::Dispatch,
             Bench::Tokens => Name::Tokens,
             Bench::Pairing => Name::Pairing,
+            Bench::Events => Name::Events,
             Bench::Queue => Name::Queue,
             Bench::Wheel => Name::Wheel,
         };

@@ -1,0 +1,368 @@
+//! `bench events`: from a write to an eventfd to the function that wants to know.
+//!
+//! Before: the network thread that sees the signal hands it to a worker, with the engine's own queue
+//! and crew, and the worker calls the function. Ours: a [pairing](flatpath::pairing) of the eventfd
+//! with the function, which the network thread calls. Beside both, for what a thread of its own for
+//! each source would give: it blocks in the eventfd and calls the function itself.
+//!
+//! One thread writes to all sources, one after the other, then sleeps until all functions were
+//! called; the next burst comes when everybody has gone to sleep. So one source shows what wake-ups
+//! cost, and many show what a busy thread does.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
+use flatpath::{Choice, Running, Server};
+use flatpath_echo::Echo;
+use flatpath_structures::crew::{Crew, CrewLimits, Wait};
+use flatpath_structures::queue::Queue;
+
+use crate::Stage;
+use crate::error::Error;
+use crate::measure::{Turn, interleave, median};
+use crate::plot::Plot;
+use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+
+/// Long enough for all threads to go to sleep.
+const PAUSE: Duration = Duration::from_micros(300);
+/// As the engine has by default.
+const WORKERS: u32 = 2;
+
+const WORKER: &str = "a worker calls";
+const OURS: &str = "ours";
+const THREADS: &str = "a thread each";
+
+/// How a signal gets to the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Worker,
+    Direct,
+    Threads,
+}
+
+/// When each source was written to and its function called, in nanoseconds of one clock; and who
+/// waits for the last of them.
+struct Burst {
+    begin: Instant,
+    called: Vec<AtomicU64>,
+    left: AtomicUsize,
+    writer: OnceLock<Thread>,
+}
+
+impl Burst {
+    fn new(sources: usize) -> Arc<Burst> {
+        Arc::new(Burst {
+            begin: Instant::now(),
+            called: (0..sources).map(|_| AtomicU64::new(0)).collect(),
+            left: AtomicUsize::new(0),
+            writer: OnceLock::new(),
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// The function: notes the time.
+    fn call(&self, source: usize) {
+        self.called[source].store(self.now_ns(), Ordering::Relaxed);
+        // ORDER: AcqRel: the notes before the writer's look at them.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(writer) = self.writer.get()
+        {
+            writer.unpark();
+        }
+    }
+
+    /// Writes to all, waits for all: nanoseconds from each write to its call.
+    fn run(&self, eventfds: &[Arc<Eventfd>], latencies: &mut Vec<f64>) -> Result<(), Error> {
+        self.writer.get_or_init(thread::current);
+        // ORDER: Release: nobody counts down before the writes below.
+        self.left.store(eventfds.len(), Ordering::Release);
+        let mut written = Vec::with_capacity(eventfds.len());
+        for eventfd in eventfds {
+            written.push(self.now_ns());
+            eventfd.write(1).map_err(failed("writing an eventfd"))?;
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // ORDER: Acquire: the notes.
+        while self.left.load(Ordering::Acquire) > 0 {
+            if Instant::now() > deadline {
+                return Err(Error::Server("a signal was lost".into()));
+            }
+            thread::park_timeout(Duration::from_secs(1));
+        }
+        for (written, called) in written.iter().zip(&self.called) {
+            let called = called.load(Ordering::Relaxed);
+            latencies.push(called.saturating_sub(*written) as f64);
+        }
+        Ok(())
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |cause| Error::Server(format!("{what}: {cause}"))
+}
+
+/// The engine's way to a worker, without the engine: a queue of numbers and a crew.
+struct Workshop {
+    queue: Queue,
+    crew: Crew,
+    burst: Arc<Burst>,
+}
+
+impl Workshop {
+    fn work(&self) {
+        let Some(mut member) = self.crew.join() else {
+            return;
+        };
+        let has_work = || !self.queue.is_empty();
+        while member.wait(has_work) == Wait::Work {
+            if let Some(source) = self.queue.pop() {
+                member.took_work(has_work);
+                self.burst.call(source as usize);
+            }
+        }
+    }
+}
+
+/// Everything that runs for one way.
+struct Rig {
+    burst: Arc<Burst>,
+    eventfds: Vec<Arc<Eventfd>>,
+    workshop: Option<Arc<Workshop>>,
+    threads: Vec<JoinHandle<()>>,
+    pairings: Vec<Pairing>,
+    running: Option<Running>,
+}
+
+impl Rig {
+    /// `None`: this machine does not have the driver.
+    fn new(choice: Choice, way: Way, sources: usize) -> Result<Option<Rig>, Error> {
+        let mut rig = Rig {
+            burst: Burst::new(sources),
+            eventfds: Vec::new(),
+            workshop: None,
+            threads: Vec::new(),
+            pairings: Vec::new(),
+            running: None,
+        };
+        if way == Way::Threads {
+            rig.block(sources)?;
+            return Ok(Some(rig));
+        }
+        let server = Server::new().driver(choice);
+        let running = match server.listen("127.0.0.1:0", Echo).start() {
+            Ok(running) => running,
+            Err(flatpath::Error::Uring(_)) => return Ok(None),
+            Err(error) => return Err(Error::Server(error.to_string())),
+        };
+        if way == Way::Worker {
+            rig.hire(sources)?;
+        }
+        rig.pair(&running, sources)?;
+        rig.running = Some(running);
+        Ok(Some(rig))
+    }
+
+    /// A thread for each source, blocked in it.
+    fn block(&mut self, sources: usize) -> Result<(), Error> {
+        for source in 0..sources {
+            let eventfd = Arc::new(Eventfd::new().map_err(failed("making an eventfd"))?);
+            self.eventfds.push(Arc::clone(&eventfd));
+            let burst = Arc::clone(&self.burst);
+            self.threads.push(thread::spawn(move || {
+                use rustix::event::{PollFd, PollFlags, poll};
+                while let Some(descriptor) = eventfd.descriptor() {
+                    let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None);
+                    match eventfd.take() {
+                        Ok(1) => burst.call(source),
+                        Ok(_) => return,
+                        Err(_) => {}
+                    }
+                }
+            }));
+        }
+        Ok(())
+    }
+
+    fn hire(&mut self, sources: usize) -> Result<(), Error> {
+        let capacity = u32::try_from(sources).unwrap_or(u32::MAX);
+        let workshop = Arc::new(Workshop {
+            queue: Queue::new(capacity),
+            crew: Crew::new(CrewLimits {
+                workers_min: WORKERS,
+                workers_max: WORKERS,
+                idle_ns_max: u64::MAX,
+            }),
+            burst: Arc::clone(&self.burst),
+        });
+        for _ in 0..WORKERS {
+            let workshop = Arc::clone(&workshop);
+            let worker = thread::Builder::new().spawn(move || workshop.work());
+            self.threads.push(worker.map_err(failed("a worker"))?);
+        }
+        self.workshop = Some(workshop);
+        Ok(())
+    }
+
+    fn pair(&mut self, running: &Running, sources: usize) -> Result<(), Error> {
+        let pairings = Pairings::new(sources as u32);
+        for number in 0..sources {
+            let token = Token(number as u64 + 1);
+            let eventfd = Eventfd::new().map_err(failed("making an eventfd"))?;
+            let source = Arc::new(Endpoint::new(EventSource::new(&running.handle(), eventfd)));
+            self.eventfds.push(Arc::clone(source.eventfd()));
+            let function = match &self.workshop {
+                Some(workshop) => {
+                    let workshop = Arc::clone(workshop);
+                    Callback::new(move |_: Item<'_>| {
+                        workshop.queue.push(number as u32);
+                        workshop.crew.wake_one();
+                    })
+                }
+                None => {
+                    let burst = Arc::clone(&self.burst);
+                    Callback::new(move |_: Item<'_>| burst.call(number))
+                }
+            };
+            let function = Arc::new(Endpoint::new(function));
+            let refused = |error| Error::Server(format!("pairing: {error}"));
+            self.pairings
+                .push(pairings.consume(token, &function).map_err(refused)?);
+            self.pairings
+                .push(pairings.produce(token, &source).map_err(refused)?);
+        }
+        Ok(())
+    }
+
+    /// The median of so many bursts, in microseconds.
+    fn measure(&self, bursts: usize) -> Result<f64, Error> {
+        let mut latencies = Vec::new();
+        // The first ones find cold caches, and the watches not yet begun.
+        for burst in 0..bursts + bursts / 10 + 1 {
+            if burst == bursts / 10 + 1 {
+                latencies.clear();
+            }
+            self.burst.run(&self.eventfds, &mut latencies)?;
+            thread::sleep(PAUSE);
+        }
+        Ok(median(&latencies) / 1000.0)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.pairings.clear();
+        drop(self.running.take());
+        if let Some(workshop) = &self.workshop {
+            workshop.crew.stop();
+        } else {
+            // Two are no signal: the threads end.
+            for eventfd in &self.eventfds {
+                let _ = eventfd.write(2);
+            }
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs the bench.
+pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+    let pace = stage.pace;
+    let sizes: &[usize] = pace.pick(&[1, 16, 256], &[1, 16, 256], &[1]);
+    let bursts = pace.pick(1000, 200, 2);
+    let mut table = Table {
+        title: "From the write to the call".into(),
+        unit: "us, median",
+        labels: vec!["driver", "sources at once"],
+        columns: vec![
+            Column::new(WORKER, Role::Before),
+            Column::new(OURS, Role::Ours),
+            Column::new(THREADS, Role::Detail),
+        ],
+        rows: Vec::new(),
+    };
+    for (name, choice) in [("uring", Choice::Uring), ("epoll", Choice::Epoll)] {
+        for &sources in sizes {
+            stage.step(&format!("events: {sources} sources, {name}"));
+            let bursts = (bursts / sources.isqrt()).max(2);
+            if let Some(figures) = measure(choice, sources, bursts, pace.rounds())? {
+                table.rows.push(Row {
+                    labels: vec![name.into(), sources.to_string()],
+                    figures: figures.into_iter().map(Some).collect(),
+                    published: None,
+                });
+            }
+        }
+    }
+    let mut report = BenchReport {
+        name: "events",
+        about: "a signal of an eventfd: handed to a worker, or to its consumer on the network thread",
+        ..BenchReport::default()
+    };
+    report
+        .plots
+        .push(Plot::bars("latency", &table, "driver, sources"));
+    for row in &table.rows {
+        let labels: Vec<&str> = row.labels.iter().map(String::as_str).collect();
+        let what = format!("worker against ours, {}, {} at once", labels[0], labels[1]);
+        let reached = ratio(table.figure(&labels, WORKER), table.figure(&labels, OURS));
+        report.target(what, "x", Wanted::AtLeast(3.0), reached);
+    }
+    report.tables = vec![table];
+    Ok(report)
+}
+
+/// All ways, interleaved. `None`: no such driver here.
+fn measure(
+    choice: Choice,
+    sources: usize,
+    bursts: usize,
+    rounds: usize,
+) -> Result<Option<Vec<Figure>>, Error> {
+    let mut rigs = Vec::new();
+    for way in [Way::Worker, Way::Direct, Way::Threads] {
+        let Some(rig) = Rig::new(choice, way, sources)? else {
+            return Ok(None);
+        };
+        rigs.push(rig);
+    }
+    let failure = std::cell::RefCell::new(None);
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for rig in &rigs {
+        let failure = &failure;
+        turns.push(Box::new(move || {
+            rig.measure(bursts).unwrap_or_else(|error| {
+                failure.borrow_mut().get_or_insert(error);
+                0.0
+            })
+        }));
+    }
+    let figures = interleave(rounds, &mut turns);
+    drop(turns);
+    failure.into_inner().map_or(Ok(Some(figures)), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_calls_every_function() {
+        for choice in [Choice::Uring, Choice::Epoll] {
+            for way in [Way::Worker, Way::Direct, Way::Threads] {
+                let Some(rig) = Rig::new(choice, way, 5).expect("it starts") else {
+                    eprintln!("not run: no io_uring");
+                    continue;
+                };
+                assert!(rig.measure(3).expect("no signal is lost") > 0.0);
+            }
+        }
+    }
+}
