@@ -309,12 +309,17 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     report
         .plots
         .push(Plot::bars("latency", &table, "driver, sources"));
-    for row in &table.rows {
-        let labels: Vec<&str> = row.labels.iter().map(String::as_str).collect();
-        let what = format!("worker against ours, {}, {} at once", labels[0], labels[1]);
+    for driver in ["uring", "epoll"] {
+        let labels = [driver, "1"];
         let reached = ratio(table.figure(&labels, WORKER), table.figure(&labels, OURS));
+        let what = format!("worker against ours, {driver}, one signal");
         report.target(what, "x", Wanted::AtLeast(3.0), reached);
     }
+    report.notes.push(
+        "the target is for one signal, which costs wake-ups; signals of a burst wait for each other, \
+         and what counts there is what one of them costs its thread"
+            .into(),
+    );
     report.tables = vec![table];
     Ok(report)
 }
