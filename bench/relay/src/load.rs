@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use crate::servers::Server;
 
 /// Pairs that are under way at once.
 const BATCH: usize = 100;
+
+/// Threads that bring pairs at once, where the relay is to be busy.
+const CROWDS: usize = 4;
 
 /// Until the relay has done all that it was given.
 const SETTLING: Duration = Duration::from_millis(100);
@@ -113,6 +117,44 @@ pub(crate) fn matches(server: &Server, pairs: usize, span: Span) -> Result<f64, 
         done += BATCH;
     }
     Ok(spent as f64 / 1e3 / done as f64)
+}
+
+/// Processor microseconds per pair while more clients come than the relay can serve: several threads
+/// let pairs come, match and go without a pause, so nobody sleeps between two of them.
+pub(crate) fn rate(server: &Server, pairs: usize) -> Result<f64, Failure> {
+    let before = cpu_ns(server.process());
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let crowds: Vec<_> = (0..CROWDS)
+            .map(|_| scope.spawn(|| crowd(server, &next, pairs)))
+            .collect();
+        crowds.into_iter().try_for_each(|crowd| {
+            let ended = crowd.join().map_err(|_| "a client panicked")?;
+            ended
+        })
+    })?;
+    thread::sleep(SETTLING);
+    let spent = cpu_ns(server.process()) - before;
+    let done = pairs.div_ceil(BATCH) * BATCH;
+    Ok(spent as f64 / 1e3 / done as f64)
+}
+
+fn crowd(server: &Server, next: &AtomicUsize, pairs: usize) -> Result<(), Failure> {
+    loop {
+        let first = next.fetch_add(BATCH, Ordering::Relaxed);
+        if first >= pairs {
+            return Ok(());
+        }
+        let mut streams = Vec::with_capacity(2 * BATCH);
+        for number in 0..2 * BATCH {
+            let mut stream = server.connect()?;
+            stream.write_all(please(1 + first + number / 2).as_bytes())?;
+            streams.push(stream);
+        }
+        for stream in &mut streams {
+            hear_ok(stream)?;
+        }
+    }
 }
 
 /// Bytes of memory per client that waits.

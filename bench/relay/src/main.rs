@@ -82,6 +82,13 @@ fn main() -> Result<(), Failure> {
             load::matches(server, options.pairs, Span::Visit)
         })?;
     }
+    if runs("rate") {
+        let kinds = [Kind::Uring, Kind::Epoll, Kind::Python];
+        let what = "rate: processor microseconds per visit of a pair, the relay always busy";
+        compare(what, &options, &kinds, |server| {
+            load::rate(server, options.pairs * 5)
+        })?;
+    }
     if runs("wait") {
         let kinds = [Kind::Uring, Kind::Epoll, Kind::Python];
         let count = options
