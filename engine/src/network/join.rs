@@ -263,17 +263,28 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    /// At the end of the turn: the other end may be over by then, and a close sends the FIN, too.
     fn pass_fin(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        let socket = connection.socket;
-        if let Some(joint) = &mut connection.joint
+        if let Some(joint) = self.joint_of(key)
             && !joint.fin_sent
         {
             joint.fin_sent = true;
-            self.driver.finish(socket);
+            self.fins.push(key);
         }
+    }
+
+    /// Sends FIN to those who are still joined to one that has ended.
+    pub(super) fn send_fins(&mut self) {
+        for index in 0..self.fins.len() {
+            let key = self.fins[index];
+            // Parted meanwhile: it is being closed.
+            if let Some(connection) = self.connections.get(key)
+                && connection.joint.is_some()
+            {
+                self.driver.finish(connection.socket);
+            }
+        }
+        self.fins.clear();
     }
 
     /// Takes both joints; the other end ends as `closing` says.

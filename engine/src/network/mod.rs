@@ -88,6 +88,8 @@ pub(crate) struct Network<D: Driver> {
     receive_buffer_bytes: usize,
     /// The driver's regions among those of the server.
     _entered: Entered,
+    /// Joined connections whose other end has ended in this turn.
+    fins: Vec<Key>,
     /// Connections stalled for want of room in the server, oldest first.
     waiting: VecDeque<Key>,
     /// Connections that had more to do than one settling allows.
@@ -193,6 +195,7 @@ impl<D: Driver> Network<D> {
             starved: (0..groups).map(|_| VecDeque::new()).collect(),
             receive_buffer_bytes,
             _entered: entered,
+            fins: Vec::new(),
             waiting: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),
@@ -245,6 +248,7 @@ impl<D: Driver> Network<D> {
         self.retry_waiting();
         self.call_roused();
         self.feed_starved();
+        self.send_fins();
         self.end_turn_of_listeners();
         self.tend_listeners();
         self.trim();
