@@ -128,10 +128,9 @@ pub(crate) fn rate(server: &Server, pairs: usize) -> Result<f64, Failure> {
         let crowds: Vec<_> = (0..CROWDS)
             .map(|_| scope.spawn(|| crowd(server, &next, pairs)))
             .collect();
-        crowds.into_iter().try_for_each(|crowd| {
-            let ended = crowd.join().map_err(|_| "a client panicked")?;
-            ended
-        })
+        crowds
+            .into_iter()
+            .try_for_each(|crowd| crowd.join().map_err(|_| "a client panicked")?)
     })?;
     thread::sleep(SETTLING);
     let spent = cpu_ns(server.process()) - before;

@@ -5,6 +5,7 @@
 //! | stream   | processor time of the relay per GiB of one large stream | python, socat, haproxy |
 //! | match    | processor time from the handshakes of a pair to its `ok`| python                 |
 //! | visit    | the same with two accepts and two ends                  | python                 |
+//! | rate     | the same while the relay is always busy                 | python, a bare server  |
 //! | wait     | memory of the relay for each client that waits          | python                 |
 //!
 //! All run on this machine's loopback, in turn, round after round; each figure is the median of its
@@ -12,11 +13,13 @@
 //! nanoseconds (schedstat), so it holds the kernel's work for it but not softirqs of the clients.
 #![forbid(unsafe_code)]
 
+mod bare;
 mod process;
 mod servers;
 mod load;
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
@@ -49,12 +52,21 @@ struct Options {
     /// Scenarios to leave out
     #[arg(long)]
     without: Vec<String>,
+    /// Write the figures as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Be the bare server of the scenario `rate`
+    #[arg(long, hide = true, value_name = "ADDR")]
+    bare: Option<SocketAddr>,
 }
 
 fn main() -> Result<(), Failure> {
     let mut options = Options::parse();
+    if let Some(address) = options.bare {
+        return bare::serve(address);
+    }
+    let mut report = Report::new();
     options.flatpath = options.flatpath.canonicalize()?;
-    println!("{}", process::machine());
     let runs = |name: &str| !options.without.iter().any(|other| other == name);
     if runs("stream") {
         let kinds = [
@@ -64,7 +76,7 @@ fn main() -> Result<(), Failure> {
             Kind::Socat,
             Kind::Haproxy,
         ];
-        compare(
+        report.compare(
             "stream: processor seconds per GiB",
             &options,
             &kinds,
@@ -74,18 +86,18 @@ fn main() -> Result<(), Failure> {
     if runs("match") {
         let kinds = [Kind::Uring, Kind::Epoll, Kind::Python];
         let what = "match: processor microseconds per pair";
-        compare(what, &options, &kinds, |server| {
+        report.compare(what, &options, &kinds, |server| {
             load::matches(server, options.pairs, Span::Match)
         })?;
         let what = "visit: the same with two accepts and two ends";
-        compare(what, &options, &kinds, |server| {
+        report.compare(what, &options, &kinds, |server| {
             load::matches(server, options.pairs, Span::Visit)
         })?;
     }
     if runs("rate") {
-        let kinds = [Kind::Uring, Kind::Epoll, Kind::Python];
+        let kinds = [Kind::Uring, Kind::Epoll, Kind::Python, Kind::Bare];
         let what = "rate: processor microseconds per visit of a pair, the relay always busy";
-        compare(what, &options, &kinds, |server| {
+        report.compare(what, &options, &kinds, |server| {
             load::rate(server, options.pairs * 5)
         })?;
     }
@@ -95,44 +107,90 @@ fn main() -> Result<(), Failure> {
             .waiting
             .min(process::descriptors_max().saturating_sub(500));
         println!("{count} clients wait (the descriptor limit allows no more than that)");
-        compare(
+        report.compare(
             "wait: bytes of memory per client",
             &options,
             &kinds,
             |server| load::wait(server, count),
         )?;
     }
-    Ok(())
+    options
+        .json
+        .as_deref()
+        .map_or(Ok(()), |file| report.write(file))
 }
 
-/// Runs every kind in turn, as often as asked for, and prints medians and how they compare.
-fn compare(
-    what: &str,
-    options: &Options,
-    kinds: &[Kind],
-    measure: impl Fn(&Server) -> Result<f64, Failure>,
-) -> Result<(), Failure> {
-    let mut figures: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
-    for _ in 0..options.rounds {
-        for (kind, figures) in kinds.iter().zip(&mut figures) {
-            let server = Server::start(*kind, &options.flatpath, options.python.as_deref())?;
-            let figure = measure(&server).map_err(|cause| format!("{kind:?}: {cause}"))?;
-            figures.push(figure);
+/// What was measured, told at once and written at the end.
+#[derive(serde::Serialize)]
+struct Report {
+    machine: String,
+    scenarios: Vec<Scenario>,
+}
+
+#[derive(serde::Serialize)]
+struct Scenario {
+    what: String,
+    figures: Vec<Figure>,
+}
+
+#[derive(serde::Serialize)]
+struct Figure {
+    relay: &'static str,
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Report {
+    fn new() -> Report {
+        let machine = process::machine();
+        println!("{machine}");
+        Report {
+            machine,
+            scenarios: Vec::new(),
         }
     }
-    println!("\n{what} (median of {})", options.rounds);
-    let median = |figures: &mut Vec<f64>| {
-        figures.sort_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    };
-    let medians: Vec<f64> = figures.iter_mut().map(median).collect();
-    for ((kind, median), all) in kinds.iter().zip(&medians).zip(&figures) {
-        let ratio = medians[0] / median;
-        let (low, high) = (all[0], all[all.len() - 1]);
-        println!(
-            "  {:8} {median:12.3}   ({low:.3} .. {high:.3})   uring is {ratio:.3} of it",
-            kind.name()
-        );
+
+    /// Runs every kind in turn, as often as asked for, and prints medians and how they compare.
+    fn compare(
+        &mut self,
+        what: &str,
+        options: &Options,
+        kinds: &[Kind],
+        measure: impl Fn(&Server) -> Result<f64, Failure>,
+    ) -> Result<(), Failure> {
+        let mut rounds: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
+        for _ in 0..options.rounds {
+            for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+                let server = Server::start(*kind, &options.flatpath, options.python.as_deref())?;
+                let figure = measure(&server).map_err(|cause| format!("{kind:?}: {cause}"))?;
+                rounds.push(figure);
+            }
+        }
+        println!("\n{what} (median of {})", options.rounds);
+        let mut figures: Vec<Figure> = Vec::new();
+        for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+            rounds.sort_by(f64::total_cmp);
+            let (relay, median) = (kind.name(), rounds[rounds.len() / 2]);
+            let (least, most) = (rounds[0], rounds[rounds.len() - 1]);
+            let ratio = figures.first().map_or(1.0, |ours| ours.median / median);
+            println!(
+                "  {relay:8} {median:12.3}   ({least:.3} .. {most:.3})   uring is {ratio:.3} of it"
+            );
+            figures.push(Figure {
+                relay,
+                median,
+                least,
+                most,
+            });
+        }
+        let what = what.to_owned();
+        self.scenarios.push(Scenario { what, figures });
+        Ok(())
     }
-    Ok(())
+
+    fn write(&self, file: &Path) -> Result<(), Failure> {
+        std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")?;
+        Ok(())
+    }
 }

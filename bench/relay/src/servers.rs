@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Python,
     Socat,
     Haproxy,
+    /// See `bare.rs`.
+    Bare,
 }
 
 impl Kind {
@@ -31,6 +33,7 @@ impl Kind {
             Kind::Python => "python",
             Kind::Socat => "socat",
             Kind::Haproxy => "haproxy",
+            Kind::Bare => "bare",
         }
     }
 }
@@ -54,7 +57,7 @@ impl Server {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let target = match kind {
             Kind::Socat | Kind::Haproxy => Some(TcpListener::bind("127.0.0.1:0")?),
-            Kind::Uring | Kind::Epoll | Kind::Python => None,
+            Kind::Uring | Kind::Epoll | Kind::Python | Kind::Bare => None,
         };
         let port = address.port();
         let to = target
@@ -77,6 +80,10 @@ impl Server {
                 command.arg(format!(
                     "--port=tcp:{port}:interface=127.0.0.1:backlog=4096"
                 ));
+            }
+            Kind::Bare => {
+                command.arg(std::env::current_exe()?);
+                command.args(["--bare", &address.to_string()]);
             }
             Kind::Socat => {
                 command.arg("socat");
