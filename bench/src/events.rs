@@ -1,9 +1,9 @@
 //! `bench events`: from a write to an eventfd to the function that wants to know.
 //!
-//! Before: the network thread that sees the signal hands it to a worker, with the engine's own queue
-//! and crew, and the worker calls the function. Ours: a [pairing](flatpath::pairing) of the eventfd
-//! with the function, which the network thread calls. Beside both, for what a thread of its own for
-//! each source would give: it blocks in the eventfd and calls the function itself.
+//! Before: the network thread that sees the signal hands it to a worker, with the engine's own
+//! queue and crew, and the worker calls the function. Ours: a [pairing](flatpath::pairing) of the
+//! eventfd with the function, which the network thread calls. Beside both, for what a thread of its
+//! own for each source would give: it blocks in the eventfd and calls the function itself.
 //!
 //! One thread writes to all sources, one after the other, then sleeps until all functions were
 //! called; the next burst comes when everybody has gone to sleep. So one source shows what wake-ups
@@ -303,7 +303,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     }
     let mut report = BenchReport {
         name: "events",
-        about: "a signal of an eventfd: handed to a worker, or to its consumer on the network thread",
+        about: "a signal of an eventfd: a worker is woken for it, or the network thread calls",
         ..BenchReport::default()
     };
     report
@@ -316,8 +316,8 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         report.target(what, "x", Wanted::AtLeast(3.0), reached);
     }
     report.notes.push(
-        "the target is for one signal, which costs wake-ups; signals of a burst wait for each other, \
-         and what counts there is what one of them costs its thread"
+        "the target is for one signal, which costs wake-ups; signals of a burst wait for each \
+         other, and what counts there is what one of them costs its thread"
             .into(),
     );
     report.tables = vec![table];

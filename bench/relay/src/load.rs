@@ -119,8 +119,8 @@ pub(crate) fn matches(server: &Server, pairs: usize, span: Span) -> Result<f64, 
     Ok(spent as f64 / 1e3 / done as f64)
 }
 
-/// Processor microseconds per pair while more clients come than the relay can serve: several threads
-/// let pairs come, match and go without a pause, so nobody sleeps between two of them.
+/// Processor microseconds per pair while the relay is busy: several threads let pairs come, match
+/// and go without a pause, so it does not sleep between two of them.
 pub(crate) fn rate(server: &Server, pairs: usize) -> Result<f64, Failure> {
     let before = cpu_ns(server.process());
     let next = AtomicUsize::new(0);
