@@ -28,13 +28,15 @@
 //!   ask `ready`): either the waker sees the flag, or `ready` sees what was published.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 
 use crate::{
-    Completion, DriverStatistics, Eventfd, Listener, Piece, Region, SendList, Socket, Waker,
+    Completion, DriverStatistics, Eventfd, Listener, Piece, Piped, Pipes, Region, SendList, Socket,
+    Waker,
 };
 
 /// The largest token: the two bits above are the driver's.
@@ -151,6 +153,19 @@ pub trait Driver {
     /// # Panics
     /// When the buffer has no room.
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer);
+
+    /// Moves what has been received into a pipe, by reference, in this call (two to five system
+    /// calls): no less than the one bound of `bytes`, no more than the other. Waits for nothing. No
+    /// receive may be outstanding.
+    ///
+    /// `None`: less is there, the stream has ended or failed, no pipe is to be had, or this driver
+    /// or this socket cannot do it. Receive then.
+    fn pull(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped>;
 
     /// Starts sending the whole list, then does what `then` says. Short sends are continued.
     ///

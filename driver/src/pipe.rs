@@ -1,4 +1,4 @@
-//! Pipes: pages of a file on their way to a socket, by reference.
+//! Pipes: pages of a file, or what a socket has received, on their way to a socket, by reference.
 //!
 //! A worker fills a pipe from a file: the kernel puts references to pages of its cache in it and
 //! copies nothing. The driver moves them on to the socket, which sends from those same pages. So
@@ -8,9 +8,12 @@
 //! may be seen. The kernel's own NFS server and `sendfile` do the same. The length is fixed when
 //! the pipe is filled, whatever happens to the file afterwards.
 //!
-//! | may run beside    | `fill` | drop of a `Piped` |
-//! |-------------------|--------|-------------------|
-//! | both              | yes    | yes               |
+//! What a stream has brought can be moved to another one in the same way (`pull`): the packets'
+//! own memory goes on, and neither this process nor the kernel copies it.
+//!
+//! | may run beside    | `fill`, `pull` | drop of a `Piped` |
+//! |-------------------|----------------|-------------------|
+//! | both              | yes            | yes               |
 //!
 //! Invariants
 //! - P1: at most `pipes_max` pipes are open, in use and idle.
@@ -25,10 +28,11 @@
 //! they are told otherwise.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::{Errno, ioctl_fionbio};
+use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
@@ -142,6 +146,34 @@ impl Pipes {
             }
         }
         Ok(Some(piped))
+    }
+
+    /// Moves what a socket has received into a pipe: no less than the one bound, no more than the
+    /// other. Waits for nothing. `mode` is the mode the socket is in.
+    ///
+    /// `None`: less is there, or no pipe is to be had, or it cannot be moved. The end of the stream
+    /// and its failure are for a receive to tell.
+    pub(crate) fn pull(
+        &self,
+        socket: BorrowedFd<'_>,
+        mode: Mode,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        let there = usize::try_from(ioctl_fionread(socket).ok()?).ok()?;
+        if there < *bytes.start() {
+            return None;
+        }
+        let mut piped = Piped {
+            pipe: Some(self.take()?),
+            shelf: Arc::clone(&self.0),
+            bytes: 0,
+        };
+        let (to, count) = (piped.pipe().write.as_fd(), there.min(*bytes.end()));
+        let pulled = without_waiting(socket, mode, || {
+            splice(socket, None, to, None, count, SpliceFlags::NONBLOCK)
+        });
+        piped.bytes = pulled.ok().filter(|&count| count > 0)?;
+        Some(piped)
     }
 
     fn take(&self) -> Option<Pipe> {
@@ -283,17 +315,31 @@ fn move_pipe(
     } else {
         SpliceFlags::NONBLOCK
     };
-    // Whether a splice waits for the socket is a property of the socket, not of the call.
-    if mode == Mode::Blocking {
-        ioctl_fionbio(socket, true)?;
-    }
-    let moved = splice(&piped.pipe().read, None, socket, None, piped.len(), flags);
-    if mode == Mode::Blocking {
-        ioctl_fionbio(socket, false)?;
-    }
+    let moved = without_waiting(socket, mode, || {
+        splice(&piped.pipe().read, None, socket, None, piped.len(), flags)
+    });
     match moved {
         // The pipe is not empty, so this is not its end.
         Ok(0) => Err(Errno::IO),
         moved => moved,
     }
+}
+
+/// Makes a call on a socket that is not to wait for it: whether a splice does is a property of the
+/// socket, not of the call. `mode` is the mode the socket is in, and stays in.
+fn without_waiting(
+    socket: BorrowedFd<'_>,
+    mode: Mode,
+    call: impl FnOnce() -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    if mode == Mode::NonBlocking {
+        return call();
+    }
+    ioctl_fionbio(socket, true)?;
+    let result = call();
+    // What has moved has moved, whatever this says; it could fail for no open socket.
+    if let Err(cause) = ioctl_fionbio(socket, false) {
+        log::warn!("the mode of a socket: {cause}");
+    }
+    result
 }

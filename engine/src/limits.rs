@@ -22,6 +22,17 @@ pub const JOINED_BYTES_MAX: usize = 256 * 1024;
 /// Buffer that a stream between joined connections is received into and sent from, in bytes.
 pub const JOINED_FILL_BYTES: usize = 64 * 1024;
 
+/// From this length on what such a stream has brought is moved on by reference, in bytes: below it,
+/// the system calls that takes cost more than the copies.
+pub const JOINED_PULL_BYTES_MIN: usize = 32 * 1024;
+
+/// The most that is moved at once, in bytes: what a fast stream brings until its turn comes again.
+pub const JOINED_PULL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Pipes of one network thread for that, two descriptors each; with more streams than that under
+/// way, the others are copied.
+pub const JOINED_PIPES_MAX: usize = 64;
+
 /// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;

@@ -49,6 +49,8 @@ pub struct Statistics {
     pub joins_refused: Counter,
     /// Bytes that went from one connection to another without a worker.
     pub joined_bytes: Counter,
+    /// Of those, bytes that were moved by reference and not copied.
+    pub joined_bytes_moved: Counter,
     /// Times a network thread called the consumer of an eventfd.
     pub signals: Counter,
     /// Jobs sent to workers.

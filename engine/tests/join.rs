@@ -132,6 +132,8 @@ fn streams_arrive_whole_in_both_directions_at_once() {
         let handle = running.handle();
         until("both closed", || handle.statistics().closed.read() == 2);
         assert_eq!(handle.statistics().joined_bytes.read(), 2 * bytes as u64);
+        let moved = handle.statistics().joined_bytes_moved.read();
+        assert!(moved > 0, "all of two streams was copied");
         end(running);
     });
 }

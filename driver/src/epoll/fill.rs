@@ -1,6 +1,7 @@
 //! Fill: one read in the turn it was started, if the socket may have something.
 
-use std::os::fd::RawFd;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, RawFd};
 
 use flatpath_structures::pool::Buffer;
 use rustix::net::{RecvFlags, recv};
@@ -9,7 +10,8 @@ use super::table::Receive;
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Shots;
-use crate::socket::Socket;
+use crate::pipe::{Piped, Pipes};
+use crate::socket::{Mode, Socket};
 
 impl Epoll {
     pub(super) fn start_fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
@@ -35,6 +37,21 @@ impl Epoll {
             entry.receive_queued = true;
             self.work.push_back(Work::Receive(descriptor));
         }
+    }
+
+    /// What events say of the socket stays as it is: the next receive finds out by itself that
+    /// nothing is left.
+    pub(super) fn pull_now(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        let entry = self.entry_of(super::descriptor_of(socket));
+        debug_assert!(entry.receive.is_none(), "C2: a pull beside a receive");
+        let pulled = pipes.pull(entry.socket.as_ref()?.as_fd(), Mode::NonBlocking, bytes);
+        self.counters.system_calls += 1 + u64::from(pulled.is_some());
+        pulled
     }
 
     pub(super) fn run_fill(

@@ -28,6 +28,7 @@ mod close;
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ use crate::completion::{Completion, Errno, Piece};
 use crate::config::{BUFFERS_MAX, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
+use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
@@ -310,6 +312,15 @@ impl Driver for Epoll {
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_fill(socket, token, buffer);
+    }
+
+    fn pull(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        self.pull_now(socket, pipes, bytes)
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {

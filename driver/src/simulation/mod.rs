@@ -23,6 +23,7 @@ mod operations;
 mod progress;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
+use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Socket};
@@ -225,6 +227,17 @@ impl Driver for Simulation {
         assert!(buffer.room() > 0, "a fill of a full buffer");
         let into = Received::Buffer(Some(buffer));
         self.start_receive(number_of(socket), token, into, Shots::Once);
+    }
+
+    fn pull(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        // No simulated stream has memory of the kernel's.
+        let _ = (socket, pipes, bytes);
+        None
     }
 
     fn send(&mut self, socket: Socket, token: u64, mut list: SendList, then: Then) {

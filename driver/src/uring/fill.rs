@@ -8,6 +8,9 @@
 //!
 //! Cost: one entry in the queue; after warm-up no allocation.
 
+use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
+
 use flatpath_structures::pool::Buffer;
 use io_uring::opcode;
 
@@ -15,7 +18,8 @@ use super::Uring;
 use super::close::Target;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::socket::Socket;
+use crate::pipe::{Piped, Pipes};
+use crate::socket::{Handle, Mode, Socket};
 
 /// Fills under way, by index; places are recycled, newest first.
 #[derive(Default)]
@@ -65,6 +69,29 @@ impl Uring {
         let entry = entry.user_data(Origin::Fill { index }.pack());
         // SAFETY: F1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
+    }
+
+    /// Direct descriptors have no number to splice from.
+    pub(super) fn pull_now(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        debug_assert!(
+            self.sockets.is_open(socket),
+            "C4: a pull from {socket:?}, which is closed"
+        );
+        let Handle::Descriptor(descriptor) = socket.handle() else {
+            return None;
+        };
+        // SAFETY: the descriptor is open and ours until the caller closes the socket (C4), which
+        // nobody does during this call (C7).
+        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        self.counters.system_calls += 1;
+        let pulled = pipes.pull(socket, Mode::Blocking, bytes);
+        self.counters.system_calls += 3 * u64::from(pulled.is_some());
+        pulled
     }
 
     pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {

@@ -34,6 +34,7 @@ mod teardown;
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::RangeInclusive;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
+use crate::pipe::{Piped, Pipes};
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
@@ -270,6 +272,15 @@ impl Driver for Uring {
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_fill(socket, token, buffer);
+    }
+
+    fn pull(
+        &mut self,
+        socket: Socket,
+        pipes: &Pipes,
+        bytes: RangeInclusive<usize>,
+    ) -> Option<Piped> {
+        self.pull_now(socket, pipes, bytes)
     }
 
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {

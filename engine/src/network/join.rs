@@ -7,9 +7,10 @@
 //! - Back-pressure: a connection is received from only while its other end has less than
 //!   [`JOINED_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
 //!   that and one buffer for each direction of a pair.
-//! - Streams: a receive that filled its buffer is followed by fills of a pooled one, which is then
-//!   sent as it is: no copy here. What trickles is copied out of the shared receive buffer, so that
-//!   a quiet pair holds no memory.
+//! - Streams: a receive that filled its buffer shows a stream. What has come behind it is moved to
+//!   the other end through a pipe, without a copy, when it is much and the driver can; else a
+//!   pooled buffer is filled with it, which is then sent as it is. What trickles is copied out of
+//!   the shared receive buffer, so that a quiet pair holds no memory.
 //! - Half-close: the end of one stream is passed on as FIN behind the last byte; the other
 //!   direction goes on. When both have ended, both connections close.
 //! - Errors: when one connection breaks, what it had not passed on is lost, and the other is reset.
@@ -26,7 +27,9 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Joint};
 use crate::context::Stall;
-use crate::limits::{JOINED_BYTES_MAX, JOINED_FILL_BYTES};
+use crate::limits::{
+    JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
+};
 use crate::protocol::Phase;
 use crate::worker::ConnectionId;
 
@@ -210,6 +213,35 @@ impl<D: Driver> Network<D> {
         self.peer_of(key)
             .and_then(|peer| self.connections.get(peer))
             .is_none_or(|peer| peer.output.queued_bytes() < JOINED_BYTES_MAX)
+    }
+
+    /// Moves what a stream has brought to the other end's output, which is then being sent. False:
+    /// it is to be received.
+    pub(super) fn pull(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let socket = connection.socket;
+        let Some(joint) = connection.joint.as_mut().filter(|joint| joint.streams) else {
+            return false;
+        };
+        let peer = joint.peer;
+        let bounds = JOINED_PULL_BYTES_MIN..=JOINED_PULL_BYTES_MAX;
+        let Some(piped) = self.driver.pull(socket, &self.pipes, bounds) else {
+            return false;
+        };
+        let count = piped.len();
+        // All that there was has been moved: what comes next is waited for.
+        joint.streams = count == JOINED_PULL_BYTES_MAX;
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.output.push(Segment::Piped(piped));
+        }
+        self.shared.statistics.joined_bytes_moved.add(count as u64);
+        self.passed(key, peer, count);
+        // Not settled as a whole, which would come back to this end.
+        self.start_send(peer);
+        self.arrange_deadline(peer);
+        true
     }
 
     /// A buffer to fill, for a connection that streams.

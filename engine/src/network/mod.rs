@@ -33,15 +33,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use flatpath_driver::{Completion, Driver, Outcome, Piece, Shots};
+use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Shots};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
 use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
 use crate::limits::{
-    ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, Limits, TICK_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX,
-    WHEEL_SLOTS,
+    ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, TICK_NS, TRIM_PERIOD_NS,
+    TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
 };
 use crate::listener::{Call, Speaker};
 use crate::memory::Entered;
@@ -86,6 +86,8 @@ pub(crate) struct Network<D: Driver> {
     /// Receives that found no buffer, oldest first, by group.
     starved: Vec<VecDeque<Key>>,
     receive_buffer_bytes: usize,
+    /// For streams between joined connections.
+    pipes: Pipes,
     /// The driver's regions among those of the server.
     _entered: Entered,
     /// Joined connections whose other end has ended in this turn.
@@ -194,6 +196,7 @@ impl<D: Driver> Network<D> {
             accept_shots: setup.accept_shots,
             starved: (0..groups).map(|_| VecDeque::new()).collect(),
             receive_buffer_bytes,
+            pipes: Pipes::new(JOINED_PIPES_MAX),
             _entered: entered,
             fins: Vec::new(),
             waiting: VecDeque::new(),

@@ -132,6 +132,10 @@ impl<D: Driver> Network<D> {
     }
 
     fn arm_receive(&mut self, key: Key) {
+        if self.pull(key) && !self.peer_has_room(key) {
+            // What is sent makes room, and is followed by a settling of this end.
+            return;
+        }
         let buffer = self.buffer_to_fill(key);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -225,7 +229,7 @@ impl<D: Driver> Network<D> {
     /// Puts the connection's earliest deadline in the wheel. A later one than the wheel holds is
     /// left: the wheel fires early and the deadline is armed anew, which costs one visit per
     /// time-out instead of two list moves per request.
-    fn arrange_deadline(&mut self, key: Key) {
+    pub(super) fn arrange_deadline(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };

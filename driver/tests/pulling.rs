@@ -1,0 +1,133 @@
+//! Moving what a socket has received to another one through a pipe, on every kind of driver.
+
+#[macro_use]
+mod rig;
+
+on_every_driver! {
+    #[test] fn what_was_pulled_goes_to_another_socket;
+    #[test] fn pulling_waits_for_nothing_and_leaves_what_is_too_little;
+    #[test] fn a_receive_tells_the_end_behind_a_pull;
+}
+
+mod cases {
+    use std::net::Shutdown;
+
+    use flatpath_driver::{Driver, Outcome, Piped, Pipes, Segment, SendList, Shots, Socket, Then};
+
+    use crate::rig::{Make, Rig, pattern, read_exactly, small, write};
+
+    /// Nothing is moved from a direct descriptor.
+    fn cannot(name: &str) -> bool {
+        name.starts_with("uring_direct")
+    }
+
+    fn pulled<D: Driver>(rig: &mut Rig<D>, socket: Socket, pipes: &Pipes, min: usize) -> Piped {
+        let mut piped = None;
+        rig.until("something has come", |rig| {
+            piped = rig.driver.pull(socket, pipes, min..=100_000);
+            piped.is_some()
+        });
+        piped.expect("just seen")
+    }
+
+    pub(crate) fn what_was_pulled_goes_to_another_socket<M: Make>(name: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let ((mut from, source), (mut to, target)) = (rig.pair(), rig.pair());
+        let (pipes, content) = (Pipes::new(2), pattern(300_000));
+        write(&mut from, &content);
+        if cannot(name) {
+            assert!(rig.driver.pull(source, &pipes, 1..=9).is_none());
+        } else {
+            let mut moved = 0;
+            while moved < content.len() {
+                let piped = pulled(&mut rig, source, &pipes, 1);
+                let count = piped.len();
+                assert!((1..=100_000).contains(&count), "{count}");
+                let mut list = SendList::new();
+                list.push(Segment::Piped(piped)).expect("room");
+                rig.driver.send(target, 5, list, Then::Keep);
+                let reader = std::thread::spawn(move || {
+                    let bytes = read_exactly(&mut to, count);
+                    (to, bytes)
+                });
+                assert_eq!(rig.sent(5), (count, false));
+                let bytes;
+                (to, bytes) = reader.join().expect("all of it");
+                assert!(bytes == content[moved..moved + count], "from {moved} on");
+                moved += count;
+            }
+            assert_eq!(pipes.open(), 1, "the same one each time");
+        }
+        rig.driver.close(source);
+        rig.driver.close(target);
+        rig.turn();
+    }
+
+    pub(crate) fn pulling_waits_for_nothing_and_leaves_what_is_too_little<M: Make>(name: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let pipes = Pipes::new(1);
+        assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none());
+        write(&mut client, b"little");
+        rig.driver.receive(socket, 5, Shots::Once);
+        let first = rig.next(5);
+        let mut heard = rig.received(first);
+        write(&mut client, &[b'+'; 999]);
+        while heard.len() < 6 + 999 {
+            assert!(rig.driver.pull(socket, &pipes, 1000..=2000).is_none());
+            rig.driver.receive(socket, 5, Shots::Once);
+            let next = rig.next(5);
+            heard.extend(rig.received(next));
+        }
+        assert_eq!(&heard[..7], b"little+");
+        assert_eq!(pipes.open(), 0, "none was needed");
+        write(&mut client, &[7; 1000]);
+        if !cannot(name) {
+            let piped = pulled(&mut rig, socket, &pipes, 1000);
+            assert!(piped.into_bytes().expect("readable") == [7; 1000][..]);
+            let ourselves = std::fs::File::open("/proc/self/exe").expect("a file");
+            let held = pipes.fill(ourselves, 0, 9, 0).expect("readable");
+            assert!(held.is_some(), "the only pipe");
+            write(&mut client, &[8; 1000]);
+            assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none(), "no pipe");
+            drop(held);
+        }
+        rig.driver.reset(socket);
+        rig.turn();
+    }
+
+    pub(crate) fn a_receive_tells_the_end_behind_a_pull<M: Make>(name: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let pipes = Pipes::new(1);
+        let mut left = 1000;
+        write(&mut client, &pattern(left));
+        client.shutdown(Shutdown::Write).expect("open");
+        while left > 0 && !cannot(name) {
+            left -= pulled(&mut rig, socket, &pipes, 1)
+                .into_bytes()
+                .expect("readable")
+                .len();
+        }
+        assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none() || left > 0);
+        let last = loop {
+            rig.driver.receive(socket, 5, Shots::Once);
+            let completion = rig.next(5);
+            if let Outcome::Received(_) = completion.outcome {
+                left -= rig.received(completion).len();
+                continue;
+            }
+            break completion;
+        };
+        assert!(matches!(last.outcome, Outcome::EndOfStream), "{last:?}");
+        assert_eq!(left, 0);
+        rig.driver.close(socket);
+        rig.turn();
+    }
+}
