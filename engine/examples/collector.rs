@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flatpath::pairing::{Callback, ConnectionEnd, Endpoint, Feed, Item, Pairing, Pairings, Token};
-use flatpath::{Context, Job, Protocol, Server, WorkerScope};
+use flatpath::{Context, Protocol, Server};
 
 /// What a function has collected.
 pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
@@ -76,20 +76,6 @@ impl Protocol for Collector {
         let rest = end.pass(context, &input[length + 1..]);
         *session = Some((end, pairing));
         length + 1 + rest
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut (),
-        _session: &mut Self::Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        context.recycle(job);
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
-use flatpath::{Context, Handle, Job, Protocol, Server, WorkerScope};
+use flatpath::{Context, Handle, Protocol, Server};
 
 /// What the consumer has counted.
 pub(crate) type Count = Arc<AtomicU64>;
@@ -69,20 +69,6 @@ impl Protocol for Teller {
             context.abort();
         }
         input.len()
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        context.recycle(job);
     }
 }
 

@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use flatpath::pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
-use flatpath::{Context, Job, Protocol, Server, Spread, WorkerScope};
+use flatpath::{Context, Protocol, Server, Spread};
 
 /// The service.
 pub(crate) struct Rendezvous(Pairings);
@@ -84,20 +84,6 @@ impl Protocol for Rendezvous {
 
     fn joined(&self, _: &mut (), _: &mut Self::Session, context: &mut Context<'_, Self>) {
         context.write_static(b"here you are\n");
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut (),
-        _session: &mut Self::Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        context.recycle(job);
     }
 }
 

@@ -131,11 +131,17 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         context.close_after_output();
     }
 
-    /// Runs one job on a worker; may block for as long as it likes.
-    fn run(&self, job: &mut Self::Job, scope: &mut WorkerScope<'_>);
+    /// Runs one job on a worker; may block for as long as it likes. A protocol that dispatches
+    /// nothing leaves this, `panicked` and `finished` as they are.
+    fn run(&self, job: &mut Self::Job, scope: &mut WorkerScope<'_>) {
+        let _ = (job, scope);
+        debug_assert!(false, "{} dispatches jobs and runs none", self.name());
+    }
 
     /// `run` panicked and the panic was caught: turn the job into the protocol's word for it.
-    fn panicked(&self, job: &mut Self::Job);
+    fn panicked(&self, job: &mut Self::Job) {
+        let _ = job;
+    }
 
     /// A job has come back. Ends with [`Context::recycle`], or with [`Context::dispatch`] to let a
     /// worker go on with it.
@@ -145,7 +151,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         session: &mut Self::Session,
         context: &mut Context<'_, Self>,
         job: Job<Self>,
-    );
+    ) {
+        let _ = (lane, session);
+        context.recycle(job);
+    }
 
     /// Makes a job that comes back to no connection fit for reuse: drops what it holds.
     fn retire(&self, lane: &mut Self::Lane, job: &mut Self::Job) {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use flatpath::{Context, End, Job, Phase, Protocol, Spread, Stall, WorkerScope};
+use flatpath::{Context, End, Phase, Protocol, Spread, Stall};
 
 /// See the module.
 #[derive(Default)]
@@ -125,19 +125,5 @@ impl Protocol for Knots {
         {
             lane.remove(&name);
         }
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut Self::Lane,
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        context.recycle(job);
     }
 }

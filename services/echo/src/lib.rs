@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 use flatpath::limits::OUTPUT_BYTES_HIGH;
-use flatpath::{Context, Job, NoRoom, Phase, Protocol, Stall, WorkerScope};
+use flatpath::{Context, NoRoom, Phase, Protocol, Stall};
 
 /// The service. It has no settings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,20 +67,5 @@ impl Protocol for Echo {
         // The client may be sending at this moment: a plain close would reset the connection, and
         // with it what is on its way to the client.
         context.close_lingering();
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        debug_assert!(false, "echo dispatches nothing");
-        context.recycle(job);
     }
 }

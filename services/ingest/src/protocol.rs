@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{Context, Job, Pages, Phase, Protocol, Stall, WorkerScope};
+use flatpath::{Context, Pages, Phase, Protocol, Stall};
 use flatpath_driver::{Fragment, Region, RegionConfig};
 use flatpath_messages::framing::Part;
 
@@ -372,21 +372,6 @@ impl Protocol for Ingest {
         if session.producer.is_some() {
             self.0.statistics.producers.subtract(1);
         }
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut Lane,
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        debug_assert!(false, "ingest dispatches nothing");
-        context.recycle(job);
     }
 }
 

@@ -33,7 +33,7 @@ mod statistics;
 
 use std::sync::Arc;
 
-use flatpath::{Context, Job, Phase, Protocol, Spread, WorkerScope};
+use flatpath::{Context, Phase, Protocol, Spread};
 
 use crate::handshake::{Front, Handshake, front};
 use crate::meeting::{Arrival, Guest, Partner, Room};
@@ -327,20 +327,5 @@ impl Protocol for Relay {
             Statistics::add(&self.statistics.lonely);
         }
         self.leave(&mut lane.0, session);
-    }
-
-    fn run(&self, _job: &mut (), _scope: &mut WorkerScope<'_>) {}
-
-    fn panicked(&self, _job: &mut ()) {}
-
-    fn finished(
-        &self,
-        _lane: &mut Lane,
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        debug_assert!(false, "a relay dispatches nothing");
-        context.recycle(job);
     }
 }
