@@ -5,12 +5,13 @@ mod rig;
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flatpath_consumer::{Attached, Consumer, attach};
 use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
@@ -18,7 +19,7 @@ use flatpath_ingest::Settings;
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
-use rig::{Rig, check, message, next, on_every_driver};
+use rig::{PATIENCE, Rig, check, message, next, on_every_driver};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 /// A consumer that does by hand what it likes.
@@ -407,21 +408,20 @@ fn the_dead_are_taken_back_from_and_what_was_not_delivered_goes_to_the_next() {
 fn producers_that_wait_for_one_that_dies_go_to_the_next() {
     on_every_driver(Settings::new, |rig| {
         let stuck = rig.consumer();
-        let mut producers: Vec<_> = (0..4).map(|_| rig.producer()).collect();
-        let mut stuck_with = 0;
-        // Fills the window, then lets everybody wait.
-        for (which, producer) in producers.iter_mut().enumerate() {
-            producer.stream.set_nonblocking(true).expect("nonblocking");
-            for number in 0.. {
-                let sent = message(which as u32, number, 200_000);
-                let framed = [&200_000_u32.to_be_bytes()[..], &sent].concat();
-                match producer.stream.write(&framed) {
-                    Ok(written) if written == framed.len() => stuck_with += 1,
-                    _ => break,
+        // Each sends until it is shut down, however much the sockets on the way take.
+        let endless = |which: u32| {
+            let mut producer = rig.producer();
+            let mine = producer.stream.try_clone().expect("cloned");
+            let send = move || {
+                for number in 0.. {
+                    if producer.try_send(&message(which, number, 200_000)).is_err() {
+                        break;
+                    }
                 }
-            }
-        }
-        assert!(stuck_with > 4);
+            };
+            (mine, std::thread::spawn(send))
+        };
+        let producers: Vec<_> = (0..4).map(endless).collect();
         rig.wait("all wait", |figures| figures.stalls >= 4);
         let delivered = rig.ingest.figures().messages;
         let mut next_one = rig.consumer();
@@ -440,8 +440,13 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
         }
         assert!(rig.ingest.figures().messages > delivered);
         // Producers that wait are read to their end when there is room.
-        drop(producers);
+        for (stream, sender) in producers {
+            stream.shutdown(Shutdown::Both).expect("shut down");
+            sender.join().expect("no panic");
+        }
+        let deadline = Instant::now() + PATIENCE;
         while rig.ingest.figures().producers > 0 {
+            assert!(Instant::now() < deadline, "read to the end");
             let soon = Duration::from_millis(5);
             if let Ok(Some(got)) = next_one.receive_timeout(soon) {
                 check(&got.to_vec());
@@ -552,12 +557,9 @@ fn what_the_bell_tells_is_what_was_delivered() {
         rig.wait("all are delivered", |figures| figures.messages == 50);
         let mut told = 0;
         let mut bytes = [0; 4096];
-        let deadline = std::time::Instant::now() + rig::PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while told < 50 {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "the bell told of {told}"
-            );
+            assert!(Instant::now() < deadline, "the bell told of {told}");
             if let Ok(count) = rustix::io::read(&hostile.attached.descriptor_bell, &mut bytes) {
                 told += announced(&bytes[..count]);
             }
