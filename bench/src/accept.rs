@@ -14,10 +14,9 @@ use crate::pace::Pace;
 use crate::plot::Plot;
 use crate::published;
 use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
-use clients::Visit;
+use flatpath_bench_common::crowd::{self, Manner, Visit};
 use server::{Server, Shots};
 
-mod clients;
 pub(crate) mod server;
 
 /// Where the server under test comes from.
@@ -62,8 +61,13 @@ impl Load {
 
     fn visit(self, server: &Server) -> Result<Visit, Error> {
         match self {
-            Self::AtOnce(count) => Ok(clients::at_once(server.address(), count)?),
-            Self::OneByOne(count) => Ok(clients::one_by_one(server.address(), count)?),
+            Self::AtOnce(count) => Ok(crowd::at_once(
+                server.address(),
+                count,
+                Manner::QUEUED,
+                || Ok(()),
+            )?),
+            Self::OneByOne(count) => Ok(crowd::one_by_one(server.address(), count)?),
         }
     }
 }
@@ -120,7 +124,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         "published: 10,000 clients, clock() of client and server together; a CPU figure includes \
          everything a connection costs the server, of which accept is one part. At most {} clients \
          have their connection in the making at a time: the kernel's queue holds no more",
-        clients::IN_THE_MAKING_MAX
+        Manner::QUEUED.in_the_making_max
     ));
     if pace != Pace::Full {
         report.notes.push(format!("{} runs instead of 20", runs[0]));

@@ -11,8 +11,10 @@ mod share;
 mod tokio_server;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use flatpath_bench_common::namespace::{self, HOST};
 use serde::Serialize;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -70,18 +72,29 @@ struct Compare {
     /// Its drivers
     #[arg(long, value_delimiter = ',', default_values_t = ["uring".to_owned(), "epoll".to_owned()])]
     drivers: Vec<String>,
+    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
+    /// network, with what is set there
+    #[arg(long, default_value = HOST)]
+    congestion: String,
     /// Write every run, the medians and the verdict here
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-fn main() -> Result<(), Failure> {
-    match Arguments::parse().command {
+fn main() -> Result<ExitCode, Failure> {
+    let command = Arguments::parse().command;
+    if let Command::Compare(Compare { congestion, .. }) = &command
+        && let Some(code) = namespace::enter(congestion)?
+    {
+        return Ok(code);
+    }
+    match command {
         Command::Compare(compare) => compare::run(&compare),
         Command::Consume(consume) => clients::consume(&consume),
         Command::Produce(produce) => clients::produce(&produce),
         Command::Tokio(serve) => tokio_server::serve(&serve),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

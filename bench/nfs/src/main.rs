@@ -5,7 +5,6 @@
 
 mod connection;
 mod load;
-mod namespace;
 mod observed;
 mod report;
 mod servers;
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use flatpath_bench_common::namespace;
 use serde::Serialize;
 
 use connection::Mount;
@@ -277,7 +277,6 @@ fn load_once(arguments: Load) -> Result<(), Failure> {
 fn main() -> Result<ExitCode, Failure> {
     let command = Arguments::parse().command;
     if let Command::Compare(Compare { common }) | Command::Sweep(Sweep { common, .. }) = &command
-        && common.congestion != "host"
         && let Some(code) = namespace::enter(&common.congestion)?
     {
         return Ok(code);

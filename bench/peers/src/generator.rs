@@ -17,14 +17,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use flatpath_bench_common::source::Source;
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, read, write};
+use rustix::net::SocketFlags;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::dial::Source;
 use crate::reply;
 
 /// Latencies from a microsecond to a minute, three digits.
@@ -170,7 +171,7 @@ impl<'a> Crowd<'a> {
 
     fn dial(&mut self, index: usize) -> io::Result<Connection> {
         // Loopback connects at once or is refused; the first write finds out.
-        let socket = self.source.dial(self.plan.address)?;
+        let socket = self.source.dial(self.plan.address, SocketFlags::NONBLOCK)?;
         let data = epoll::EventData::new_u64(index as u64);
         epoll::add(&self.events, &socket, data, epoll::EventFlags::IN)?;
         Ok(Connection {

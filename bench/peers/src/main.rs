@@ -16,10 +16,8 @@ mod peers;
 mod server;
 mod proc;
 mod wrk;
-mod dial;
 mod reply;
 mod generator;
-mod crowd;
 mod calls;
 mod bench;
 mod scenarios;
@@ -33,6 +31,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use flatpath_bench_common::namespace;
 
 use crate::bench::Bench;
 use crate::machine::Machine;
@@ -47,12 +46,12 @@ const SPARE_DESCRIPTORS: u64 = 100;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.command {
-        Some(Hidden::Serve(serve)) => peers::run(serve),
+        Some(Hidden::Serve(serve)) => peers::run(serve).map(|()| ExitCode::SUCCESS),
         Some(Hidden::Launch(launch)) => Err(launch::run(launch)),
         None => measure(arguments.options),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("flatpath-peers: {error}");
             ExitCode::from(children::exit_status_of(&error))
@@ -60,7 +59,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(options: Options) -> io::Result<()> {
+fn measure(options: Options) -> io::Result<ExitCode> {
+    if let Some(code) = namespace::enter(&options.congestion)? {
+        return Ok(code);
+    }
     let tools = scenarios::tools(&options);
     tools::require(&tools)?;
     require_descriptors(&options)?;
@@ -78,6 +80,7 @@ fn measure(options: Options) -> io::Result<()> {
         quick: options.quick,
         driver: options.driver.clone(),
         wrk_threads: options.wrk_threads,
+        congestion: namespace::congestion_control()?,
     };
     let json = options.json.clone();
     let bench = Bench::new(options, wrk.transpose()?, flatpath.transpose()?)?;
@@ -94,7 +97,7 @@ fn measure(options: Options) -> io::Result<()> {
             io::Error::new(error.kind(), format!("{}: {error}", file.display()))
         })?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn require_descriptors(options: &Options) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use flatpath_bench_common::namespace::HOST;
 
 use crate::launch::Launch;
 use crate::peers::Serve;
@@ -79,6 +80,10 @@ pub(crate) struct Options {
     /// Threads of wrk: with one it sets the rate, with more the servers share their cores with it
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) wrk_threads: u32,
+    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
+    /// network, with what is set there
+    #[arg(long, default_value = HOST)]
+    pub(crate) congestion: String,
     /// The flatpath command; without it the one of this workspace is built
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,

@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) driver: String,
     /// Threads of wrk.
     pub(crate) wrk_threads: u32,
+    /// TCP congestion control of servers and clients.
+    pub(crate) congestion: String,
 }
 
 /// Several servers under one load.
@@ -193,6 +195,10 @@ impl Report {
         if self.settings.quick {
             text.push_str("quick: shows that everything runs; too short to be quoted\n");
         }
+        text.push_str(&format!(
+            "congestion control {}\n",
+            self.settings.congestion
+        ));
         if self.settings.wrk_threads > 1 {
             text.push_str(&format!("wrk with {} threads\n", self.settings.wrk_threads));
         }
@@ -345,6 +351,7 @@ mod tests {
                 quick: true,
                 driver: "auto".into(),
                 wrk_threads: 1,
+                congestion: "reno".into(),
             },
             cases,
         }

@@ -20,8 +20,10 @@ mod load;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Parser;
+use flatpath_bench_common::namespace::{self, HOST};
 
 use crate::load::Span;
 use crate::servers::{Kind, Server};
@@ -52,6 +54,10 @@ struct Options {
     /// Scenarios to leave out
     #[arg(long)]
     without: Vec<String>,
+    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
+    /// network, with what is set there
+    #[arg(long, default_value = HOST)]
+    congestion: String,
     /// Write the figures as JSON to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -60,10 +66,14 @@ struct Options {
     bare: Option<SocketAddr>,
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<ExitCode, Failure> {
     let mut options = Options::parse();
     if let Some(address) = options.bare {
-        return bare::serve(address);
+        bare::serve(address)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(code) = namespace::enter(&options.congestion)? {
+        return Ok(code);
     }
     let mut report = Report::new();
     options.flatpath = options.flatpath.canonicalize()?;
@@ -114,10 +124,10 @@ fn main() -> Result<(), Failure> {
             |server| load::wait(server, count),
         )?;
     }
-    options
-        .json
-        .as_deref()
-        .map_or(Ok(()), |file| report.write(file))
+    if let Some(file) = &options.json {
+        report.write(file)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What was measured, told at once and written at the end.

@@ -11,8 +11,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
+use flatpath_bench_common::source::Source;
+use rustix::net::SocketFlags;
+
 use crate::bench::{Bench, Pinning, float, warm_up};
-use crate::dial::Source;
 use crate::metric::{Figures, Metric};
 use crate::options::Scenario;
 use crate::proc;
@@ -108,9 +110,7 @@ fn connect(server: &Server, clients: u32) -> io::Result<Vec<TcpStream>> {
     let mut source = Source::fresh();
     (0..clients)
         .map(|_| {
-            let socket = TcpStream::from(source.dial(server.address())?);
-            // From here on writes wait for the connection, and reads for the reply.
-            socket.set_nonblocking(false)?;
+            let socket = TcpStream::from(source.dial(server.address(), SocketFlags::empty())?);
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.set_write_timeout(Some(PATIENCE))?;
             Ok(socket)

@@ -7,9 +7,11 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use flatpath_bench_common::crowd::{self, Manner, Visit};
+
 use crate::bench::{Bench, Pinning, Reading, float};
 use crate::calls;
-use crate::crowd::{self, Storm};
+use crate::children::refuse_if_interrupted;
 use crate::metric::{Figures, Metric};
 use crate::options::Scenario;
 use crate::report::{Case, Ratio};
@@ -55,11 +57,10 @@ pub(super) fn run(bench: &Bench) -> io::Result<Case> {
 fn measure(server: &Server, clients: u32) -> io::Result<Figures> {
     let before = Reading::take(server)?;
     let overflows = crate::proc::listen_overflows()?;
-    let storm = crowd::storm(server.address(), clients)?;
+    let Visit { served, lost, wall } = storm(server, clients)?;
     thread::sleep(SETTLE);
     let used = before.until_now(server)?;
     let overflows = crate::proc::listen_overflows()?.saturating_sub(overflows);
-    let Storm { served, lost, wall } = storm;
     let mut figures = used.figures();
     // The crowd is always at its limit while it connects.
     figures.remove(&Metric::GeneratorPercent);
@@ -77,6 +78,16 @@ fn measure(server: &Server, clients: u32) -> io::Result<Figures> {
     Ok(figures)
 }
 
+/// Lets the crowd loose.
+fn storm(server: &Server, clients: u32) -> io::Result<Visit> {
+    crowd::at_once(
+        server.address(),
+        clients,
+        Manner::TOGETHER,
+        refuse_if_interrupted,
+    )
+}
+
 fn count_calls(
     server: &Server,
     clients: u32,
@@ -84,7 +95,7 @@ fn count_calls(
 ) -> io::Result<f64> {
     let counting = calls::Counting::begin(server.group())?;
     *counter = Some(counting.name());
-    crowd::storm(server.address(), clients)?;
+    storm(server, clients)?;
     thread::sleep(SETTLE);
     Ok(float(counting.finish()?) / f64::from(clients))
 }

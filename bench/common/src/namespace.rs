@@ -5,27 +5,39 @@
 //! In a namespace of its own it can be chosen without touching the machine's setting.
 
 use std::ffi::OsStr;
+use std::io;
 use std::process::{Command, ExitCode};
-
-use crate::Failure;
 
 /// The setting, which every namespace has its own of.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Tells the program that it runs within.
-const WITHIN: &str = "FLATPATH_BENCH_NFS_WITHIN";
+const WITHIN: &str = "FLATPATH_BENCH_WITHIN";
+
+/// In place of a congestion control: stay in the machine's own network.
+pub const HOST: &str = "host";
 
 /// An address that is not a loopback one, which nfs-ganesha asks for (RFC 5737: for examples).
 const ADDRESS: &str = "192.0.2.1/32";
 
 /// The congestion control of the sockets made here.
-pub(crate) fn congestion_control() -> Result<String, Failure> {
+///
+/// # Errors
+/// The setting cannot be read.
+pub fn congestion_control() -> io::Result<String> {
     Ok(std::fs::read_to_string(SETTING)?.trim().to_owned())
 }
 
 /// Runs this program again, with the same arguments, in a namespace that has `congestion`; how it
-/// ended. `None`: this is that run, and the namespace is ready.
-pub(crate) fn enter(congestion: &str) -> Result<Option<ExitCode>, Failure> {
+/// ended. `None`: this is that run, and the namespace is ready; or `congestion` is [`HOST`], and
+/// there is none. Needs root, `unshare` and `ip`.
+///
+/// # Errors
+/// A program or a right that is missing, or a congestion control that the kernel does not have.
+pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
+    if congestion == HOST {
+        return Ok(None);
+    }
     if std::env::var_os(WITHIN).is_none() {
         let program = std::env::current_exe()?;
         let status = Command::new("unshare")
@@ -33,22 +45,27 @@ pub(crate) fn enter(congestion: &str) -> Result<Option<ExitCode>, Failure> {
             .args(std::env::args_os().skip(1))
             .env(WITHIN, "1")
             .status();
-        let status = status.map_err(|cause| format!("unshare (util-linux): {cause}"))?;
+        let status = status.map_err(|cause| with("unshare (util-linux)", &cause))?;
         let code = if status.success() { 0 } else { 1 };
         return Ok(Some(ExitCode::from(code)));
     }
     ip(&["link", "set", "lo", "up"])?;
     ip(&["address", "add", ADDRESS, "dev", "lo"])?;
     std::fs::write(SETTING, congestion)
-        .map_err(|cause| format!("the congestion control {congestion}: {cause}"))?;
+        .map_err(|cause| with(&format!("the congestion control {congestion}"), &cause))?;
     Ok(None)
 }
 
-fn ip(arguments: &[&str]) -> Result<(), Failure> {
+fn with(what: &str, cause: &io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("{what}: {cause}"))
+}
+
+fn ip(arguments: &[&str]) -> io::Result<()> {
     let status = Command::new("ip").args(arguments).status();
-    let status = status.map_err(|cause| format!("ip (iproute2): {cause}"))?;
+    let status = status.map_err(|cause| with("ip (iproute2)", &cause))?;
     if !status.success() {
-        return Err(format!("ip {}: {status}", arguments.join(" ")).into());
+        let what = format!("ip {}: {status}", arguments.join(" "));
+        return Err(io::Error::other(what));
     }
     Ok(())
 }

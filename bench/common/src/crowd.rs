@@ -1,57 +1,83 @@
 //! Clients of an echo server: many at once, or one after the other.
 //!
-//! One thread, non-blocking sockets. A crowd comes from a loopback address of its own, with ports
-//! counted up: ports of connections that this side closed stay reserved for a minute, and the
-//! kernel's own search for a free one takes longer than the connection.
+//! One thread; a crowd's sockets are non-blocking. Who has its bytes back closes.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, read, write};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+use rustix::net::SocketFlags;
+
+use crate::source::Source;
 
 /// What each client sends and wants back.
 const MESSAGE_BYTES: usize = 128;
-/// Clients whose connection nobody has accepted yet, at most: a full queue of the kernel (4,096)
-/// drops connections, which then take a second longer.
-pub(crate) const IN_THE_MAKING_MAX: u32 = 4_000;
-/// When those that still wait give up.
+/// When those that still wait give up. Long enough for a connection attempt that the kernel dropped
+/// three times: it tries again after 1, 3 and 7 seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
-/// Dialled between two looks at what has arrived.
-const DIALS_PER_LOOK: u32 = 64;
 const EVENTS_PER_LOOK: usize = 1024;
-const FIRST_PORT: u16 = 1024;
-const PORT_TRIES: u32 = 64;
+
+/// How a crowd comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Clients dialled between two looks at what has arrived. Nobody sends before a look.
+    pub dials_per_look: u32,
+    /// Clients dialled that have not ended yet, at most.
+    pub in_the_making_max: u32,
+}
+
+impl Manner {
+    /// As many at a time as the kernel's queue of a listener (4,096) takes: a full one drops
+    /// connections, which then take a second longer.
+    pub const QUEUED: Self = Self {
+        dials_per_look: 64,
+        in_the_making_max: 4_000,
+    };
+    /// Nobody sends before everybody has begun to connect, so that all are there together.
+    pub const TOGETHER: Self = Self {
+        dials_per_look: u32::MAX,
+        in_the_making_max: u32::MAX,
+    };
+}
 
 /// What became of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Visit {
+pub struct Visit {
     /// Clients that got their bytes back.
-    pub(crate) served: u32,
+    pub served: u32,
     /// Clients that did not.
-    pub(crate) lost: u32,
+    pub lost: u32,
     /// From the first attempt to the last echo.
-    pub(crate) wall: Duration,
+    pub wall: Duration,
 }
 
-/// `count` clients connect as fast as they can; who has its bytes back closes.
-pub(crate) fn at_once(server: SocketAddr, count: u32) -> io::Result<Visit> {
-    let mut crowd = Crowd::new(count)?;
+/// `count` clients connect as fast as their `manner` lets them.
+///
+/// `go_on` is asked before each look, every 50 ms at least.
+///
+/// # Errors
+/// If sockets cannot be made, or what `go_on` returns; what happens to the clients afterwards is
+/// counted.
+pub fn at_once(
+    server: SocketAddr,
+    count: u32,
+    manner: Manner,
+    go_on: impl Fn() -> io::Result<()>,
+) -> io::Result<Visit> {
+    let mut crowd = Crowd::new(count, manner.in_the_making_max)?;
     let begin = Instant::now();
     let mut last = begin;
     while crowd.waiting > 0 && begin.elapsed() < PATIENCE {
+        go_on()?;
         let dialled_before = crowd.dialled;
-        while crowd.may_dial() && crowd.dialled - dialled_before < DIALS_PER_LOOK {
+        while crowd.may_dial() && crowd.dialled - dialled_before < manner.dials_per_look {
             crowd.dial(server)?;
         }
         if crowd.look()? > 0 {
@@ -66,7 +92,10 @@ pub(crate) fn at_once(server: SocketAddr, count: u32) -> io::Result<Visit> {
 }
 
 /// `count` clients, each after the one before has closed.
-pub(crate) fn one_by_one(server: SocketAddr, count: u32) -> io::Result<Visit> {
+///
+/// # Errors
+/// If sockets cannot be made; what happens to the clients afterwards is counted.
+pub fn one_by_one(server: SocketAddr, count: u32) -> io::Result<Visit> {
     let mut source = Source::fresh();
     let mut visit = Visit::default();
     let begin = Instant::now();
@@ -101,8 +130,8 @@ struct Crowd {
     ready: Vec<epoll::Event>,
     source: Source,
     clients: Vec<Option<Client>>,
+    in_the_making_max: u32,
     dialled: u32,
-    /// Have sent, which the server's kernel took: on their way out of its queue.
     served: u32,
     waiting: u32,
 }
@@ -120,12 +149,13 @@ enum Step {
 }
 
 impl Crowd {
-    fn new(count: u32) -> io::Result<Self> {
+    fn new(count: u32, in_the_making_max: u32) -> io::Result<Self> {
         Ok(Self {
             events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ready: Vec::with_capacity(EVENTS_PER_LOOK),
             source: Source::fresh(),
             clients: Vec::with_capacity(count as usize),
+            in_the_making_max,
             dialled: 0,
             served: 0,
             waiting: count,
@@ -135,7 +165,7 @@ impl Crowd {
     fn may_dial(&self) -> bool {
         let ended = self.clients.capacity() as u32 - self.waiting;
         (self.dialled as usize) < self.clients.capacity()
-            && self.dialled - ended < IN_THE_MAKING_MAX
+            && self.dialled - ended < self.in_the_making_max
     }
 
     fn dial(&mut self, server: SocketAddr) -> io::Result<()> {
@@ -216,57 +246,6 @@ impl Client {
     }
 }
 
-static SOURCES: LazyLock<AtomicU32> = LazyLock::new(|| {
-    let random = RandomState::new().hash_one(std::process::id());
-    AtomicU32::new(random as u32)
-});
-
-/// Where clients come from.
-struct Source {
-    address: Ipv4Addr,
-    next_port: u16,
-}
-
-impl Source {
-    /// An address of 127.0.0.0/8 that no crowd had lately.
-    fn fresh() -> Self {
-        let number = SOURCES.fetch_add(1, Ordering::Relaxed);
-        let byte = |value: u32| u8::try_from(value % 255 + 1).unwrap_or(1);
-        Self {
-            address: Ipv4Addr::new(127, 2, byte(number / 255), byte(number)),
-            next_port: FIRST_PORT,
-        }
-    }
-
-    /// A socket whose connection is under way, or made.
-    fn dial(&mut self, to: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
-        let flags = flags | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        self.bind(&socket)?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        match connect(&socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn bind(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        let mut outcome = Err(Errno::ADDRINUSE);
-        for _ in 0..PORT_TRIES {
-            let from = SocketAddr::V4(SocketAddrV4::new(self.address, self.next_port));
-            match self.next_port.checked_add(1) {
-                Some(port) => self.next_port = port,
-                None => *self = Self::fresh(),
-            }
-            outcome = bind(socket, &from);
-            if outcome != Err(Errno::ADDRINUSE) {
-                break;
-            }
-        }
-        Ok(outcome?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,8 +274,10 @@ mod tests {
                 let _ = socket.read(&mut bytes);
             }
         });
-        let visit = at_once(address, 30).expect("sockets");
-        assert_eq!((visit.served, visit.lost), (30, 0));
+        for manner in [Manner::QUEUED, Manner::TOGETHER] {
+            let visit = at_once(address, 100, manner, || Ok(())).expect("sockets");
+            assert_eq!((visit.served, visit.lost), (100, 0));
+        }
         let visit = one_by_one(address, 3).expect("sockets");
         assert_eq!((visit.served, visit.lost), (3, 0));
     }
@@ -312,24 +293,25 @@ mod tests {
             }
         });
         for address in [wrong, server(drop)] {
-            let visit = at_once(address, 4).expect("sockets");
+            let visit = at_once(address, 4, Manner::TOGETHER, || Ok(())).expect("sockets");
             assert_eq!((visit.served, visit.lost), (0, 4));
             assert_eq!(one_by_one(address, 2).expect("sockets").lost, 2);
         }
     }
 
     #[test]
-    fn behind_the_last_port_comes_another_address() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-        let to = listener.local_addr().expect("bound");
-        let mut source = Source {
-            next_port: u16::MAX,
-            ..Source::fresh()
-        };
-        let first = source.address;
-        let _sockets = [(); 2].map(|()| source.dial(to, SocketFlags::empty()).expect("dialled"));
-        let accepted = || listener.accept().expect("a client").1;
-        assert_eq!(accepted(), SocketAddr::from((first, u16::MAX)));
-        assert_ne!(accepted().ip(), first);
+    fn who_is_told_to_stop_stops() {
+        let told = || Err(io::ErrorKind::Interrupted.into());
+        let stopped = at_once(server(drop), 4, Manner::QUEUED, told);
+        assert_eq!(
+            stopped.expect_err("told").kind(),
+            io::ErrorKind::Interrupted
+        );
+    }
+
+    #[test]
+    fn messages_of_neighbours_differ() {
+        assert_ne!(message(0), message(1));
+        assert_ne!(message(255), message(256));
     }
 }

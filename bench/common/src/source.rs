@@ -29,14 +29,15 @@ static SOURCES: LazyLock<AtomicU32> = LazyLock::new(|| {
 });
 
 /// Where a crowd comes from.
-pub(crate) struct Source {
+#[derive(Debug)]
+pub struct Source {
     address: Ipv4Addr,
     next_port: u16,
 }
 
 impl Source {
     /// An address no crowd of this process had before (until all of them were used).
-    pub(crate) fn fresh() -> Self {
+    pub fn fresh() -> Self {
         // ORDER: only the number must be unique; nothing else is published by it.
         let number = SOURCES.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -45,12 +46,12 @@ impl Source {
         }
     }
 
-    /// A non-blocking socket with its connection under way, or already established.
+    /// A socket with its connection established or, with `NONBLOCK` among the flags, under way.
     ///
     /// # Errors
     /// What `socket`, `bind` or `connect` report, but not that connecting takes a moment.
-    pub(crate) fn dial(&mut self, to: SocketAddr) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    pub fn dial(&mut self, to: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
+        let flags = flags | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         self.bind(&socket)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
@@ -109,7 +110,7 @@ mod tests {
         let mut source = Source::fresh();
         let taken = (source.address, source.next_port);
         let _holder = TcpListener::bind(taken).expect("a fresh source has every port free");
-        let _socket = source.dial(to).expect("connected");
+        let _socket = source.dial(to, SocketFlags::NONBLOCK).expect("connected");
         let (_accepted, from) = listener.accept().expect("a client");
         assert_eq!(from, SocketAddr::from((taken.0, taken.1 + 1)));
     }
@@ -125,10 +126,10 @@ mod tests {
             next_port: port,
         };
         let _held = [
-            other.dial(to).expect("connected"),
-            other.dial(to).expect("connected"),
+            other.dial(to, SocketFlags::NONBLOCK).expect("connected"),
+            other.dial(to, SocketFlags::NONBLOCK).expect("connected"),
         ];
-        let _socket = source.dial(to).expect("connected");
+        let _socket = source.dial(to, SocketFlags::NONBLOCK).expect("connected");
         let (held, also, ours) = (listener.accept(), listener.accept(), listener.accept());
         let _held = (held.expect("a client"), also.expect("a client"));
         assert_ne!(ours.expect("a client").1.ip(), theirs);
@@ -144,8 +145,8 @@ mod tests {
         };
         let first = source.address;
         let _sockets = [
-            source.dial(to).expect("connected"),
-            source.dial(to).expect("connected"),
+            source.dial(to, SocketFlags::NONBLOCK).expect("connected"),
+            source.dial(to, SocketFlags::NONBLOCK).expect("connected"),
         ];
         let accepted = || listener.accept().expect("a client").1;
         assert_eq!(accepted(), SocketAddr::from((first, u16::MAX)));
