@@ -15,7 +15,9 @@ use flatpath::{
     Choice, Context, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig, Running,
     Server, Shots, Stall, WorkerScope,
 };
-use flatpath_driver::simulation::{Client as SimulatedClient, ClientState, Faults};
+use flatpath_driver::simulation::{
+    Client as SimulatedClient, ClientState, Faults, Random, each_seed,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -367,17 +369,6 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
 }
 
 /// xorshift64: a fixed sequence for a fixed seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-}
-
 /// A client that sends its bodies in pieces of any size.
 struct Talker {
     client: SimulatedClient,
@@ -388,10 +379,10 @@ struct Talker {
 }
 
 impl Talker {
-    fn new(server: &SimulatedServer, dice: &mut Dice) -> Talker {
+    fn new(server: &SimulatedServer, dice: &mut Random) -> Talker {
         let (mut script, mut sums) = (vec![], vec![]);
         for _ in 0..=dice.below(4) {
-            let body = message(b'x', dice.below(1000), 1 + dice.below(5000) as usize);
+            let body = message(b'x', dice.up_to(1000), 1 + dice.below(5000));
             script.extend((body.len() as u32).to_be_bytes());
             script.extend_from_slice(&body);
             sums.push(fnv(FNV, &body));
@@ -408,8 +399,8 @@ impl Talker {
     }
 
     /// Says and hears a little. True when every answer is there.
-    fn step(&mut self, dice: &mut Dice, seed: u64) -> bool {
-        let count = (1 + dice.below(300) as usize).min(self.script.len() - self.said);
+    fn step(&mut self, dice: &mut Random, seed: u64) -> bool {
+        let count = (1 + dice.below(300)).min(self.script.len() - self.said);
         self.client
             .write(&self.script[self.said..self.said + count]);
         self.said += count;
@@ -429,7 +420,7 @@ impl Talker {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Dice) -> Conditions {
+fn conditions(seed: u64, dice: &mut Random) -> Conditions {
     let faults = Faults {
         short_receive_permille: dice.below(400) as u16,
         no_buffers_permille: dice.below(100) as u16,
@@ -457,12 +448,8 @@ fn conditions(seed: u64, dice: &mut Dice) -> Conditions {
 #[test]
 fn sim_bodies_are_whole_under_every_fault_and_all_pages_come_back() {
     const TURNS_MAX: usize = 200_000;
-    let seeds = match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("a number")],
-        Err(_) => (1..=150_u64).collect(),
-    };
-    for seed in seeds {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    each_seed(150, |seed| {
+        let mut dice = Random::new(seed);
         let conditions = conditions(seed, &mut dice);
         let tally = Tally {
             pages: pages(2 << dice.below(4), 64 << dice.below(5), 1),
@@ -488,5 +475,5 @@ fn sim_bodies_are_whole_under_every_fault_and_all_pages_come_back() {
         let (leaks, pooled) = server.leaks();
         assert_eq!(pooled, 0, "seed {seed}: pooled bytes");
         assert!(leaks.is_none(), "seed {seed}: {leaks:?}");
-    }
+    });
 }

@@ -10,29 +10,14 @@
 
 mod lines;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, Shots};
 use flatpath_driver::Descriptors;
-use flatpath_driver::simulation::{Client, ClientState, Faults, Injected};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use lines::Lines;
 
 const SEEDS: u64 = 300;
 const TURNS_MAX: usize = 100_000;
-
-/// A small generator for scripts; the faults have one of their own.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// A client that says commands in pieces of any size and knows what it is owed.
 struct Talker {
@@ -46,7 +31,7 @@ struct Talker {
 }
 
 impl Talker {
-    fn new(server: &SimulatedServer, dice: &mut Dice, leaves_early: bool) -> Talker {
+    fn new(server: &SimulatedServer, dice: &mut Random, leaves_early: bool) -> Talker {
         let mut script = String::new();
         let (mut owed_inline, mut owed_pooled) = (Vec::new(), Vec::new());
         for number in 0..dice.below(12) {
@@ -64,7 +49,7 @@ impl Talker {
                     owed_pooled.push("panicked".to_owned());
                 }
                 _ => {
-                    let length = dice.below(200_000) as usize;
+                    let length = dice.below(200_000);
                     script.push_str(&format!("big {length}\n"));
                     owed_inline.push("x".repeat(length));
                 }
@@ -82,12 +67,12 @@ impl Talker {
     }
 
     /// Says and hears a little. True when the connection is over.
-    fn step(&mut self, dice: &mut Dice) -> bool {
+    fn step(&mut self, dice: &mut Random) -> bool {
         if self.client.state() == ClientState::Reset {
             return true;
         }
         if self.said < self.script.len() {
-            let count = (1 + dice.below(30) as usize).min(self.script.len() - self.said);
+            let count = (1 + dice.below(30)).min(self.script.len() - self.said);
             self.client
                 .write(&self.script[self.said..self.said + count]);
             self.said += count;
@@ -156,15 +141,15 @@ impl Talker {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     const SECOND: u64 = 1_000_000_000;
     Conditions {
         seed,
         faults,
         driver: DriverConfig {
-            completion_entries: [4, 8, 64, 4096][dice.below(4) as usize],
-            receive_buffers: [1, 4, 64][dice.below(3) as usize],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            completion_entries: [4, 8, 64, 4096][dice.below(4)],
+            receive_buffers: [1, 4, 64][dice.below(3)],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
             descriptors: match dice.below(3) {
                 0 => Descriptors::Direct { slots: 64 },
                 _ => Descriptors::Ordinary,
@@ -172,7 +157,7 @@ fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
             ..DriverConfig::default()
         },
         limits: Limits {
-            in_flight_max: [1, 3, 1000][dice.below(3) as usize],
+            in_flight_max: [1, 3, 1000][dice.below(3)],
             // Simulated seconds pass quickly; deadlines have tests of their own.
             head_ns_max: 100_000 * SECOND,
             write_ns_max: 100_000 * SECOND,
@@ -189,7 +174,7 @@ fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
 }
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> Injected {
-    let mut dice = Dice(seed);
+    let mut dice = Random::new(seed);
     let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Lines);
     let count = 1 + dice.below(12);
     let mut talkers: Vec<Talker> = (0..count)
@@ -227,24 +212,10 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> Injected {
     server.world().injected()
 }
 
-fn seeds() -> Vec<u64> {
-    match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    }
-}
-
 fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> Injected {
-    // Panics of handlers are part of the script; only those of the test are worth a trace.
     let mut total = Injected::default();
-    for seed in seeds() {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
-            Ok(injected) => total.add(&injected),
-            Err(panic) => {
-                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
-                resume_unwind(panic);
-            }
-        }
+    for injected in each_seed(SEEDS, |seed| run(seed, faults(seed), lossless)) {
+        total.add(&injected);
     }
     total
 }

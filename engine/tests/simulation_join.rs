@@ -10,27 +10,13 @@
 
 mod knots;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, Shots};
-use flatpath_driver::simulation::{Client, ClientState, Faults};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use knots::Knots;
 
 const SEEDS: u64 = 300;
 const TURNS_MAX: usize = 100_000;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// One half of a pair.
 struct Half {
@@ -43,12 +29,12 @@ struct Half {
     heard: Vec<u8>,
     ended: bool,
     leaves_early: bool,
-    reads_rarely: u64,
+    reads_rarely: usize,
 }
 
 impl Half {
-    fn new(server: &SimulatedServer, pair: u64, dice: &mut Dice, lossless: bool) -> Half {
-        let length = [0, 10, 3_000, 200_000][dice.below(4) as usize];
+    fn new(server: &SimulatedServer, pair: usize, dice: &mut Random, lossless: bool) -> Half {
+        let length = [0, 10, 3_000, 200_000][dice.below(4)];
         let salt = dice.below(250) as u8;
         Half {
             client: server.connect(),
@@ -63,7 +49,7 @@ impl Half {
         }
     }
 
-    fn step(&mut self, dice: &mut Dice) {
+    fn step(&mut self, dice: &mut Random) {
         if self.ended {
             return;
         }
@@ -81,7 +67,7 @@ impl Half {
             all.min(self.name.len() + 8)
         };
         if self.said < may_say {
-            let count = (1 + dice.below(20_000) as usize).min(may_say - self.said);
+            let count = (1 + dice.below(20_000)).min(may_say - self.said);
             let script = [&self.name[..], &self.words[..]].concat();
             self.client.write(&script[self.said..self.said + count]);
             self.said += count;
@@ -102,19 +88,19 @@ impl Half {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     const SECOND: u64 = 1_000_000_000;
     Conditions {
         faults,
         driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3) as usize],
-            receive_buffers: [1, 4, 64][dice.below(3) as usize],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            completion_entries: [4, 64, 4096][dice.below(3)],
+            receive_buffers: [1, 4, 64][dice.below(3)],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
             ..DriverConfig::default()
         },
         limits: Limits {
             // Two buffers to fill, or plenty.
-            buffer_bytes_max: [300 << 10, 256 << 20][dice.below(2) as usize],
+            buffer_bytes_max: [300 << 10, 256 << 20][dice.below(2)],
             head_ns_max: 100_000 * SECOND,
             write_ns_max: 100_000 * SECOND,
             stall_ns_max: 100_000 * SECOND,
@@ -123,13 +109,13 @@ fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
             drain_ns_max: 100_000 * SECOND,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        accept: [Shots::Once, Shots::Many][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
-    let mut dice = Dice(seed);
+    let mut dice = Random::new(seed);
     let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Knots);
     let pairs = 1 + dice.below(5);
     let mut halves: Vec<[Half; 2]> = (0..pairs)
@@ -182,21 +168,8 @@ fn check(halves: &[[Half; 2]], lossless: bool) {
 }
 
 fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
-    let seeds = match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
-    let mut joined = 0;
-    for seed in seeds {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
-            Ok(count) => joined += count,
-            Err(panic) => {
-                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
-                resume_unwind(panic);
-            }
-        }
-    }
-    joined
+    let joined = each_seed(SEEDS, |seed| run(seed, faults(seed), lossless));
+    joined.iter().sum()
 }
 
 #[test]

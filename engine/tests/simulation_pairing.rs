@@ -14,7 +14,6 @@
 
 mod lines;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,24 +22,12 @@ use flatpath::pairing::{
     RegisterError, Token,
 };
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath_driver::simulation::Faults;
+use flatpath_driver::simulation::{Faults, Random, each_seed};
 use lines::Lines;
 
 const SEEDS: u64 = 400;
 const TOKENS: u64 = 3;
 const TURNS_MAX: usize = 10_000;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// A consumer that knows whether it is connected, and refuses when it is told to.
 struct Listener {
@@ -111,7 +98,7 @@ struct Seen {
 }
 
 struct Run {
-    dice: Dice,
+    dice: Random,
     server: SimulatedServer,
     pairings: Pairings,
     lines: Vec<Line>,
@@ -141,7 +128,7 @@ impl Run {
             }
         });
         Run {
-            dice: Dice(seed),
+            dice: Random::new(seed),
             lines: lines.collect(),
             server,
             pairings: Pairings::new(100),
@@ -151,7 +138,7 @@ impl Run {
 
     /// Something happens to a random token.
     fn step(&mut self) {
-        let number = self.dice.below(TOKENS);
+        let number = self.dice.up_to(TOKENS - 1);
         let token = Token(number + 1);
         // What fails, if anything: no memory for the registry, or for the order of a watch.
         let misfortune = self.dice.below(6);
@@ -191,7 +178,7 @@ impl Run {
                 None
             }
             _ => {
-                let count = 1 + self.dice.below(3);
+                let count = 1 + self.dice.up_to(2);
                 line.source.eventfd().write(count).expect("room");
                 line.written += count;
                 None
@@ -277,25 +264,13 @@ fn run(seed: u64, ends_early: bool) -> Seen {
 }
 
 fn run_all(ends_early: bool) -> Seen {
-    let seeds = match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
     let mut all = Seen::default();
-    for seed in seeds {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, ends_early))) {
-            Ok(seen) => {
-                all.matched += seen.matched;
-                all.declined += seen.declined;
-                all.no_memory += seen.no_memory;
-                all.no_orders += seen.no_orders;
-                all.shut_down += seen.shut_down;
-            }
-            Err(panic) => {
-                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
-                resume_unwind(panic);
-            }
-        }
+    for seen in each_seed(SEEDS, |seed| run(seed, ends_early)) {
+        all.matched += seen.matched;
+        all.declined += seen.declined;
+        all.no_memory += seen.no_memory;
+        all.no_orders += seen.no_orders;
+        all.shut_down += seen.shut_down;
     }
     all
 }

@@ -9,27 +9,13 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, Shots};
-use flatpath_driver::simulation::{Client, ClientState, Faults};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use flatpath_relay::Relay;
 
 const SEEDS: u64 = 400;
 const TURNS_MAX: usize = 20_000;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
@@ -42,8 +28,8 @@ enum Manner {
 }
 
 struct Visitor {
-    number: u64,
-    token: u64,
+    number: usize,
+    token: usize,
     client: Client,
     manner: Manner,
     said_words: bool,
@@ -54,9 +40,9 @@ struct Visitor {
 impl Visitor {
     fn new(
         server: &SimulatedServer,
-        number: u64,
-        token: u64,
-        side: u64,
+        number: usize,
+        token: usize,
+        side: usize,
         manner: Manner,
     ) -> Visitor {
         let client = server.connect();
@@ -84,7 +70,7 @@ impl Visitor {
         format!("{} of {};", self.number, self.token).into_bytes()
     }
 
-    fn step(&mut self, dice: &mut Dice) {
+    fn step(&mut self, dice: &mut Random) {
         if self.over {
             return;
         }
@@ -115,14 +101,14 @@ impl Visitor {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     const SECOND: u64 = 1_000_000_000;
     Conditions {
         faults,
         driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3) as usize],
-            receive_buffers: [1, 4, 64][dice.below(3) as usize],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3) as usize],
+            completion_entries: [4, 64, 4096][dice.below(3)],
+            receive_buffers: [1, 4, 64][dice.below(3)],
+            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
             ..DriverConfig::default()
         },
         limits: Limits {
@@ -133,13 +119,13 @@ fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
             drain_ns_max: 100_000 * SECOND,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        accept: [Shots::Once, Shots::Many][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
-    let mut dice = Dice(seed);
+    let mut dice = Random::new(seed);
     let relay = Relay::new();
     let counters = relay.statistics();
     let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), relay);
@@ -152,7 +138,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     let mut visitors: Vec<Visitor> = Vec::new();
     for turn in 0.. {
         assert!(turn < TURNS_MAX, "stuck: {:?}", counters.read());
-        let number = visitors.len() as u64;
+        let number = visitors.len();
         if number < count && dice.below(3) == 0 {
             let manner = match dice.below(6) {
                 _ if lossless => Manner::Polite,
@@ -173,7 +159,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
         visitors
             .iter_mut()
             .for_each(|visitor| visitor.step(&mut dice));
-        let all_came = visitors.len() as u64 == count;
+        let all_came = visitors.len() == count;
         if all_came && (visitors.iter().all(|visitor| visitor.over) || !lossless && turn > 400) {
             break;
         }
@@ -225,21 +211,8 @@ fn check(visitors: &[Visitor], lossless: bool) {
 }
 
 fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
-    let seeds = match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
-    let mut matched = 0;
-    for seed in seeds {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, faults(seed), lossless))) {
-            Ok(count) => matched += count,
-            Err(panic) => {
-                eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
-                resume_unwind(panic);
-            }
-        }
-    }
-    matched
+    let matched = each_seed(SEEDS, |seed| run(seed, faults(seed), lossless));
+    matched.iter().sum()
 }
 
 #[test]
