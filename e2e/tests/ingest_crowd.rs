@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flatpath_consumer::{Consumer, Fragment, Message};
+use flatpath_consumer::{Consumer, Error, Fragment, Message};
 use flatpath_e2e::ingest::{figures, launch, message, told};
 use flatpath_e2e::site::noise;
 use flatpath_e2e::{Deadline, Driver, Server, Swarm, each_driver, until};
@@ -65,8 +65,10 @@ fn received(consumer: &mut Consumer, count: usize) -> Sums {
     while sums.len() < count {
         deadline.check("all messages to arrive");
         let wait = Duration::from_millis(100);
-        let Some(message) = consumer.receive_timeout(wait).expect("attached") else {
-            continue;
+        let message = match consumer.receive_timeout(wait) {
+            Ok(message) => message.expect("the server is there"),
+            Err(Error::TimedOut) => continue,
+            Err(cause) => panic!("{cause}"),
         };
         let (seed, sum) = looked_at(&message);
         assert_eq!(sums.insert(seed, sum), None, "message {seed:x} came twice");
