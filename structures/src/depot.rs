@@ -57,10 +57,18 @@ const SPILL: usize = if cfg!(any(loom, shuttle)) {
     SLOTS / 2
 };
 /// Lines that are there from the start. One load nearer than the others, twice in each round trip.
-const NEAR_LINES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
+const NEAR_LINES: u32 = match () {
+    () if cfg!(any(loom, shuttle)) => 2,
+    () if cfg!(miri) => 4,
+    () => 32,
+};
 /// Lines that are made for the thread that first asks for them. Threads beyond these work on the
 /// shared stack.
-const FAR_LINES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 224 };
+const FAR_LINES: u32 = match () {
+    () if cfg!(any(loom, shuttle)) => 1,
+    () if cfg!(miri) => 8,
+    () => 224,
+};
 
 /// A slot with nothing in it. Not END, which is the end of a chain.
 const EMPTY: u32 = u32::MAX;

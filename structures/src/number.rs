@@ -109,7 +109,7 @@ mod numbers {
     mod tests {
         use super::*;
         use crate::sync::spawn;
-        use crate::testing::join;
+        use crate::testing::{join, repeats};
         use std::sync::Barrier;
 
         #[test]
@@ -136,8 +136,9 @@ mod numbers {
 
         #[test]
         fn numbers_are_used_again() {
-            // Other tests hold and return numbers meanwhile; without reuse there would be 1,000.
-            let threads = if cfg!(miri) { 100 } else { 1_000 };
+            // Other tests hold and return numbers meanwhile; without reuse there would be
+            // as many numbers as threads.
+            let threads = repeats(1_000);
             let highest = (0..threads).map(|_| join(spawn(thread_number))).max();
             assert!(highest < Some(threads / 2), "{highest:?}");
         }

@@ -46,7 +46,11 @@ mod shard;
 
 /// More than four times the processors of a large machine. Few under the model checkers, which pay
 /// for each.
-const SHARDS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+const SHARDS: usize = match () {
+    () if cfg!(any(loom, shuttle)) => 2,
+    () if cfg!(miri) => 8,
+    () => 256,
+};
 
 const CLAIM: Ordering = edge!("pairing_claim_acquire", Acquire, Relaxed);
 const RELEASE: Ordering = edge!("pairing_release", Release, Relaxed);

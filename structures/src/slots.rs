@@ -305,7 +305,7 @@ impl<T> Slots<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::testing::{Random, with_seeds};
+    use crate::testing::{Random, repeats, with_seeds};
     use std::collections::HashMap;
 
     impl<T> Slots<T> {
@@ -512,7 +512,7 @@ mod tests {
         let mut slots = Slots::new(capacity);
         let mut oracle: HashMap<Key, u64> = HashMap::new();
         let mut ever: Vec<Key> = Vec::new();
-        for round in 0..if cfg!(miri) { 300 } else { 2_000 } {
+        for round in 0..repeats(2_000) {
             let value = random.next();
             // Fill for a while, then empty for a while.
             let inserts_percent = if round / 500 % 2 == 0 { 70 } else { 20 };

@@ -23,7 +23,7 @@ use std::ops::Index;
 use std::sync::OnceLock;
 
 /// Entries in a segment: few enough to be made on the spot, many enough that a segment is rare.
-pub const SEGMENT_ENTRIES: u32 = 256;
+pub const SEGMENT_ENTRIES: u32 = if cfg!(miri) { 16 } else { 256 };
 
 /// A fixed number of entries, addressed by index, made a segment at a time on first touch.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ fn split(index: u32) -> (usize, usize) {
 mod tests {
     use super::*;
     use crate::sync::{Arc, AtomicU32, Ordering, spawn};
-    use crate::testing::join;
+    use crate::testing::{join, rounds};
 
     #[test]
     fn every_entry_is_made_with_its_own_index() {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn stress_threads_that_touch_a_segment_together_see_one_entry() {
-        for _ in 0..if cfg!(miri) { 5 } else { 200 } {
+        for _ in 0..rounds(200) {
             let table = Arc::new(Table::new(SEGMENT_ENTRIES, |_| AtomicU32::new(0)));
             let threads: Vec<_> = (0..4)
                 .map(|_| {

@@ -7,6 +7,29 @@ use crate::sync::{Arc, JoinHandle, spawn};
 const DEADLINE: std::time::Duration =
     std::time::Duration::from_secs(if cfg!(miri) { 30 * 60 } else { 60 });
 
+/// How many operations of one kind a test does: `count`, and under Miri, which takes a thousand
+/// times as long, as many as it has time for. Some tens still go through every hand-over of memory;
+/// the high counts are there for rare schedules of the machine.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) const fn repeats(count: u32) -> u32 {
+    at_most_under_miri(count, 40)
+}
+
+/// How often a test does all of it again, threads included: `count`, and few times under Miri.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) const fn rounds(count: u32) -> u32 {
+    at_most_under_miri(count, 3)
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const fn at_most_under_miri(count: u32, most: u32) -> u32 {
+    if cfg!(miri) && count > most {
+        most
+    } else {
+        count
+    }
+}
+
 /// Runs a `loom_` body: every interleaving under loom, random schedules under shuttle, and
 /// otherwise a number of times on real threads, each within the deadline.
 ///
@@ -34,9 +57,8 @@ pub(crate) fn model(body: impl Fn() + Send + Sync + 'static) {
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn model(body: impl Fn() + Send + Sync + 'static) {
-    let rounds = if cfg!(miri) { 4 } else { 200 };
     within_deadline(move || {
-        for _ in 0..rounds {
+        for _ in 0..rounds(200) {
             body();
         }
     });
@@ -104,11 +126,11 @@ pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
 
 /// Runs a `model_` body with a seed that the failure prints. `FLATPATH_SEED` replays one.
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn with_seeds(seeds: u64, body: impl Fn(&mut Random)) {
+pub(crate) fn with_seeds(seeds: u32, body: impl Fn(&mut Random)) {
     let replay = std::env::var("FLATPATH_SEED")
         .ok()
         .and_then(|text| text.parse::<u64>().ok());
-    let seeds = if cfg!(miri) { seeds.min(3) } else { seeds };
+    let seeds = u64::from(rounds(seeds));
     for seed in replay.map_or(1..=seeds, |seed| seed..=seed) {
         let run = std::panic::AssertUnwindSafe(|| body(&mut Random::new(seed)));
         if let Err(panic) = std::panic::catch_unwind(run) {

@@ -226,7 +226,7 @@ mod loom_bodies {
 mod ordinary {
     use super::*;
     use crate::sync::spawn;
-    use crate::testing::{Random, join, with_seeds, within_deadline};
+    use crate::testing::{Random, join, repeats, with_seeds, within_deadline};
 
     #[test]
     fn take_gives_the_newest_first_and_none_when_empty() {
@@ -357,7 +357,7 @@ mod ordinary {
             let capacity = 1 + random.below(100);
             let marked = Marked::new(capacity);
             let mut held: Vec<u32> = (0..capacity).collect();
-            for _ in 0..600 {
+            for _ in 0..repeats(600) {
                 let thread = [0, 1, NEAR_LINES, LINES - 1, NO_NUMBER][random.below(5) as usize];
                 if random.below(100) < if random.below(3) == 0 { 80 } else { 30 } {
                     let taken = marked.take(thread);
@@ -389,7 +389,7 @@ mod ordinary {
     }
 
     fn churn(marked: &Marked, thread: u32) {
-        let rounds = if cfg!(miri) { 100 } else { 30_000 };
+        let rounds = repeats(30_000);
         let mut random = Random::new(u64::from(thread));
         let mut held = Vec::new();
         for _ in 0..rounds {

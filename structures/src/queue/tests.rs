@@ -263,7 +263,7 @@ mod loom_bodies {
 #[cfg(not(any(loom, shuttle)))]
 mod ordinary {
     use super::*;
-    use crate::testing::{Random, with_seeds, within_deadline};
+    use crate::testing::{Random, repeats, with_seeds, within_deadline};
     use std::collections::VecDeque;
 
     #[test]
@@ -342,6 +342,7 @@ mod ordinary {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri makes room for each of the 16 million before it")]
     fn the_largest_index_is_not_taken_for_the_end() {
         let queue = Queue::new(INDICES_MAX);
         queue.push(INDICES_MAX - 1);
@@ -376,7 +377,7 @@ mod ordinary {
             let queue = Queue::new(capacity);
             let mut oracle: VecDeque<u32> = VecDeque::new();
             let mut free: Vec<u32> = (0..capacity).collect();
-            for _ in 0..400 {
+            for _ in 0..repeats(400) {
                 step(random, &queue, &mut oracle, &mut free);
                 assert_eq!(queue.is_empty(), oracle.is_empty());
                 let probe = random.below(capacity);
@@ -416,7 +417,7 @@ mod ordinary {
     #[test]
     fn stress_three_producers_and_two_poppers_keep_every_producers_order() {
         within_deadline(|| {
-            let (producers, each) = (3, if cfg!(miri) { 30 } else { 20_000 });
+            let (producers, each) = (3, repeats(20_000));
             let marked = Marked::new(producers * each);
             let pushing: Vec<_> = (0..producers)
                 .map(|producer| {

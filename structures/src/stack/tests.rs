@@ -227,7 +227,7 @@ mod loom_bodies {
 mod ordinary {
     use super::*;
     use crate::sync::spawn;
-    use crate::testing::{Random, join, with_seeds, within_deadline};
+    use crate::testing::{Random, join, repeats, with_seeds, within_deadline};
 
     #[test]
     fn push_to_empty_reports_empty() {
@@ -330,6 +330,7 @@ mod ordinary {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri makes room for each of the 16 million before it")]
     fn the_largest_index_is_not_taken_for_the_end() {
         let stack = Stack::new(INDICES_MAX);
         assert!(stack.push(INDICES_MAX - 1));
@@ -382,7 +383,7 @@ mod ordinary {
             let stack = Stack::new(capacity);
             let mut oracle: Vec<u32> = Vec::new();
             let mut free: Vec<u32> = (0..capacity).collect();
-            for _ in 0..400 {
+            for _ in 0..repeats(400) {
                 step(random, &stack, &mut oracle, &mut free);
                 assert_eq!(stack.peek(), oracle.last().copied());
                 assert_eq!(stack.is_empty(), oracle.is_empty());
@@ -448,7 +449,7 @@ mod ordinary {
     }
 
     fn churn(marked: &Marked, random: &mut Random) {
-        let rounds = if cfg!(miri) { 60 } else { 30_000 };
+        let rounds = repeats(30_000);
         let mut held = Vec::new();
         for _ in 0..rounds {
             match random.below(16) {

@@ -1,7 +1,7 @@
 //! What needs real threads and a clock. Nothing is asserted about how long anything takes.
 
 use super::*;
-use crate::testing::{with_seeds, within_deadline};
+use crate::testing::{repeats, with_seeds, within_deadline};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -352,7 +352,7 @@ fn model_joins_and_departures_agree_with_a_count() {
         let workers_max = 1 + random.below(5);
         let crew = patient_crew(workers_max);
         let (mut members, mut asked, mut stopping) = (Vec::new(), 0, false);
-        for _ in 0..200 {
+        for _ in 0..repeats(200) {
             let count = members.len() as u32;
             match random.below(20) {
                 0..=8 => {
@@ -398,7 +398,7 @@ fn model_joins_and_departures_agree_with_a_count() {
 #[test]
 fn stress_all_work_is_done_while_members_come_and_go() {
     const PRODUCERS: u32 = 3;
-    let per_producer = if cfg!(miri) { 20 } else { 3_000 };
+    let per_producer = repeats(3_000);
     within_deadline(move || {
         let (crew, items) = (crew(1, 8, MILLISECOND / 20), Items::new(0));
         let done = Arc::new(AtomicU32::new(0));

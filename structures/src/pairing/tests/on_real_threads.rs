@@ -3,7 +3,7 @@
 use super::noting::{Bench, CONNECTED, Mood, Noted, Noting, PARTED, consumer, producer};
 use super::*;
 use crate::sync::lock;
-use crate::testing::{Random, with_seeds, within_deadline};
+use crate::testing::{Random, repeats, rounds, with_seeds, within_deadline};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, mpsc};
@@ -39,11 +39,9 @@ fn the_empty_key_is_refused() {
 #[test]
 fn keys_at_equal_distances_spread_over_the_shards_whatever_the_hash_is_keyed_with() {
     const KEYS: u32 = 500;
-    // Miri would take minutes, and sees nothing here.
-    let tries = if cfg!(miri) { 1 } else { 700 };
     let random = &mut Random::new(11);
     for distance in [1, 64, 4_096] {
-        for _ in 0..tries {
+        for _ in 0..rounds(700) {
             let keys = [random.next(), random.next()];
             let hash = Hash { keys };
             let mut counts = [0; SHARDS];
@@ -254,7 +252,7 @@ impl<F: Fn()> Consumer<Calling<F>> for Calling<F> {
 /// Hazard: callbacks under a lock may not re-enter. Here they may, under any other key.
 #[test]
 fn a_callback_may_register_under_other_keys() {
-    const PAIRS: u64 = if cfg!(miri) { 100 } else { 2_000 };
+    const PAIRS: u64 = repeats(2_000) as u64;
     within_deadline(|| {
         let inner = Arc::new(Counted::new(10_000));
         let calls = Arc::clone(&inner);
@@ -308,7 +306,7 @@ fn a_callback_that_blocks_holds_up_no_other_key() {
         });
         has_entered.recv().expect("the other end is there");
         // Among so many some share the shard.
-        let others = if cfg!(miri) { 100 } else { 3_000 };
+        let others = u64::from(repeats(3_000));
         for key in (100..100 + others).map(Event) {
             let of_other = [(); 2].map(|()| endpoint(Arc::new(|| {})));
             let [producer, consumer] = of_other;
@@ -370,7 +368,7 @@ fn a_callback_that_ends_its_own_pair_panics_instead_of_waiting_for_ever() {
 
 #[test]
 fn the_tables_shrink_when_registrations_end() {
-    const PAIRS: usize = if cfg!(miri) { 2_000 } else { 20_000 };
+    const PAIRS: usize = 10 * repeats(2_000) as usize;
     let registry = Counted::new(100_000);
     let slots = || {
         registry
@@ -391,7 +389,7 @@ fn the_tables_shrink_when_registrations_end() {
     let stay = (1..=PAIRS as u64 / 10).map(Event);
     assert!(stay.into_iter().all(|key| registry.is_connected(key)));
     pairs.clear();
-    assert!(slots() <= 256 * 4, "{}", slots());
+    assert!(slots() <= SHARDS * 4, "{}", slots());
 }
 
 #[test]
@@ -406,7 +404,7 @@ fn model_random_registrations_agree_with_a_map() {
             .collect();
         // By object: its key and its registration.
         let mut held: HashMap<usize, (Event, Registration<&Noted>)> = HashMap::new();
-        for _ in 0..if cfg!(miri) { 150 } else { 600 } {
+        for _ in 0..repeats(600) {
             let number = random.below(24) as usize;
             if random.below(3) == 0 {
                 let was_paired = held
@@ -480,7 +478,7 @@ fn register_one<'a>(
 /// Threads that come and go under a few keys. Each object checks that its callbacks make sense.
 #[test]
 fn stress_many_threads_pair_up_and_part_again() {
-    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    let rounds = repeats(5_000);
     within_deadline(move || {
         let registry = Arc::new(Counted::new(100));
         let threads: Vec<_> = (0..6_u64)

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use super::super::*;
 use super::pool;
-use crate::testing::with_seeds;
+use crate::testing::{repeats, with_seeds};
 
 #[test]
 fn a_buffer_that_came_back_is_used_again() {
@@ -25,7 +25,7 @@ fn a_buffer_that_came_back_is_used_again() {
 
 #[test]
 fn class_mismatch_a_buffer_returns_to_the_size_it_has() {
-    let pool = pool(&[64, 256, 1024], 1 << 20);
+    let pool = pool(&[64, 256, 1024], 1 << 12);
     for (wanted, capacity) in [(0, 64), (64, 64), (65, 256), (256, 256), (257, 1024)] {
         for _ in 0..3 {
             assert_eq!(pool.take(wanted).expect("room").capacity(), capacity);
@@ -106,7 +106,7 @@ fn a_pool_told_not_to_zero_does_not() {
 
 #[test]
 fn trim_gives_idle_memory_back_and_leaves_what_is_in_use() {
-    let pool = pool(&[64, 256], 1 << 20);
+    let pool = pool(&[64, 256], 1 << 13);
     let held = pool.take(256).expect("room");
     let idle: Vec<Buffer> = (0..20).map_while(|_| pool.take(256)).collect();
     drop(idle);
@@ -193,7 +193,7 @@ fn a_size_of_no_bytes_is_refused() {
 
 #[test]
 fn teardown_in_any_order_frees_everything_once() {
-    let pool = pool(&[64], 1 << 20);
+    let pool = pool(&[64], 1 << 12);
     let clone = pool.clone();
     let mut held = pool.take(1).expect("room");
     drop(pool.take(1));
@@ -232,7 +232,7 @@ fn model_pool_agrees_with_counts() {
         let pool = pool(&[64, 128, 512], budget);
         let mut held: VecDeque<(u8, Buffer)> = VecDeque::new();
         let (mut taken, mut degraded, mut refused) = (0, 0, 0);
-        for step in 0..200 {
+        for step in 0..repeats(200) {
             match random.below(5) {
                 0..=2 => {
                     let wanted = random.below(600) as usize;
@@ -280,7 +280,7 @@ fn model_pool_agrees_with_counts() {
 #[test]
 fn stress_no_buffer_has_two_holders_when_threads_mix() {
     const THREADS: u8 = 4;
-    const ROUNDS: usize = if cfg!(miri) { 60 } else { 3000 };
+    const ROUNDS: usize = repeats(3_000) as usize;
     let pool = pool(&[32, 64], 64 * 20);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel::<Buffer>()).unzip();
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The hazards by name, a model against a map, and a stress test.
 
 use super::*;
-use crate::testing::{Random, with_seeds, within_deadline};
+use crate::testing::{Random, repeats, rounds, with_seeds, within_deadline};
 use std::collections::{HashMap, HashSet};
 
 fn range(first: Token, count: u32) -> TokenRange {
@@ -74,17 +74,14 @@ fn a_stale_token_does_not_return_the_next_token_of_its_slot() {
 fn a_token_of_another_holder_is_refused() {
     let region = Region::new(1, ());
     // Beyond 4,096 holders the tags repeat, the generations do not.
-    let mut holders: Vec<_> = (0..4_100).map(|_| region.join(4).expect("open")).collect();
+    let count = repeats(4_100);
+    let mut holders: Vec<_> = (0..count).map(|_| region.join(4).expect("open")).collect();
     let tokens: Vec<Token> = holders
         .iter_mut()
         .map(|it| it.take(0).expect("room"))
         .collect();
     assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), tokens.len());
-    for (number, holder) in holders
-        .iter_mut()
-        .enumerate()
-        .take(if cfg!(miri) { 1 } else { 8 })
-    {
+    for (number, holder) in holders.iter_mut().enumerate().take(8) {
         for (other, token) in tokens.iter().enumerate() {
             assert!(
                 number == other || !holder.give_back(*token),
@@ -92,7 +89,7 @@ fn a_token_of_another_holder_is_refused() {
             );
         }
     }
-    assert_eq!(region.uses(0), 4_100);
+    assert_eq!(region.uses(0), count);
 }
 
 #[test]
@@ -107,7 +104,7 @@ fn a_forged_token_is_refused_without_harm() {
         let tokens: HashSet<Token> = (0..50).map(|_| holder.take(0).expect("room")).collect();
         let returner = holder.returner();
         let a_token = *tokens.iter().next().expect("fifty");
-        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        for _ in 0..repeats(20_000) {
             // Anything at all, and what differs from a good one in a single bit.
             let near = a_token.to_u64() ^ 1 << random.below(64);
             for word in [near, random.next() << 8 ^ random.next()] {
@@ -299,6 +296,10 @@ fn the_region_lives_until_its_last_reference_not_its_last_user() {
 
 /// Hazard: memory multiplies with holders. 1 % of 2 MiB per holder would be 20 KiB.
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "counts bytes of what is large on purpose, page by page"
+)]
 fn bookkeeping_is_small_however_large_the_region() {
     let region = Region::new(1 << 19, ());
     let mut holder = region.join(TOKENS_MAX).expect("open");
@@ -324,7 +325,7 @@ fn bookkeeping_is_small_however_large_the_region() {
 #[test]
 fn chunks_of_slots_follow_each_other_without_gap() {
     let mut expected = (0, 0);
-    for slot in 0..5_000 {
+    for slot in 0..repeats(5_000) {
         assert_eq!(ledger::place(slot), expected, "slot {slot}");
         expected.1 += 1;
         if expected.1 == 16 << expected.0 {
@@ -342,7 +343,7 @@ fn model_random_takes_and_returns_agree_with_a_map() {
         let region = Region::new(pages, Log::new());
         // Per holder: what it holds, and everything it ever held.
         let mut holders = Vec::new();
-        for _ in 0..if cfg!(miri) { 300 } else { 2_000 } {
+        for _ in 0..repeats(2_000) {
             match random.below(100) {
                 0..=2 if holders.len() < 5 => {
                     let tokens_max = 1 + random.below(60);
@@ -411,9 +412,8 @@ fn give_back_at_random(random: &mut Random, holders: &mut [ModelHolder]) {
 /// One taker, returners that return everything twice, and an end in the middle of it.
 #[test]
 fn stress_each_token_is_released_once() {
-    let rounds = if cfg!(miri) { 2 } else { 200 };
     within_deadline(move || {
-        for _ in 0..rounds {
+        for _ in 0..rounds(200) {
             let log = Log::new();
             let region = Region::new(4, log.clone());
             let mut holder = region.join(32).expect("open");
@@ -427,7 +427,7 @@ fn stress_each_token_is_released_once() {
                 })
                 .collect();
             let mut taken = 0;
-            for number in 0..if cfg!(miri) { 60 } else { 500 } {
+            for number in 0..repeats(500) {
                 if let Ok(token) = holder.take(number % 4) {
                     taken += 1;
                     senders
