@@ -10,6 +10,8 @@ pub struct Tally {
     pub passed: u32,
     /// Tests that failed.
     pub failed: u32,
+    /// Tests that were left out, as Miri's that need the kernel.
+    pub ignored: u32,
 }
 
 impl Tally {
@@ -23,6 +25,7 @@ impl Tally {
             };
             tally.passed += figure(figures, " passed");
             tally.failed += figure(figures, " failed");
+            tally.ignored += figure(figures, " ignored");
         }
         tally
     }
@@ -77,14 +80,15 @@ mod tests {
     fn several_binaries_are_added_up() {
         let output = lines(
             "running 2 tests\n\
-             test result: ok. 2 passed; 0 failed; 0 ignored; 7 filtered out\n\
+             test result: ok. 2 passed; 0 failed; 1 ignored; 7 filtered out\n\
              test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out",
         );
         assert_eq!(
             Tally::of(&output),
             Tally {
                 passed: 3,
-                failed: 3
+                failed: 3,
+                ignored: 1
             }
         );
         assert_eq!(Tally::of(&output).ran(), 6);
