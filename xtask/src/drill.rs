@@ -1,24 +1,26 @@
-//! `cargo xtask drill [--quick] [NAME...]`: weaken each ordering edge in turn; some test must turn
-//! red.
+//! `cargo xtask drill [--quick] [--resume] [NAME...]`: weaken each ordering edge in turn; some test
+//! must turn red.
 //!
 //! A model that checks nothing looks green for ever. Each mutation in the code is compiled by
 //! `--cfg drill="NAME"` and has an entry in the list beside the structures
 //! (`structures/drill.toml`): its name, the file and the edge it weakens, the test that must fail,
 //! and how that test runs (`loom`, `shuttle`, or plainly). For every entry the same test first
-//! passes without the mutation; then it must fail with it. A test that hangs has not failed.
+//! passes without the mutation; then it must fail with it, or hang, which the table says.
 //!
-//! Every run brings the table `docs/drill.md` up to date: the rows of the mutations it tried, and
-//! the rest as they were, so that one may run in pieces. A row whose entry changed is dropped.
+//! Every mutation brings the table `docs/drill.md` up to date: its row, and the rest as they were,
+//! so that one may run in pieces. A row whose entry changed is dropped. `--resume` leaves out what
+//! was caught already on this tree of the structures, as committed; the table names the tree when
+//! all its rows are of one.
 //!
 //! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
-//! crate.
+//! crate, unoptimised, in a few seconds.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use toml::{Table, Value};
 
@@ -27,13 +29,29 @@ use crate::tally::{Tally, first_panic};
 use crate::{Error, loom, workspace};
 
 /// For the help text.
-pub const SUMMARY: &str = "weaken each ordering in turn: a test must fail (--quick: without loom)";
+pub const SUMMARY: &str =
+    "weaken each ordering in turn: a test must fail (--quick: without loom; --resume)";
 
 /// Where the list is.
 const LIST: &str = "structures/drill.toml";
 const TABLE: &str = "docs/drill.md";
 const BUILD_TIME_MAX: Duration = Duration::from_secs(15 * 60);
-const TEST_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+/// A test that runs so long hangs.
+const TEST_TIME_MAX: Duration = Duration::from_secs(3 * 60);
+/// And hangs because of the mutation, if it takes at most so long without.
+const SOUND_TIME_MAX: Duration = Duration::from_secs(20);
+/// Which mutations were caught on which tree, for `--resume`.
+const DONE: &str = "target/drill.done";
+/// The line of the table that names the tree.
+const TREE: &str = "All rows are of one tree of the structures (`git rev-parse HEAD:structures`): ";
+/// The structures unoptimised: they are what is built anew each time, and a test runs for seconds.
+/// What they stand on is optimised.
+const PROFILE: &[&str] = &[
+    "profile.test.opt-level=0",
+    "profile.test.debug=false",
+    "profile.test.incremental=false",
+    "profile.test.package.\"*\".opt-level=3",
+];
 
 /// One mutation, as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,8 +126,10 @@ enum Outcome {
 /// # Errors
 /// A mutation survived or stayed undecided, or a name is in no list.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let quick = arguments.iter().any(|argument| argument == "--quick");
-    let names: Vec<&String> = arguments.iter().filter(|name| *name != "--quick").collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let (quick, resume) = (has("--quick"), has("--resume"));
+    let is_name = |argument: &&String| !matches!(argument.as_str(), "--quick" | "--resume");
+    let names: Vec<&String> = arguments.iter().filter(is_name).collect();
     let all = listed(&workspace::root())?;
     if let Some(name) = names
         .iter()
@@ -124,45 +144,111 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
     if entries.is_empty() {
         return Err(Error::Failed("the lists name no mutation to try".into()));
     }
+    let (begin, mut done) = (Instant::now(), Done::read(resume));
     let mut builds = Builds::default();
-    let mut rows = Vec::new();
-    for entry in entries {
+    let mut missed = 0;
+    for (nth, entry) in (1..).zip(&entries) {
+        if done.names.contains(&entry.name) {
+            continue;
+        }
         let outcome = builds.drill(entry)?;
-        println!("drill {}: {}", entry.name, in_words(&outcome));
-        rows.push((entry, outcome));
+        let said = in_words(&outcome);
+        println!("drill {nth}/{}: {}: {said}", entries.len(), entry.name);
+        missed += u32::from(!matches!(outcome, Outcome::Caught(_)));
+        done.add(&all, entry, &outcome)?;
     }
-    let known = recorded(&workspace::root());
-    std::fs::write(workspace::root().join(TABLE), table_of(&all, &rows, &known))?;
-    let caught = rows
-        .iter()
-        .filter(|(_, outcome)| matches!(outcome, Outcome::Caught(_)))
-        .count();
-    println!("drill: {caught} of {} mutations caught", rows.len());
-    if caught == rows.len() {
+    let (count, seconds) = (entries.len(), begin.elapsed().as_secs());
+    if missed == 0 {
+        println!("drill: all {count} mutations caught, in {seconds} s");
         return Ok(());
     }
     Err(Error::Failed(format!(
-        "{} mutations were not caught",
-        rows.len() - caught
+        "{missed} of {count} mutations were not caught"
     )))
+}
+
+/// What was done so far on this tree.
+struct Done {
+    /// The tree of the structures; `None` if it is not committed as it is.
+    tree: Option<String>,
+    /// Mutations that were caught on it.
+    names: Vec<String>,
+}
+
+impl Done {
+    fn read(resume: bool) -> Done {
+        let tree = tree();
+        let text = workspace::text(&workspace::root().join(DONE)).unwrap_or_default();
+        let mut lines = text.lines().map(String::from);
+        let is_same = resume && tree.is_some() && lines.next() == tree;
+        let names = if is_same { lines.collect() } else { Vec::new() };
+        Done { tree, names }
+    }
+
+    /// Writes the outcome to the table, and to what `--resume` reads.
+    fn add(&mut self, all: &[Entry], entry: &Entry, outcome: &Outcome) -> Result<(), Error> {
+        let root = workspace::root();
+        if matches!(outcome, Outcome::Caught(_)) {
+            self.names.push(entry.name.clone());
+        }
+        let known = recorded(&root);
+        let is_all = all.iter().all(|entry| self.names.contains(&entry.name));
+        let tree = self.tree.as_deref().filter(|tree| {
+            let before = workspace::text(&root.join(TABLE)).unwrap_or_default();
+            is_all || before.contains(&format!("{TREE}`{tree}`"))
+        });
+        std::fs::write(
+            root.join(TABLE),
+            table_of(all, (entry, outcome), &known, tree),
+        )?;
+        if let Some(tree) = &self.tree {
+            std::fs::write(
+                root.join(DONE),
+                format!("{tree}\n{}\n", self.names.join("\n")),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Git's name for what is in the structures' directory, if all of it is committed.
+fn tree() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git")
+            .args(arguments)
+            .current_dir(workspace::root())
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    let changed = git(&["status", "--porcelain", "--", "structures"])?;
+    changed
+        .is_empty()
+        .then(|| git(&["rev-parse", "HEAD:structures"]))?
 }
 
 /// The test binaries of the unmutated code, and whether each test passes with them.
 #[derive(Default)]
 struct Builds {
     binaries: HashMap<Option<&'static str>, PathBuf>,
-    sound: HashMap<(Option<&'static str>, String), Result<(), String>>,
+    sound: HashMap<(Option<&'static str>, String), Result<Duration, String>>,
 }
 
 impl Builds {
     fn drill(&mut self, entry: &Entry) -> Result<Outcome, Error> {
-        if let Err(why) = self.passes_unmutated(entry)? {
-            return Ok(Outcome::Undecided(format!("without the mutation: {why}")));
-        }
+        let time = match self.passes_unmutated(entry)? {
+            Ok(time) => time,
+            Err(why) => return Ok(Outcome::Undecided(format!("without the mutation: {why}"))),
+        };
         let binary = build(entry.checker(), Some(&entry.name))?;
         let report = run_test(&binary, entry)?;
+        // Each mutation has its own; the sound one was copied.
+        std::fs::remove_file(&binary)?;
         let tally = Tally::of(&report.lines);
         Ok(match report.end {
+            End::TimedOut if time <= SOUND_TIME_MAX => Outcome::Caught(format!(
+                "it hangs: stopped after {TEST_TIME_MAX:?}, and without the mutation it ends"
+            )),
             End::TimedOut => Outcome::Undecided(format!("the test hung for {TEST_TIME_MAX:?}")),
             End::Exited(status) if status.success() && tally.ran() > 0 => Outcome::Survived,
             End::Exited(status) if status.success() => Outcome::Undecided("no test ran".into()),
@@ -173,7 +259,7 @@ impl Builds {
     }
 
     /// A red test proves nothing if it is red without the mutation too.
-    fn passes_unmutated(&mut self, entry: &Entry) -> Result<Result<(), String>, Error> {
+    fn passes_unmutated(&mut self, entry: &Entry) -> Result<Result<Duration, String>, Error> {
         let checker = entry.checker();
         let key = (checker, entry.test.clone());
         if let Some(known) = self.sound.get(&key) {
@@ -189,10 +275,11 @@ impl Builds {
                 unknown.insert(kept)
             }
         };
+        let begin = Instant::now();
         let report = run_test(binary, entry)?;
         let outcome = match (report.succeeded(), Tally::of(&report.lines).ran()) {
             (true, 0) => Err(format!("no test is named {:?}", entry.test)),
-            (true, _) => Ok(()),
+            (true, _) => Ok(begin.elapsed()),
             (false, _) => {
                 Err(first_panic(&report.lines).unwrap_or_else(|| format!("{:?}", report.end)))
             }
@@ -215,6 +302,9 @@ fn build(checker: Option<&str>, mutation: Option<&str>) -> Result<PathBuf, Error
         "--target-dir",
         &target,
     ]);
+    for setting in PROFILE {
+        command.args(["--config", setting]);
+    }
     if let Some(checker) = checker {
         loom::configure(&mut command, checker);
     }
@@ -269,20 +359,28 @@ pub fn recorded(root: &Path) -> HashMap<String, String> {
 }
 
 /// The table for the documentation: no times, so that it changes only when a result does.
-fn table_of(all: &[Entry], rows: &[(&Entry, Outcome)], known: &HashMap<String, String>) -> String {
+fn table_of(
+    all: &[Entry],
+    (tried, outcome): (&Entry, &Outcome),
+    known: &HashMap<String, String>,
+    tree: Option<&str>,
+) -> String {
     let mut text = String::from(
         "# Mutation drill\n\n\
          Each line weakens one ordering edge, or one step that a proof rests on, and names the\n\
          test that turns red. Written by `cargo xtask drill`; a mutation that no test catches\n\
-         fails that command, and `cargo test` fails when a mutation has no line here.\n\n\
-         | mutation | edge | test | how | outcome |\n|---|---|---|---|---|\n",
+         fails that command, and `cargo test` fails when a mutation has no line here.\n\n",
     );
+    if let Some(tree) = tree {
+        let _ = writeln!(text, "{TREE}`{tree}`.\n");
+    }
+    text.push_str("| mutation | edge | test | how | outcome |\n|---|---|---|---|---|\n");
     for entry in all {
         let start = row_of(entry);
-        let tried = rows.iter().find(|(tried, _)| *tried == entry);
-        let line = match tried {
-            Some((_, outcome)) => Some(format!("{start} {} |", as_cell(&in_words(outcome)))),
-            None => known.get(&entry.name).cloned(),
+        let line = if entry == tried {
+            Some(format!("{start} {} |", as_cell(&in_words(outcome))))
+        } else {
+            known.get(&entry.name).cloned()
         };
         if let Some(line) = line.filter(|line| line.starts_with(&start)) {
             let _ = writeln!(text, "{line}");
@@ -350,16 +448,18 @@ mod tests {
     #[test]
     fn the_table_keeps_the_rows_of_what_was_not_tried() {
         let entries = parse("a.toml", &LIST.repeat(2).replacen("stack-tag", "queue", 1)).unwrap();
-        let caught = |said: &str| Outcome::Caught(said.into());
+        let caught = Outcome::Caught("slot 1 | twice; threads = [..]".into());
         let first = table_of(
             &entries,
-            &[(&entries[0], caught("slot 1 | twice; threads = [..]"))],
+            (&entries[0], &caught),
             &HashMap::new(),
+            Some("abc"),
         );
         let row = "| `queue` in `stack.rs` | E2 | `loom_pop` | loom | caught: slot 1 \\| twice |";
         assert!(first.lines().any(|line| line == row), "{first}");
+        assert!(first.contains("HEAD:structures`): `abc`."), "{first}");
         let known = HashMap::from([("queue".to_string(), row.to_string())]);
-        let second = table_of(&entries, &[(&entries[1], Outcome::Survived)], &known);
+        let second = table_of(&entries, (&entries[1], &Outcome::Survived), &known, None);
         assert!(second.lines().any(|line| line == row), "{second}");
         assert!(second.contains("| `stack-tag` in"), "{second}");
         assert!(is_caught(&entries[0], row));
@@ -368,9 +468,10 @@ mod tests {
 
     #[test]
     fn the_row_of_an_entry_that_changed_is_dropped() {
-        let entries = parse("a.toml", LIST).unwrap();
+        let entries = parse("a.toml", &LIST.repeat(2).replacen("stack-tag", "queue", 1)).unwrap();
         let stale = "| `stack-tag` in `stack.rs` | E1 | `loom_pop` | loom | caught: x |";
         let known = HashMap::from([("stack-tag".to_string(), stale.to_string())]);
-        assert!(!table_of(&entries, &[], &known).contains("stack-tag"));
+        let table = table_of(&entries, (&entries[0], &Outcome::Survived), &known, None);
+        assert!(!table.contains("stack-tag"));
     }
 }
