@@ -97,7 +97,7 @@ fn when_its_consumer_goes_a_producer_waits_for_the_next_of_its_token() {
         let mut seven = paired::produce(rig.address, 7, &[b"one"]).expect("sent");
         assert_eq!(next(&mut seventh).to_vec(), b"one");
         drop(seventh);
-        rig.wait("the consumer is gone", |figures| figures.consumers == 1);
+        rig.wait_for_detached(1);
         seven.write_all(b"\0\0\0\x03two").expect("sent");
         nothing(&mut others);
         let mut again = consume(&rig, 7);

@@ -87,6 +87,14 @@ impl Rig {
         }
     }
 
+    /// Waits until so many consumers are gone since the start, and what they held is taken back: a
+    /// consumer is counted as the last thing of its end, and leaves the roster before it.
+    pub fn wait_for_detached(&self, count: u64) {
+        self.wait("it is gone", |_| {
+            self.ingest.statistics().detached.read() == count
+        });
+    }
+
     /// Waits until no page and no token is with anybody.
     pub fn wait_for_rest(&self) {
         self.wait("all is back", |figures| {
