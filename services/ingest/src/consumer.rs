@@ -2,10 +2,15 @@
 //!
 //! | who            | does                                                    |
 //! |----------------|---------------------------------------------------------|
-//! | network thread | reserve, claim, give up, deliver, ring at the turn's end |
-//! | desk           | take returns, end                                       |
+//! | network thread | reserve, claim, give up, deliver; ring and collect at the turn's end |
+//! | desk           | collect, end                                            |
 //!
 //! All of it is under one lock, which nobody holds while waiting for anything.
+//!
+//! Returns are collected by whoever comes first. The network thread does it behind each turn in
+//! which the consumer got something, and when there is no room; it is awake anyway, and pages that
+//! come back at once are received into while they are warm. So the desk need not be quick: it
+//! pauses between two looks at the bells, unless somebody waits for room.
 //!
 //! Invariants
 //! - C1: a fragment that was delivered is a token of this consumer's holder, and counts in the
@@ -16,17 +21,27 @@
 //! - C4: nothing that the other side can write decides an index, a length or a wait here: places in
 //!   the rings are counted on this side, tokens are checked by the holder, bells are never waited
 //!   for.
+//! - C5: a bell is read under the lock, and what it told of is taken before the end: returns are
+//!   taken once, in order, by whichever thread, and what was returned is not reclaimed.
+//! - C6: the doorbell rings for a broken consumer, and for somebody who begins to wait while the
+//!   desk pauses.
+//!
+//! Cost: a collect is a `read` of the bell, which does not block.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath::Resumer;
 use flatpath_driver::shared::SharedWords;
 use flatpath_driver::{Attachment, Fragment, Region};
-use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announcement};
-use flatpath_messages::limits::REFUSALS_MAX;
+use flatpath_messages::layout::{
+    DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
+};
+use flatpath_messages::limits::{BELL_BYTES_MAX, REFUSALS_MAX};
 use flatpath_structures::tokens::{TakeError, Token};
+use rustix::io::Errno;
 
+use crate::doorbell::Doorbell;
 use crate::statistics::Statistics;
 use crate::window::{Room, Ticket, Window};
 
@@ -43,6 +58,9 @@ pub(crate) struct Consumer {
     /// The regions' names, in the order of their numbers.
     regions: Vec<u64>,
     statistics: Arc<Statistics>,
+    doorbell: Arc<Doorbell>,
+    /// Tells of returns.
+    return_bell: OwnedFd,
     state: Mutex<State>,
 }
 
@@ -56,13 +74,14 @@ struct State {
     /// Descriptors written, and how many of them the bell has not told of.
     written: u64,
     untold: u32,
-    /// Returns read.
+    /// Returns read, and how many more the bell has told of.
     read: u64,
+    told: u64,
     refused: u32,
     bell: OwnedFd,
     alive: bool,
-    /// The other side broke the rules: the desk ends it.
-    broken: bool,
+    /// How the other side broke the rules: the desk ends it.
+    broken: Option<&'static str>,
 }
 
 /// What a consumer is made of.
@@ -71,18 +90,14 @@ pub(crate) struct Parts {
     pub(crate) descriptors: SharedWords,
     pub(crate) returns: SharedWords,
     pub(crate) bell: OwnedFd,
+    pub(crate) return_bell: OwnedFd,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) doorbell: Arc<Doorbell>,
 }
 
 /// The consumer has ended: go to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended;
-
-/// What a batch of returns says about who sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Fine,
-    Broken(&'static str),
-}
 
 impl Consumer {
     /// `None` when a region's driver is gone.
@@ -91,7 +106,6 @@ impl Consumer {
         entries: u32,
         regions: &[Region],
         parts: Parts,
-        statistics: Arc<Statistics>,
     ) -> Option<Consumer> {
         let holders: Option<Vec<_>> = regions
             .iter()
@@ -102,7 +116,9 @@ impl Consumer {
             token,
             entries,
             regions: regions.iter().map(Region::id).collect(),
-            statistics,
+            statistics: parts.statistics,
+            doorbell: parts.doorbell,
+            return_bell: parts.return_bell,
             state: Mutex::new(State {
                 window: Window::new(entries),
                 holders: holders?,
@@ -111,10 +127,11 @@ impl Consumer {
                 written: 0,
                 untold: 0,
                 read: 0,
+                told: 0,
                 refused: 0,
                 bell: parts.bell,
                 alive: true,
-                broken: false,
+                broken: None,
             }),
         })
     }
@@ -125,11 +142,25 @@ impl Consumer {
         need: u32,
         resumer: impl FnOnce() -> Resumer,
     ) -> Result<Room, Ended> {
+        if !self.state().window.has_room(need) {
+            self.collect();
+        }
         let mut state = self.state();
         if !state.alive {
             return Err(Ended);
         }
-        Ok(state.window.reserve(need, resumer))
+        let room = state.window.reserve(need, resumer);
+        drop(state);
+        if room != Room::Reserved {
+            // C6.
+            self.doorbell.somebody_waits();
+        }
+        Ok(room)
+    }
+
+    /// Whether somebody waits for room.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.state().window.is_waited_for()
     }
 
     /// What was granted to a ticket; `None` if its turn has not come.
@@ -179,7 +210,7 @@ impl Consumer {
                 let Some((region, token)) = place else {
                     // The consumer never learns of what was written so far.
                     state.written = before;
-                    state.broken = true;
+                    state.broken = Some("its fragments cannot be counted");
                     panic!("C1: the window is the holder's bound, and the region is known");
                 };
                 let page_at = u64::from(fragment.page()) * self.page_bytes(fragment);
@@ -217,50 +248,87 @@ impl Consumer {
         u64::from(fragment.region().page_bytes())
     }
 
-    /// Tells the consumer of what was delivered. False: it broke the rules and has to go.
-    pub(crate) fn ring(&self) -> bool {
+    /// Tells the consumer of what was delivered.
+    pub(crate) fn ring(&self) {
         let mut state = self.state();
         let untold = std::mem::take(&mut state.untold);
         if untold == 0 || !state.alive {
-            return !state.broken;
+            return;
         }
         let bytes: Vec<u8> = announcement(untold).collect();
         match rustix::io::write(&state.bell, &bytes) {
             Ok(written) if written == bytes.len() => {}
             // L3: there is room unless the other side filled the pipe. Gone: the desk hears of it.
-            Ok(_) | Err(_) => state.broken = true,
+            Ok(_) | Err(_) => self.sentence(&mut state, "its bell is full or closed"),
         }
-        !state.broken
     }
 
-    /// Whether it broke the rules.
-    pub(crate) fn is_broken(&self) -> bool {
+    /// C6: the desk ends it, for this reason.
+    fn sentence(&self, state: &mut State, why: &'static str) {
+        state.broken = state.broken.or(Some(why));
+        self.doorbell.ring();
+    }
+
+    /// How it broke the rules, if it did.
+    pub(crate) fn broken(&self) -> Option<&'static str> {
         self.state().broken
     }
 
-    /// Takes as many returns from the ring as the bell told of.
-    pub(crate) fn take_returns(&self, told: u64) -> Verdict {
-        if told > u64::from(self.entries) {
-            return Verdict::Broken("it tells of more returns than the ring has");
+    /// Readable when there is something to collect, or the other side has closed it.
+    pub(crate) fn return_bell(&self) -> BorrowedFd<'_> {
+        self.return_bell.as_fd()
+    }
+
+    /// Takes what the return bell tells of, from the ring. Reads it once: the other side cannot
+    /// keep us.
+    pub(crate) fn collect(&self) {
+        if self.hear() {
+            while self.take_some() {}
         }
-        let mut left = told;
-        while left > 0 {
-            let now = left.min(RETURNS_PER_HOLD);
-            left -= now;
-            let refused = self.with_woken(|state, woken| {
-                let accepted = state.take_returns(now, self.entries);
-                state.window.release(accepted, woken);
-                state.refused += now as u32 - accepted;
-                self.statistics.returned.add(u64::from(accepted));
-                self.statistics.held.subtract(u64::from(accepted));
-                self.statistics.refused.add(now - u64::from(accepted));
-                state.refused
-            });
-            if refused > REFUSALS_MAX {
-                return Verdict::Broken("it returns what it does not hold");
+    }
+
+    /// C5: reads the bell. Whether there is something to take.
+    fn hear(&self) -> bool {
+        let mut state = self.state();
+        if !state.alive || state.broken.is_some() {
+            return false;
+        }
+        let mut bytes = [0; BELL_BYTES_MAX];
+        match rustix::io::read(&self.return_bell, &mut bytes) {
+            Ok(0) => self.sentence(&mut state, "its return bell is closed"),
+            Ok(count) => state.told += announced(&bytes[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => {
+                log::warn!("a return bell cannot be read: {errno}");
+                self.sentence(&mut state, "its return bell failed");
             }
         }
-        Verdict::Fine
+        if state.told > u64::from(self.entries) {
+            self.sentence(&mut state, "it tells of more returns than the ring has");
+            return false;
+        }
+        state.told > 0
+    }
+
+    /// Takes returns under one hold of the lock. Whether there are more.
+    fn take_some(&self) -> bool {
+        self.with_woken(|state, woken| {
+            if !state.alive || state.broken.is_some() {
+                return false;
+            }
+            let now = state.told.min(RETURNS_PER_HOLD);
+            state.told -= now;
+            let accepted = state.take_returns(now, self.entries);
+            state.window.release(accepted, woken);
+            state.refused += now as u32 - accepted;
+            self.statistics.returned.add(u64::from(accepted));
+            self.statistics.held.subtract(u64::from(accepted));
+            self.statistics.refused.add(now - u64::from(accepted));
+            if state.refused > REFUSALS_MAX {
+                self.sentence(state, "it returns what it does not hold");
+            }
+            state.told > 0
+        })
     }
 
     /// Marks the pages of which it holds tokens; one row for each region.
@@ -284,8 +352,8 @@ impl Consumer {
             state.window.end(woken);
             let holders = std::mem::take(&mut state.holders);
             let held: u32 = holders.iter().map(Attachment::held).sum();
-            self.statistics.held.subtract(u64::from(held));
             self.statistics.reclaimed.add(u64::from(held));
+            self.statistics.held.subtract(u64::from(held));
             self.statistics.detached.add(1);
             held
         })

@@ -8,27 +8,28 @@
 //!   before its end, so that nobody is seated with the dead.
 //! - K2: what a consumer sends is bounded in each round: one read of its bell, one hello.
 //!
+//! Behind a round in which bells rang the desk pauses, unless a producer waits for room: a consumer
+//! that returns each message by itself would else wake it for every one. Nobody misses what lies in
+//! a return ring meanwhile, and network threads collect from the consumers that they serve.
+//!
 //! Cost: a round is one `epoll_wait` and a `read` for each bell that rang.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flatpath_messages::handshake::Status;
-use flatpath_messages::layout::announced;
-use flatpath_messages::limits::BELL_BYTES_MAX;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::consumer::{Consumer, Verdict};
+use crate::consumer::Consumer;
 use crate::handshake::{self, Hello};
 use crate::pairing::Registered;
 use crate::protocol::Shared;
@@ -40,28 +41,11 @@ const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Connections that have not said hello yet, beside the consumers.
 const STRANGERS_MAX: usize = 64;
 
+/// How long the desk looks at nothing behind a round in which bells rang.
+const PAUSE: Duration = Duration::from_millis(4);
+
 /// Events handled in one round.
 const EVENTS_MAX: usize = 64;
-
-/// Wakes the desk; the server's own, so it may be an eventfd.
-#[derive(Debug)]
-pub(crate) struct Doorbell {
-    eventfd: OwnedFd,
-    stop: AtomicBool,
-}
-
-impl Doorbell {
-    pub(crate) fn new() -> io::Result<Doorbell> {
-        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let stop = AtomicBool::new(false);
-        Ok(Doorbell { eventfd, stop })
-    }
-
-    /// Makes the desk look at everything. Never waits: a full counter wakes it as well.
-    pub(crate) fn ring(&self) {
-        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
-    }
-}
 
 /// The desk of one listener. Dropped, it stops and all consumers are detached.
 #[derive(Debug)]
@@ -72,10 +56,7 @@ pub struct Desk {
 
 impl Desk {
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Desk, Error> {
-        let path = shared.settings.socket.clone();
-        let listener =
-            handshake::listener(&path).map_err(|cause| Error::Socket(path.clone(), cause))?;
-        let mut work = Work::new(Arc::clone(&shared), listener, path).map_err(Error::Desk)?;
+        let mut work = Work::new(Arc::clone(&shared))?;
         let thread = std::thread::Builder::new()
             .name("flatpath-desk".into())
             .spawn(move || work.run())
@@ -92,14 +73,36 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        // ORDER: relaxed; the doorbell's system call orders it.
-        self.shared.doorbell.stop.store(true, Ordering::Relaxed);
-        self.shared.doorbell.ring();
+        self.shared.doorbell.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             log::error!("the desk panicked; this is a bug");
         }
+    }
+}
+
+/// A desk without a thread: its owner gives it rounds. For simulations, where nothing may happen by
+/// itself. Dropped, all consumers are detached.
+#[derive(Debug)]
+pub struct DeskByHand(Work);
+
+impl DeskByHand {
+    pub(crate) fn new(shared: Arc<Shared>) -> Result<DeskByHand, Error> {
+        Work::new(shared).map(DeskByHand)
+    }
+
+    /// Looks at everything once, and waits for nothing.
+    pub fn round(&mut self) {
+        if let Err(errno) = self.0.round(Some(Timespec::default())) {
+            log::error!("a round of the desk: {errno}");
+        }
+    }
+}
+
+impl Drop for DeskByHand {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -123,6 +126,15 @@ enum Guest {
     Attached(Attached),
 }
 
+impl Guest {
+    fn consumer(&self) -> Option<&Consumer> {
+        match self {
+            Guest::Attached(attached) => Some(&attached.consumer),
+            Guest::Stranger(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Stranger {
     socket: OwnedFd,
@@ -137,7 +149,6 @@ struct Attached {
     registered: Option<Registered>,
     consumer: Arc<Consumer>,
     socket: OwnedFd,
-    return_bell: OwnedFd,
 }
 
 /// The thread's own.
@@ -150,14 +161,27 @@ struct Work {
     guests: HashMap<u64, Guest>,
     next: u64,
     attached: u32,
+    /// In this round.
+    heard_returns: bool,
 }
 
 impl Work {
-    fn new(shared: Arc<Shared>, listener: OwnedFd, path: PathBuf) -> io::Result<Work> {
+    fn new(shared: Arc<Shared>) -> Result<Work, Error> {
+        let path = shared.settings.socket.clone();
+        let listener =
+            handshake::listener(&path).map_err(|cause| Error::Socket(path.clone(), cause))?;
+        Work::listening(shared, listener, path).map_err(Error::Desk)
+    }
+
+    fn listening(shared: Arc<Shared>, listener: OwnedFd, path: PathBuf) -> io::Result<Work> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, socket_of(LISTENER), EventFlags::IN)?;
-        let doorbell = &shared.doorbell.eventfd;
-        epoll::add(&epoll, doorbell, socket_of(DOORBELL), EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            &*shared.doorbell,
+            socket_of(DOORBELL),
+            EventFlags::IN,
+        )?;
         Ok(Work {
             shared,
             epoll,
@@ -166,31 +190,45 @@ impl Work {
             guests: HashMap::new(),
             next: FIRST_GUEST,
             attached: 0,
+            heard_returns: false,
         })
     }
 
     fn run(&mut self) {
+        while !self.shared.doorbell.is_stopped() {
+            let timeout = self.timeout();
+            if let Err(errno) = self.round(timeout) {
+                log::error!("the desk ends: {errno}");
+                break;
+            }
+            if std::mem::take(&mut self.heard_returns) {
+                let consumers = || self.guests.values().filter_map(Guest::consumer);
+                let is_waited_for = || consumers().any(Consumer::is_waited_for);
+                self.shared.doorbell.pause(PAUSE, is_waited_for);
+            }
+        }
+        self.end();
+    }
+
+    /// One look at everything, behind a wait.
+    fn round(&mut self, timeout: Option<Timespec>) -> Result<(), Errno> {
         let none = Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         };
         let mut events = [none; EVENTS_MAX];
-        // ORDER: relaxed; the doorbell's system call orders it.
-        while !self.shared.doorbell.stop.load(Ordering::Relaxed) {
-            let timeout = self.timeout();
-            let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
-                Ok(count) => count,
-                Err(Errno::INTR) => 0,
-                Err(errno) => {
-                    log::error!("the desk ends: {errno}");
-                    break;
-                }
-            };
-            for event in &events[..count] {
-                self.look(*event);
-            }
-            self.dismiss_slow_strangers();
+        let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Err(Errno::INTR) => 0,
+            waited => waited?,
+        };
+        for event in &events[..count] {
+            self.look(*event);
         }
+        self.dismiss_slow_strangers();
+        Ok(())
+    }
+
+    fn end(&mut self) {
         let guests: Vec<u64> = self.guests.keys().copied().collect();
         for guest in guests {
             self.dismiss(guest, "the server stops");
@@ -205,8 +243,7 @@ impl Work {
         match guest {
             LISTENER => self.accept(),
             DOORBELL => {
-                let mut count = [0; 8];
-                let _ = rustix::io::read(&self.shared.doorbell.eventfd, &mut count);
+                self.shared.doorbell.answer();
                 self.look_at_all();
             }
             _ if word & 1 == 1 => self.take_returns(guest),
@@ -219,12 +256,16 @@ impl Work {
         let guests: Vec<u64> = self.guests.keys().copied().collect();
         for guest in guests {
             match self.guests.get(&guest) {
-                Some(Guest::Attached(attached)) if attached.consumer.is_broken() => {
-                    self.dismiss(guest, "its bell is full or closed");
-                }
+                Some(Guest::Attached(attached)) => self.judge(guest, attached.consumer.broken()),
                 Some(Guest::Stranger(stranger)) if stranger.hello.is_some() => self.attach(guest),
                 _ => {}
             }
+        }
+    }
+
+    fn judge(&mut self, guest: u64, broken: Option<&str>) {
+        if let Some(why) = broken {
+            self.dismiss(guest, why);
         }
     }
 
@@ -308,12 +349,13 @@ impl Work {
         let number = self.attached;
         let names = (number, token);
         let welcomed = handshake::welcome(&self.shared, &regions, names, &stranger.socket);
-        let watched = welcomed.and_then(|(consumer, return_bell)| {
-            epoll::add(&self.epoll, &return_bell, bell_of(guest), EventFlags::IN)?;
-            Ok((consumer, return_bell))
+        let watched = welcomed.and_then(|consumer| {
+            let bell = consumer.return_bell();
+            epoll::add(&self.epoll, bell, bell_of(guest), EventFlags::IN)?;
+            Ok(consumer)
         });
-        let (consumer, return_bell) = match watched {
-            Ok(parts) => parts,
+        let consumer = match watched {
+            Ok(consumer) => consumer,
             Err(cause) => {
                 handshake::refuse(&stranger.socket, Status::Failed);
                 log::warn!("a consumer cannot be attached: {cause}");
@@ -333,7 +375,6 @@ impl Work {
             registered,
             consumer,
             socket: stranger.socket,
-            return_bell,
         };
         self.guests.insert(guest, Guest::Attached(attached));
         if is_without {
@@ -352,21 +393,9 @@ impl Work {
         let Some(Guest::Attached(attached)) = self.guests.get(&guest) else {
             return;
         };
-        let mut bytes = [0; BELL_BYTES_MAX];
-        match rustix::io::read(&attached.return_bell, &mut bytes) {
-            Ok(0) => self.dismiss(guest, "its return bell is closed"),
-            Ok(count) => {
-                let verdict = attached.consumer.take_returns(announced(&bytes[..count]));
-                if let Verdict::Broken(why) = verdict {
-                    self.dismiss(guest, why);
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => {
-                log::warn!("a return bell cannot be read: {errno}");
-                self.dismiss(guest, "its return bell failed");
-            }
-        }
+        self.heard_returns = true;
+        attached.consumer.collect();
+        self.judge(guest, attached.consumer.broken());
     }
 
     /// Ends a guest. Its descriptors are closed, and with that forgotten by epoll.
@@ -379,8 +408,10 @@ impl Work {
             // K1: out of the roster first.
             self.shared.roster.remove(number);
             attached.registered = None;
+            // Producers may keep it for a while, and its bell with it.
+            let _ = epoll::delete(&self.epoll, attached.consumer.return_bell());
             // What was returned before the end was returned.
-            take_last_returns(&attached);
+            attached.consumer.collect();
             let held = attached.consumer.end();
             drop(attached.socket);
             log::info!("consumer {number} is detached, {held} fragments taken back: {why}");
@@ -415,13 +446,5 @@ impl Work {
         let tick = Duration::from_millis(10);
         left.min()
             .and_then(|left| Timespec::try_from(left + tick).ok())
-    }
-}
-
-/// Returns that were told of when the end was noticed. One read: the other side cannot keep us.
-fn take_last_returns(attached: &Attached) {
-    let mut bytes = [0; BELL_BYTES_MAX];
-    if let Ok(count) = rustix::io::read(attached.return_bell.as_fd(), &mut bytes) {
-        let _ = attached.consumer.take_returns(announced(&bytes[..count]));
     }
 }

@@ -92,13 +92,13 @@ pub(crate) fn refuse(socket: impl AsFd, status: Status) {
     );
 }
 
-/// A consumer that was welcomed, and the read end of its return bell.
+/// A consumer that was welcomed.
 pub(crate) fn welcome(
     shared: &Shared,
     regions: &[Region],
     (number, token): (u32, u64),
     socket: impl AsFd,
-) -> Result<(Arc<Consumer>, OwnedFd)> {
+) -> Result<Arc<Consumer>> {
     let entries = shared.plan.window;
     let words = entries as usize * DESCRIPTOR_WORDS;
     let (descriptors, descriptor_ring) = SharedWords::to_write("flatpath-descriptors", words)?;
@@ -118,10 +118,12 @@ pub(crate) fn welcome(
         descriptors,
         returns,
         bell,
+        return_bell,
+        statistics: Arc::clone(&shared.statistics),
+        doorbell: Arc::clone(&shared.doorbell),
     };
-    let statistics = Arc::clone(&shared.statistics);
-    let consumer = Consumer::new((number, token), entries, regions, parts, statistics)
-        .ok_or(Errno::SHUTDOWN)?;
+    let consumer =
+        Consumer::new((number, token), entries, regions, parts).ok_or(Errno::SHUTDOWN)?;
     let mut files: Vec<BorrowedFd<'_>> = Vec::with_capacity(regions.len() + DESCRIPTORS_BESIDE);
     for region in regions {
         files.push(region.descriptor().ok_or(Errno::BADF)?);
@@ -129,7 +131,7 @@ pub(crate) fn welcome(
     files.extend([descriptor_ring.as_fd(), return_ring.as_fd()]);
     files.extend([their_descriptor_bell.as_fd(), their_return_bell.as_fd()]);
     give(socket, &packet.packet(), &files)?;
-    Ok((Arc::new(consumer), return_bell))
+    Ok(Arc::new(consumer))
 }
 
 fn give(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {

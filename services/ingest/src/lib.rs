@@ -29,9 +29,9 @@
 //! can be delivered, and no order of arrivals is a deadlock.
 //!
 //! # Threads
-//! Network threads deliver; the desk, one more thread, attaches consumers, takes returns and
-//! notices deaths. They meet in a consumer's lock, which is held for a message or a batch of
-//! returns, and never over a system call that waits.
+//! Network threads deliver, and take returns while they are at it; the desk, one more thread,
+//! attaches consumers, takes the other returns and notices deaths. They meet in a consumer's lock,
+//! which is held for a message or a batch of returns, and never over a system call that waits.
 //!
 //! Statistics: see [`Statistics`].
 #![forbid(unsafe_code)]
@@ -45,9 +45,10 @@ mod roster;
 mod pairing;
 mod handshake;
 mod desk;
+mod doorbell;
 mod statistics;
 
-pub use desk::Desk;
+pub use desk::{Desk, DeskByHand};
 pub use protocol::{Ingest, Session};
 pub use settings::{Error, Settings};
 pub use statistics::{Counter, Figures, Statistics};

@@ -4,8 +4,9 @@
 //!
 //! Cost: for each receive a fragment kept; for each message a reservation and a delivery, each
 //! under the consumer's lock; for each turn a `write` to the bell of each consumer that got
-//! something. A piece that fits behind the one before it in the same message is copied there, so
-//! that messages that trickle do not fill the region with pages that are nearly empty.
+//! something, and a `read` of what it gave back. A piece that fits behind the one before it in the
+//! same message is copied there, so that messages that trickle do not fill the region with pages
+//! that are nearly empty.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,8 @@ use flatpath_driver::{Fragment, Region, RegionConfig};
 use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;
-use crate::desk::{Desk, Doorbell};
+use crate::desk::{Desk, DeskByHand};
+use crate::doorbell::Doorbell;
 use crate::pairing::Pairings;
 use crate::roster::Roster;
 use crate::session::Turn;
@@ -40,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) roster: Roster,
     pub(crate) pairings: Pairings,
     pub(crate) statistics: Arc<Statistics>,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     regions: Mutex<Vec<Option<Region>>>,
     producers: AtomicU32,
 }
@@ -58,22 +60,18 @@ impl Ingest {
     /// # Errors
     /// Settings that cannot be; the socket cannot be made.
     pub fn open(settings: Settings) -> Result<(Ingest, Desk), Error> {
-        let plan = settings.plan()?;
-        let rings = settings.rings;
-        // A producer and a consumer may each have a token of their own.
-        let producers_max = u32::try_from(plan.producers_max).unwrap_or(u32::MAX);
-        let tokens_max = producers_max.saturating_add(settings.consumers_max);
-        let shared = Arc::new(Shared {
-            pairings: Pairings::new(tokens_max),
-            plan,
-            settings,
-            roster: Roster::default(),
-            statistics: Arc::default(),
-            doorbell: Doorbell::new().map_err(Error::Desk)?,
-            regions: Mutex::new(vec![None; rings]),
-            producers: AtomicU32::new(0),
-        });
+        let shared = Arc::new(Shared::new(settings)?);
         let desk = Desk::start(Arc::clone(&shared))?;
+        Ok((Ingest(shared), desk))
+    }
+
+    /// The same with a desk that has no thread, for simulations.
+    ///
+    /// # Errors
+    /// As for [`Ingest::open`].
+    pub fn open_by_hand(settings: Settings) -> Result<(Ingest, DeskByHand), Error> {
+        let shared = Arc::new(Shared::new(settings)?);
+        let desk = DeskByHand::new(Arc::clone(&shared))?;
         Ok((Ingest(shared), desk))
     }
 
@@ -99,6 +97,24 @@ impl Ingest {
 }
 
 impl Shared {
+    fn new(settings: Settings) -> Result<Shared, Error> {
+        let plan = settings.plan()?;
+        let rings = settings.rings;
+        // A producer and a consumer may each have a token of their own.
+        let producers_max = u32::try_from(plan.producers_max).unwrap_or(u32::MAX);
+        let tokens_max = producers_max.saturating_add(settings.consumers_max);
+        Ok(Shared {
+            pairings: Pairings::new(tokens_max),
+            plan,
+            settings,
+            roster: Roster::default(),
+            statistics: Arc::default(),
+            doorbell: Arc::new(Doorbell::new().map_err(Error::Desk)?),
+            regions: Mutex::new(vec![None; rings]),
+            producers: AtomicU32::new(0),
+        })
+    }
+
     /// The regions, when all network threads have made theirs.
     pub(crate) fn regions(&self) -> Option<Vec<Region>> {
         self.made().iter().cloned().collect()
@@ -352,9 +368,8 @@ impl Protocol for Ingest {
 
     fn turn_ended(&self, lane: &mut Lane) {
         for consumer in lane.served.drain(..) {
-            if !consumer.ring() {
-                self.0.doorbell.ring();
-            }
+            consumer.ring();
+            consumer.collect();
         }
     }
 

@@ -49,7 +49,7 @@ impl<W> Window<W> {
     /// Reserves `need`, now or in turn. More than the whole room never comes: the caller knows.
     pub(crate) fn reserve(&mut self, need: u32, waker: impl FnOnce() -> W) -> Room {
         debug_assert!(need <= self.room, "no window has so much room");
-        if self.waiting.is_empty() && need <= self.room - self.used {
+        if self.has_room(need) {
             self.used += need;
             return Room::Reserved;
         }
@@ -57,6 +57,16 @@ impl<W> Window<W> {
         self.next += 1;
         self.waiting.insert(ticket, (need, waker()));
         Room::Wait(ticket)
+    }
+
+    /// Whether [`Window::reserve`] would find room now.
+    pub(crate) fn has_room(&self, need: u32) -> bool {
+        self.waiting.is_empty() && need <= self.room - self.used
+    }
+
+    /// Whether somebody is in the queue.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Takes what was granted to a ticket. `None`: its turn has not come.
