@@ -1,0 +1,356 @@
+//! Ingest on the simulated driver: hundreds of seeds, every fault, consumers that come and die.
+//!
+//! Network, kernel and clock are simulated. The region is a real sealed memfd, the consumers are
+//! real ones that attach over a real socket and read real pipes; nothing of that moves by itself,
+//! because the desk has no thread here: the run gives it its rounds. Always
+//! - a message comes whole and unchanged, those of a producer in order, none twice;
+//! - each fragment that was delivered is returned or taken back, and no return is refused;
+//! - at the end no page is kept, nobody is left, and nothing is leaked.
+//!
+//! In a world without losses, with consumers that stay, every message comes.
+//!
+//! `FLATPATH_SEED=N cargo test -p flatpath-ingest --test simulation` runs one seed alone.
+
+mod rig;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{DriverConfig, Limits, Shots};
+use flatpath_consumer::{Consumer, Error, Message};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected};
+use flatpath_ingest::{DeskByHand, Ingest, Settings};
+use rig::{check, message};
+
+const SEEDS: u64 = 200;
+const TURNS_MAX: usize = 50_000;
+/// About the longest message that half a window holds.
+const LENGTH_MAX: u64 = 12_000;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+struct Producer {
+    client: Client,
+    /// What is still to be said.
+    words: Vec<u8>,
+    is_restless: bool,
+    finished: bool,
+}
+
+impl Producer {
+    fn new(server: &SimulatedServer, number: u32, messages: u32, dice: &mut Dice) -> Producer {
+        let mut words = Vec::new();
+        for each in 0..messages {
+            let long = dice.below(2) == 0;
+            let length = 8 + dice.below(if long { LENGTH_MAX - 8 } else { 200 }) as usize;
+            let message = message(number, each, length);
+            words.extend((message.len() as u32).to_be_bytes());
+            words.extend(message);
+        }
+        Producer {
+            client: server.connect(),
+            words,
+            is_restless: false,
+            finished: false,
+        }
+    }
+
+    fn step(&mut self, dice: &mut Dice) {
+        if self.finished {
+            return;
+        }
+        if self.client.state() == ClientState::Reset || self.is_restless && dice.below(60) == 0 {
+            self.client.reset();
+            self.finished = true;
+            return;
+        }
+        let most = [3, 100, 5000][dice.below(3) as usize];
+        let count = self.words.len().min(dice.below(most) as usize + 1);
+        self.client.write(&self.words[..count]);
+        self.words.drain(..count);
+        if self.words.is_empty() {
+            self.client.finish();
+            self.finished = true;
+        }
+    }
+}
+
+struct Reader {
+    consumer: Consumer,
+    kept: Vec<Message>,
+}
+
+impl Reader {
+    /// Attaches: blocks, so somebody else does it while the desk has its rounds.
+    fn attach(socket: &Path, desk: &mut DeskByHand) -> Reader {
+        let consumer = std::thread::scope(|scope| {
+            let attaching = scope.spawn(|| Consumer::attach(socket));
+            while !attaching.is_finished() {
+                desk.round();
+                std::thread::yield_now();
+            }
+            attaching.join().expect("no panic").expect("attached")
+        });
+        Reader {
+            consumer,
+            kept: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, dice: &mut Dice, seen: &mut Seen) {
+        for _ in 0..dice.below(4) {
+            match self.consumer.receive_timeout(Duration::ZERO) {
+                Ok(Some(message)) => {
+                    seen.note(&message);
+                    self.kept.push(message);
+                }
+                Err(Error::TimedOut) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        // What is held cannot fill the window for ever.
+        while self.kept.len() > 2 || !self.kept.is_empty() && dice.below(3) == 0 {
+            let which = dice.below(self.kept.len() as u64) as usize;
+            // Nobody wrote to it meanwhile.
+            check(&self.kept[which].to_vec());
+            drop(self.kept.swap_remove(which));
+        }
+        if dice.below(2) == 0 {
+            self.consumer.flush();
+        }
+    }
+}
+
+/// Which message was the last of each producer, and how many there were.
+#[derive(Default)]
+struct Seen {
+    last: HashMap<u32, u32>,
+    count: u64,
+}
+
+impl Seen {
+    fn note(&mut self, message: &Message) {
+        let (producer, number) = check(&message.to_vec());
+        let before = self.last.insert(producer, number);
+        assert!(
+            before.is_none_or(|before| number > before),
+            "message {number} of producer {producer} behind {before:?}"
+        );
+        self.count += 1;
+    }
+}
+
+fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+    const LONG: u64 = 100_000 * 1_000_000_000;
+    Conditions {
+        faults,
+        driver: DriverConfig {
+            completion_entries: [4, 64, 4096][dice.below(3) as usize],
+            ..DriverConfig::default()
+        },
+        limits: Limits {
+            head_ns_max: LONG,
+            idle_ns_max: LONG,
+            body_grace_ns: LONG,
+            stall_ns_max: LONG,
+            write_ns_max: LONG,
+            wait_ns_max: LONG,
+            drain_ns_max: LONG,
+            ..Limits::default()
+        },
+        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        ..Conditions::calm(seed)
+    }
+}
+
+/// One world, until its server has ended.
+struct World {
+    dice: Dice,
+    lossless: bool,
+    directory: tempfile::TempDir,
+    desk: DeskByHand,
+    ingest: Ingest,
+    server: SimulatedServer,
+    producers: Vec<Producer>,
+    readers: Vec<Reader>,
+    seen: Seen,
+    sent: u64,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults, lossless: bool) -> World {
+        let mut dice = Dice(seed);
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings = Settings {
+            consumers_max: 2,
+            ..rig::small(directory.path().join("ingest"))
+        };
+        let (ingest, desk) = Ingest::open_by_hand(settings).expect("open");
+        let server = SimulatedServer::new(conditions(seed, &mut dice, faults), ingest.clone());
+        World {
+            dice,
+            lossless,
+            directory,
+            desk,
+            ingest,
+            server,
+            producers: Vec::new(),
+            readers: Vec::new(),
+            seen: Seen::default(),
+            sent: 0,
+        }
+    }
+
+    /// Somebody may come, everybody does a little, somebody may die.
+    fn turn(&mut self, producers: u64) {
+        let dice = &mut self.dice;
+        let came = self.producers.len() as u64;
+        if came < producers && dice.below(3) == 0 {
+            let messages = 1 + dice.below(8) as u32;
+            let mut producer = Producer::new(&self.server, came as u32, messages, dice);
+            producer.is_restless = !self.lossless && dice.below(3) == 0;
+            self.sent += u64::from(messages);
+            self.producers.push(producer);
+        }
+        if self.readers.len() < 2 && dice.below(10) == 0 {
+            let socket = self.directory.path().join("ingest");
+            let reader = Reader::attach(&socket, &mut self.desk);
+            self.readers.push(reader);
+        }
+        self.server.turn();
+        for producer in &mut self.producers {
+            producer.step(dice);
+        }
+        for reader in &mut self.readers {
+            reader.step(dice, &mut self.seen);
+        }
+        if !self.lossless && !self.readers.is_empty() && dice.below(40) == 0 {
+            let which = dice.below(self.readers.len() as u64) as usize;
+            self.readers.swap_remove(which);
+        }
+        if dice.below(2) == 0 {
+            self.desk.round();
+        }
+    }
+
+    /// Takes what is left until all accounts are settled.
+    fn settle(&mut self) {
+        self.server.drain();
+        for producer in &self.producers {
+            if !self.lossless {
+                producer.client.reset();
+            }
+        }
+        for turn in 0.. {
+            let figures = self.ingest.figures();
+            assert!(turn < TURNS_MAX, "the drain is stuck: {figures}");
+            let left = figures.producers + figures.held + figures.pages_kept;
+            if self.server.has_ended() && left == 0 {
+                break;
+            }
+            if !self.server.has_ended() {
+                self.server.turn();
+            }
+            for reader in &mut self.readers {
+                reader.step(&mut self.dice, &mut self.seen);
+            }
+            self.desk.round();
+        }
+    }
+
+    fn check(&mut self) {
+        let statistics = self.ingest.statistics();
+        let delivered = statistics.fragments.read();
+        let back = statistics.returned.read() + statistics.reclaimed.read();
+        assert_eq!(delivered, back, "each fragment came back once");
+        assert_eq!(statistics.refused.read(), 0);
+        let messages = statistics.messages.read();
+        assert!(self.seen.count <= messages && messages <= self.sent);
+        if self.lossless {
+            assert_eq!((self.seen.count, messages), (self.sent, self.sent));
+        }
+        let (leaks, pooled_bytes) = self.server.leaks();
+        assert!(leaks.is_none() && pooled_bytes == 0, "leaked: {leaks:?}");
+    }
+}
+
+/// What a run came to.
+#[derive(Default)]
+struct Came {
+    messages: u64,
+    stalls: u64,
+    reclaimed: u64,
+    injected: Injected,
+}
+
+fn run(seed: u64, faults: Faults, lossless: bool, came: &mut Came) {
+    let mut world = World::new(seed, faults, lossless);
+    let producers = 1 + world.dice.below(6);
+    for turn in 0.. {
+        assert!(turn < TURNS_MAX, "stuck: {}", world.ingest.figures());
+        world.turn(producers);
+        let all_said = world.producers.len() as u64 == producers
+            && world.producers.iter().all(|producer| producer.finished);
+        let over = world.ingest.statistics().messages.read() == world.sent;
+        if all_said && (over || !lossless && turn > 300) {
+            break;
+        }
+    }
+    world.settle();
+    world.check();
+    let statistics = world.ingest.statistics();
+    came.messages += world.seen.count;
+    came.stalls += statistics.stalls.read();
+    came.reclaimed += statistics.reclaimed.read();
+    came.injected.add(&world.server.world().injected());
+}
+
+fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> Came {
+    let seeds = match std::env::var("FLATPATH_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    };
+    let mut came = Came::default();
+    for seed in seeds {
+        let run = || run(seed, faults(seed), lossless, &mut came);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
+            resume_unwind(panic);
+        }
+    }
+    came
+}
+
+#[test]
+fn sim_every_message_comes_while_no_connection_is_lost() {
+    let came = run_all(|seed| Faults::mixed(seed).without_losses(), true);
+    let injected = came.injected;
+    assert!(came.messages > SEEDS && came.stalls > 0);
+    assert!(injected.short_receives > 0 && injected.no_buffers > 0 && injected.late > 0);
+}
+
+#[test]
+fn sim_accounts_are_exact_in_a_calm_world_of_consumers_that_die() {
+    let came = run_all(|_| Faults::none(), false);
+    assert!(came.messages > SEEDS && came.reclaimed > 0);
+}
+
+#[test]
+fn sim_accounts_are_exact_after_every_failure() {
+    let came = run_all(Faults::mixed, false);
+    assert!(came.messages > SEEDS && came.reclaimed > 0);
+    assert!(came.injected.resets > 0 && came.injected.time_outs > 0);
+}
