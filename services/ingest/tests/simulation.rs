@@ -14,33 +14,20 @@
 mod rig;
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, Shots};
 use flatpath_consumer::{Consumer, Error, Message};
-use flatpath_driver::simulation::{Client, ClientState, Faults, Injected};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use flatpath_ingest::{DeskByHand, Ingest, Settings};
 use rig::{check, message};
 
 const SEEDS: u64 = 200;
 const TURNS_MAX: usize = 50_000;
 /// About the longest message that half a window holds.
-const LENGTH_MAX: u64 = 12_000;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
+const LENGTH_MAX: usize = 12_000;
 
 struct Producer {
     client: Client,
@@ -51,11 +38,11 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(server: &SimulatedServer, number: u32, messages: u32, dice: &mut Dice) -> Producer {
+    fn new(server: &SimulatedServer, number: u32, messages: u32, dice: &mut Random) -> Producer {
         let mut words = Vec::new();
         for each in 0..messages {
             let long = dice.below(2) == 0;
-            let length = 8 + dice.below(if long { LENGTH_MAX - 8 } else { 200 }) as usize;
+            let length = 8 + dice.below(if long { LENGTH_MAX - 8 } else { 200 });
             let message = message(number, each, length);
             words.extend((message.len() as u32).to_be_bytes());
             words.extend(message);
@@ -68,7 +55,7 @@ impl Producer {
         }
     }
 
-    fn step(&mut self, dice: &mut Dice) {
+    fn step(&mut self, dice: &mut Random) {
         if self.finished {
             return;
         }
@@ -77,8 +64,8 @@ impl Producer {
             self.finished = true;
             return;
         }
-        let most = [3, 100, 5000][dice.below(3) as usize];
-        let count = self.words.len().min(dice.below(most) as usize + 1);
+        let most = [3, 100, 5000][dice.below(3)];
+        let count = self.words.len().min(dice.below(most) + 1);
         self.client.write(&self.words[..count]);
         self.words.drain(..count);
         if self.words.is_empty() {
@@ -110,7 +97,7 @@ impl Reader {
         }
     }
 
-    fn step(&mut self, dice: &mut Dice, seen: &mut Seen) {
+    fn step(&mut self, dice: &mut Random, seen: &mut Seen) {
         for _ in 0..dice.below(4) {
             match self.consumer.receive_timeout(Duration::ZERO) {
                 Ok(Some(message)) => {
@@ -123,7 +110,7 @@ impl Reader {
         }
         // What is held cannot fill the window for ever.
         while self.kept.len() > 2 || !self.kept.is_empty() && dice.below(3) == 0 {
-            let which = dice.below(self.kept.len() as u64) as usize;
+            let which = dice.below(self.kept.len());
             // Nobody wrote to it meanwhile.
             check(&self.kept[which].to_vec());
             drop(self.kept.swap_remove(which));
@@ -153,12 +140,12 @@ impl Seen {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
+fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     const LONG: u64 = 100_000 * 1_000_000_000;
     Conditions {
         faults,
         driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3) as usize],
+            completion_entries: [4, 64, 4096][dice.below(3)],
             ..DriverConfig::default()
         },
         limits: Limits {
@@ -171,14 +158,14 @@ fn conditions(seed: u64, dice: &mut Dice, faults: Faults) -> Conditions {
             drain_ns_max: LONG,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2) as usize],
+        accept: [Shots::Once, Shots::Many][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }
 
 /// One world, until its server has ended.
 struct World {
-    dice: Dice,
+    dice: Random,
     lossless: bool,
     directory: tempfile::TempDir,
     desk: DeskByHand,
@@ -192,7 +179,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, faults: Faults, lossless: bool) -> World {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let directory = tempfile::tempdir().expect("a directory");
         let settings = Settings {
             consumers_max: 2,
@@ -215,9 +202,9 @@ impl World {
     }
 
     /// Somebody may come, everybody does a little, somebody may die.
-    fn turn(&mut self, producers: u64) {
+    fn turn(&mut self, producers: usize) {
         let dice = &mut self.dice;
-        let came = self.producers.len() as u64;
+        let came = self.producers.len();
         if came < producers && dice.below(3) == 0 {
             let messages = 1 + dice.below(8) as u32;
             let mut producer = Producer::new(&self.server, came as u32, messages, dice);
@@ -238,7 +225,7 @@ impl World {
             reader.step(dice, &mut self.seen);
         }
         if !self.lossless && !self.readers.is_empty() && dice.below(40) == 0 {
-            let which = dice.below(self.readers.len() as u64) as usize;
+            let which = dice.below(self.readers.len());
             self.readers.swap_remove(which);
         }
         if dice.below(2) == 0 {
@@ -302,7 +289,7 @@ fn run(seed: u64, faults: Faults, lossless: bool, came: &mut Came) {
     for turn in 0.. {
         assert!(turn < TURNS_MAX, "stuck: {}", world.ingest.figures());
         world.turn(producers);
-        let all_said = world.producers.len() as u64 == producers
+        let all_said = world.producers.len() == producers
             && world.producers.iter().all(|producer| producer.finished);
         let over = world.ingest.statistics().messages.read() == world.sent;
         if all_said && (over || !lossless && turn > 300) {
@@ -319,18 +306,8 @@ fn run(seed: u64, faults: Faults, lossless: bool, came: &mut Came) {
 }
 
 fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> Came {
-    let seeds = match std::env::var("FLATPATH_SEED") {
-        Ok(seed) => vec![seed.parse().expect("FLATPATH_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
     let mut came = Came::default();
-    for seed in seeds {
-        let run = || run(seed, faults(seed), lossless, &mut came);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            eprintln!("failing seed: {seed} (FLATPATH_SEED={seed} runs it alone)");
-            resume_unwind(panic);
-        }
-    }
+    each_seed(SEEDS, |seed| run(seed, faults(seed), lossless, &mut came));
     came
 }
 
