@@ -18,6 +18,7 @@ use flatpath_e2e::{Driver, Launch, Server, binary, each_driver, tools};
 each_driver!(
     consumers_killed_at_random_leave_exact_accounts,
     a_consumer_in_python_gets_what_producers_send,
+    a_consumer_in_python_gets_the_messages_of_its_token_only,
     the_example_of_the_readme_adds_up_batches,
     the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced,
 );
@@ -256,6 +257,38 @@ fn a_consumer_in_python_gets_what_producers_send(driver: Driver) {
         }
     });
     assert_eq!(said.trim(), format!("{} {expected}", lengths.len()));
+}
+
+fn a_consumer_in_python_gets_the_messages_of_its_token_only(driver: Driver) {
+    if python().is_none() {
+        return;
+    }
+    let rig = Rig::new(driver);
+    let (address, socket) = (rig.address(), rig.socket());
+    let program = format!(
+        "from flatpath_consumer import Consumer\n\
+         with Consumer({socket:?}, token=7) as consumer:\n\
+         \x20   for message in consumer:\n\
+         \x20       with message:\n\
+         \x20           print(bytes(message).decode())\n",
+    );
+    let framed = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text].concat();
+    let said = run_python(rig, &program, |stream| {
+        let refused = Consumer::attach_for(&socket, 7).expect_err("taken");
+        assert!(refused.to_string().contains("token"), "{refused}");
+        let mut others = Consumer::attach(&socket).expect("attached");
+        let mut anybody = TcpStream::connect(address).expect("connect");
+        anybody.write_all(&framed(b"for anybody")).expect("sent");
+        // A length that no message has, and a token.
+        let naming = [&[0xff; 4][..], &7_u64.to_be_bytes()].concat();
+        stream.write_all(&naming).expect("sent");
+        stream.write_all(&framed(b"for seven")).expect("sent");
+        stream.write_all(&framed(b"again")).expect("sent");
+        let patience = Duration::from_secs(60);
+        let got = others.receive_timeout(patience).expect("attached");
+        assert_eq!(got.expect("a message").to_vec(), b"for anybody");
+    });
+    assert_eq!(said, "for seven\nagain\n");
 }
 
 fn the_example_of_the_readme_adds_up_batches(driver: Driver) {

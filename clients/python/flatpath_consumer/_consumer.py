@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
-from typing import Deque, Iterator, List, Optional, Tuple, Type, Union
+from typing import Deque, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 from . import _wire as wire
 
@@ -21,6 +21,7 @@ _ANSWER_SECONDS_MAX = 10.0
 _BATCH_MAX = 32
 
 PathLike = Union[str, "os.PathLike[str]"]
+_Self = TypeVar("_Self", bound="_Held")
 
 
 class ConsumerError(Exception):
@@ -129,17 +130,49 @@ def _users(view: memoryview) -> int:
 _ALONE = _users(memoryview(bytes(8))[2:6])
 
 
-class Fragment:
+class _Held:
+    """Something of the server's memory that is released once: at the end of a ``with`` block, by
+    ``release``, or when it is collected."""
+
+    __slots__ = ("_returns",)
+
+    def __init__(self, returns: _Returns) -> None:
+        self._returns = returns
+
+    def _pieces(self) -> List["Fragment"]:
+        raise NotImplementedError
+
+    def release(self) -> bool:
+        """Gives the memory back; at once (True), or, while an array or a view made of it still is
+        there, as soon as ``receive`` or ``flush`` finds that gone (False)."""
+        fresh = [fragment for fragment in self._pieces() if not fragment._released]
+        for fragment in fresh:
+            fragment._released = True
+        return self._returns.give_back(fresh)
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.release()
+
+
+class Fragment(_Held):
     """A piece of a message: bytes in the server's memory, until it is released."""
 
-    __slots__ = ("_data", "_released", "_token", "_region", "_returns")
+    __slots__ = ("_data", "_released", "_token", "_region")
 
     def __init__(self, data: memoryview, token: int, region: int, returns: _Returns) -> None:
+        super().__init__(returns)
         self._data: Optional[memoryview] = data
         self._released = False
         self._token = token
         self._region = region
-        self._returns = returns
 
     @property
     def data(self) -> memoryview:
@@ -167,21 +200,8 @@ class Fragment:
             self._data = None
         return True
 
-    def release(self) -> bool:
-        """Gives the memory back; at once (True), or, while an array or a view made of ``data``
-        still is there, as soon as ``receive`` or ``flush`` finds it gone (False)."""
-        return _release([self], self._returns)
-
-    def __enter__(self) -> "Fragment":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.release()
+    def _pieces(self) -> List["Fragment"]:
+        return [self]
 
     def __del__(self) -> None:
         # Nobody can release it any more. Not there: a constructor that failed.
@@ -189,28 +209,19 @@ class Fragment:
             self.release()
 
 
-def _release(fragments: List[Fragment], returns: _Returns) -> bool:
-    """Releases what was not released before. True if all of it is given back."""
-    fresh = [fragment for fragment in fragments if not fragment._released]
-    for fragment in fresh:
-        fragment._released = True
-    return returns.give_back(fresh)
+class Message(_Held):
+    """One message, whole. Its release is that of all its fragments."""
 
-
-class Message:
-    """One message, whole. Releases its fragments at the end of a ``with`` block, by ``release`` or
-    when it is collected."""
-
-    __slots__ = ("_fragments", "_bytes", "producer", "_returns")
+    __slots__ = ("_fragments", "_bytes", "producer")
 
     def __init__(
         self, fragments: List[Fragment], message_bytes: int, producer: int, returns: _Returns
     ) -> None:
+        super().__init__(returns)
         self._fragments = fragments
         self._bytes = message_bytes
         #: Number of the connection that sent it. It may be used again after that has ended.
         self.producer = producer
-        self._returns = returns
 
     @property
     def fragments(self) -> List[Fragment]:
@@ -251,21 +262,8 @@ class Message:
         if rest:
             yield rest
 
-    def release(self) -> bool:
-        """Gives the memory back; what an array or a view still uses, later (then False): see
-        ``Fragment.release``."""
-        return _release(self._fragments, self._returns)
-
-    def __enter__(self) -> "Message":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.release()
+    def _pieces(self) -> List[Fragment]:
+        return self._fragments
 
 
 class Consumer:

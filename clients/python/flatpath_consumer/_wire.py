@@ -48,6 +48,8 @@ class Refused(Exception):
 
 def hello(token: int = 0) -> bytes:
     """The consumer's packet; a token of 0 is none."""
+    if not 0 <= token < 1 << 64:
+        raise ValueError("a token has eight bytes: 0 to 2**64 - 1")
     return HELLO.pack(MAGIC, VERSION, token)
 
 

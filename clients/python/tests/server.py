@@ -24,7 +24,7 @@ SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010
 class Server:
     """Listens at ``path``, attaches one consumer and does what the test says."""
 
-    def __init__(self, answer: Optional[bytes] = None) -> None:
+    def __init__(self, answer: Optional[bytes] = None, token: int = 0) -> None:
         self.directory = tempfile.TemporaryDirectory()
         self.path = os.path.join(self.directory.name, "ingest")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -46,6 +46,8 @@ class Server:
         self.theirs, self.descriptor_bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.return_bell, self.their_returns = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.answer = answer
+        #: What the consumer has to name.
+        self.token = token
         self.written = 0
         self.read = 0
         self.thread = threading.Thread(target=self._attach, daemon=True)
@@ -54,7 +56,7 @@ class Server:
     def _attach(self) -> None:
         self.connection, _ = self.listener.accept()
         hello = self.connection.recv(64)
-        assert hello == wire.hello(), hello
+        assert hello == wire.hello(self.token), hello
         if self.answer is not None:
             self.connection.send(self.answer)
             return

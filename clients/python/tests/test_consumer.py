@@ -221,6 +221,27 @@ class AttachTest(unittest.TestCase):
         self.assertIn("version 2", self.refused(refusal(0, 2), RefusedError))
         self.assertIn("could not make", self.refused(refusal(3), RefusedError))
 
+    def test_a_token_is_named_and_may_be_taken(self) -> None:
+        server = Server(token=0x0102030405060708)
+        self.addCleanup(server.close)
+        with Consumer(server.path, token=0x0102030405060708) as consumer:
+            server.deliver(b"for this token", token=3)
+            message = consumer.receive(WITHIN)
+            assert message is not None
+            with message:
+                self.assertEqual(bytes(message), b"for this token")
+        self.assertEqual(wire.hello(0x0102030405060708)[8:], bytes(range(8, 0, -1)))
+        taken = wire.WELCOME.pack(wire.MAGIC, wire.VERSION, wire.STATUS_TAKEN, 0, 0, 0, 0, 0)
+        server = Server(taken, token=7)
+        self.addCleanup(server.close)
+        with self.assertRaisesRegex(RefusedError, "this token"):
+            Consumer(server.path, 7)
+
+    def test_a_token_has_eight_bytes(self) -> None:
+        for wrong in (-1, 1 << 64):
+            with self.assertRaises(ValueError):
+                wire.hello(wrong)
+
     def test_what_is_not_a_welcome_is_not_taken_for_one(self) -> None:
         good = wire.WELCOME.pack(wire.MAGIC, 1, 0, 16, 0, 0, 0, 0)
         for packet in (good[:39], b"x" + good[1:], good + b"x"):
