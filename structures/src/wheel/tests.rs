@@ -7,6 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const TICK_NS: u64 = 1_000;
 
 impl Wheel {
+    /// The first tick of a round.
+    fn start_of(&self, round: u64) -> u64 {
+        round * (u64::from(self.mask) + 1)
+    }
+
     /// Panics unless I1 to I4 hold. O(slots + timers).
     fn invariants(&self) {
         let mut seen = 0;
@@ -18,7 +23,11 @@ impl Wheel {
             assert_eq!(bit, node != slot, "I3: the bit of slot {slot}");
             while node != slot {
                 let entry = self.links[node as usize];
-                let tick = self.ticks[(node - self.mask - 1) as usize];
+                let timer = node - self.mask - 1;
+                let tick = match self.rounds[timer as usize] {
+                    FAR => self.far[&timer],
+                    rounds => self.start_of(self.base + u64::from(rounds)) + u64::from(slot),
+                };
                 assert_eq!(entry.prev, prev, "I2: links agree");
                 assert_eq!(self.slot_of(tick), slot, "I1: in the list of its tick");
                 assert!(tick > self.tick, "I4: not expired yet");
@@ -108,6 +117,32 @@ fn the_farthest_deadline_neither_overflows_nor_fires() {
     assert_eq!(wheel.next_ns(u64::MAX - 5), Some(5));
     wheel.arm(1, 0);
     assert_eq!(expired(&mut wheel, u64::MAX), [0; 0]);
+    wheel.invariants();
+}
+
+/// 2^32 rounds away: its round does not fit the table, before or after the wheel turned.
+#[test]
+fn a_deadline_too_far_for_the_table_of_rounds_waits_for_its_tick() {
+    const FAR_NS: u64 = 4 << 32;
+    let mut wheel = Wheel::new(1, 4);
+    for (index, ns) in (0..).zip([FAR_NS - 5, FAR_NS - 4, FAR_NS, FAR_NS + 1, 2 * FAR_NS]) {
+        wheel.arm(index, ns);
+        assert_eq!(wheel.rounds[index as usize] == FAR, index > 0);
+    }
+    wheel.invariants();
+    assert_eq!(expired(&mut wheel, FAR_NS - 6), [0; 0]);
+    assert_eq!(expired(&mut wheel, FAR_NS - 1), [0, 1]);
+    wheel.arm(0, FAR_NS - 1);
+    wheel.arm(3, FAR_NS + 9);
+    assert!(wheel.cancel(4));
+    wheel.invariants();
+    assert_eq!(expired(&mut wheel, FAR_NS), [2, 0]);
+    assert_eq!(expired(&mut wheel, FAR_NS + 9), [3]);
+    // Nothing is armed: distances count from here on.
+    assert_eq!(expired(&mut wheel, FAR_NS + 10), [0; 0]);
+    wheel.arm(3, FAR_NS + 12);
+    assert_ne!(wheel.rounds[3], FAR);
+    assert_eq!(expired(&mut wheel, FAR_NS + 12), [3]);
     wheel.invariants();
 }
 
@@ -211,6 +246,8 @@ fn agree_with_a_sorted_map(random: &mut Random, slots: u32) {
         let index = random.below(200);
         let reach_ns = (TICK_NS as u32) << random.below(15);
         let ns = u64::from(random.below(reach_ns));
+        // Some so far away that their round does not fit the table.
+        let ns = if random.below(32) == 0 { ns << 36 } else { ns };
         match random.below(8) {
             0..=3 => {
                 wheel.arm(index, now_ns + ns);
