@@ -6,13 +6,10 @@
 //! Ordering
 //! - E1 hand-over: dropping the guard (Release) -> `lock` (Acquire).
 
-use crate::sync::{AtomicBool, Ordering, Padded, edge, spin_loop, yield_now};
+use crate::sync::{AtomicBool, LOOKS_MAX, Ordering, Padded, edge, spin_loop, yield_now};
 
 const LOCK: Ordering = edge!("lock_acquire", Acquire, Relaxed);
 const UNLOCK: Ordering = edge!("unlock_release", Release, Relaxed);
-
-/// Looks at the lock before the processor is given away: a little more than one critical section.
-const LOOKS_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Lock {

@@ -1,8 +1,8 @@
-//! Atomics, threads and locks: the only file that names `std`'s, loom's or shuttle's.
+//! Atomics, threads and locks: the only file that names `std`'s, spin's, loom's or shuttle's.
 //!
 //! | build | atomics and threads | sees weak memory | sees spurious wake-ups |
 //! |-------|---------------------|------------------|------------------------|
-//! | (default) | `std` | as the machine | as the machine |
+//! | (default) | `std`, and `spin`'s lock | as the machine | as the machine |
 //! | `--cfg loom` | loom | yes, all interleavings up to a bound | no |
 //! | `--cfg shuttle` | shuttle | no | yes, random schedules |
 //!
@@ -93,14 +93,51 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Looks at a brief lock before the processor is given away: a little more than one critical
+/// section.
+pub(crate) const LOOKS_MAX: u32 = 64;
+
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
+    /// A lock around what it guards, for critical sections of some ten nanoseconds. One atomic
+    /// operation for both ends of one, where a mutex needs two; a waiter spins, then yields the
+    /// processor, and there is no fairness. Nothing that may block runs under it.
+    pub(crate) use spin::mutex::SpinMutex as Brief;
+    pub(crate) use spin::mutex::SpinMutexGuard as BriefGuard;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+    #[inline]
+    pub(crate) fn lock_briefly<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+        match brief.try_lock() {
+            Some(guard) => guard,
+            None => wait_for(brief),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+        let mut looks = 0_u32;
+        loop {
+            // Looks before it swaps: only a look leaves the line with the holder, who writes it.
+            if !brief.is_locked()
+                && let Some(guard) = brief.try_lock()
+            {
+                return guard;
+            }
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(super::LOOKS_MAX) {
+                yield_now();
+            } else {
+                spin_loop();
+            }
+        }
+    }
 
     /// Parks for at most `nanoseconds`; may return early, for a wake-up or for no reason.
     pub(crate) fn park_for(nanoseconds: u64) {
@@ -117,10 +154,11 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
+    pub(crate) use super::lock as lock_briefly;
     pub(crate) use loom::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::sync::{Arc, Mutex, Mutex as Brief, MutexGuard, MutexGuard as BriefGuard};
     pub(crate) use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
     pub(crate) use loom::thread_local;
 
@@ -173,11 +211,14 @@ mod imp {
 
 #[cfg(all(shuttle, not(loom)))]
 mod imp {
+    pub(crate) use super::lock as lock_briefly;
     pub(crate) use shuttle::hint::spin_loop;
     pub(crate) use shuttle::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::{
+        Arc, Mutex, Mutex as Brief, MutexGuard, MutexGuard as BriefGuard,
+    };
     pub(crate) use shuttle::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
     pub(crate) use shuttle::thread_local;
     pub(crate) use std::sync::OnceLock;

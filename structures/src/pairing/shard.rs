@@ -1,7 +1,9 @@
 //! A shard of the registry: a lock, a table of open addressing, and who waits for a busy entry.
 //!
 //! The contract and the invariants are those of the pairing. Nothing runs under the lock but what
-//! is in this file: callbacks, and the end of objects, come after it.
+//! is in this file: callbacks, and the end of objects, come after it. Longest under it is a table
+//! that doubles or halves: some microseconds for a thousand keys, during which who wants this shard
+//! yields the processor.
 //!
 //! Probing is linear, and an entry that goes is filled from behind, so there are no tombstones.
 //! Entries may move whenever the lock is free: who comes back looks its entry up again. A busy
@@ -9,7 +11,7 @@
 
 use super::introduce::{connect, disconnect};
 use super::{Consumer, Endpoint, Hash, Producer, RegisterError, Side, Spot};
-use crate::sync::{Arc, Mutex, MutexGuard, Thread, current, lock, park};
+use crate::sync::{Arc, Brief, BriefGuard, Thread, current, lock_briefly, park};
 
 /// Slots of a table that was touched; it does not shrink below.
 const SLOTS_MIN: usize = 4;
@@ -32,15 +34,16 @@ enum Admitted<P: ?Sized, C: ?Sized> {
 }
 
 pub(super) struct Shard<P: ?Sized, C: ?Sized> {
-    table: Mutex<Table<P, C>>,
+    table: Brief<Table<P, C>>,
 }
 
 struct Table<P: ?Sized, C: ?Sized> {
     /// A power of two of them, or none.
     slots: Box<[Entry<P, C>]>,
-    len: usize,
+    /// Two short ones, so that a lock and all that an operation needs share a cache line.
+    len: u32,
     /// Entries that are connected, and how often one was.
-    pairs: usize,
+    pairs: u32,
     matched: u64,
     /// Threads that wait until the callbacks of a key are done.
     waiters: Vec<(u64, Thread)>,
@@ -61,24 +64,24 @@ struct Entry<P: ?Sized, C: ?Sized> {
 impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     pub(super) fn new() -> Shard<P, C> {
         Shard {
-            table: Mutex::new(Table::new()),
+            table: Brief::new(Table::new()),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.table).len
+        lock_briefly(&self.table).len as usize
     }
 
     pub(super) fn pairs(&self) -> usize {
-        lock(&self.table).pairs
+        lock_briefly(&self.table).pairs as usize
     }
 
     pub(super) fn matched(&self) -> u64 {
-        lock(&self.table).matched
+        lock_briefly(&self.table).matched
     }
 
     pub(super) fn is_connected(&self, spot: Spot) -> bool {
-        let table = lock(&self.table);
+        let table = lock_briefly(&self.table);
         table
             .find(spot)
             .is_some_and(|place| table.slots[place].is_paired())
@@ -87,12 +90,12 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     /// Slots of the table, vacant or not.
     #[cfg(test)]
     pub(super) fn slots(&self) -> usize {
-        lock(&self.table).slots.len()
+        lock_briefly(&self.table).slots.len()
     }
 
     /// From now on this shard gets no memory, or gets it again.
     pub(super) fn starve(&self, is_out_of_memory: bool) {
-        lock(&self.table).is_out_of_memory = is_out_of_memory;
+        lock_briefly(&self.table).is_out_of_memory = is_out_of_memory;
     }
 }
 
@@ -111,7 +114,7 @@ where
         party: Party<P, C>,
     ) -> Result<(), RegisterError<P::Error>> {
         let side = party.side();
-        let admitted = lock(&self.table).admit(hash, entries_max, spot, party);
+        let admitted = lock_briefly(&self.table).admit(hash, entries_max, spot, party);
         match admitted {
             Ok(Admitted::Alone) => Ok(()),
             Ok(Admitted::Meets(place, pair)) => {
@@ -138,7 +141,7 @@ where
     /// Ends the registration of a side. The caller owns it.
     #[inline]
     pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side) {
-        let mut table = lock(&self.table);
+        let mut table = lock_briefly(&self.table);
         let mut place = table.expect(spot);
         while table.slots[place].busy != 0 && !cfg!(drill = "pairing_no_wait") {
             (table, place) = self.wait(table, spot, place);
@@ -170,10 +173,10 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     #[cold]
     fn wait<'a>(
         &'a self,
-        mut table: MutexGuard<'a, Table<P, C>>,
+        mut table: BriefGuard<'a, Table<P, C>>,
         spot: Spot,
         place: usize,
-    ) -> (MutexGuard<'a, Table<P, C>>, usize) {
+    ) -> (BriefGuard<'a, Table<P, C>>, usize) {
         assert!(
             !is_this_thread(table.slots[place].busy),
             "a callback ends the registration it is for"
@@ -181,7 +184,7 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
         table.waiters.push((spot.word, current()));
         drop(table);
         park();
-        let mut table = lock(&self.table);
+        let mut table = lock_briefly(&self.table);
         // Whoever was busy took the handle out; a park that ended for no reason did not.
         let this = current().id();
         table.waiters.retain(|(_, waiter)| waiter.id() != this);
@@ -218,7 +221,7 @@ impl<P: ?Sized, C: ?Sized> Drop for Busy<'_, P, C> {
             // A model check failed; loom's stack is gone already.
             return;
         }
-        let mut table = lock(&self.shard.table);
+        let mut table = lock_briefly(&self.shard.table);
         let place = match table.slots.get(self.place) {
             Some(entry) if entry.word == self.spot.word => self.place,
             _ => table.expect(self.spot),
@@ -244,7 +247,7 @@ impl<P: ?Sized, C: ?Sized> Drop for Busy<'_, P, C> {
 
 /// Wakes who waits for the callbacks of a key, after giving back the lock.
 #[cold]
-fn wake<P: ?Sized, C: ?Sized>(mut table: MutexGuard<'_, Table<P, C>>, word: u64) {
+fn wake<P: ?Sized, C: ?Sized>(mut table: BriefGuard<'_, Table<P, C>>, word: u64) {
     let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == word;
     let waiters: Vec<_> = table.waiters.extract_if(.., is_waiter).collect();
     drop(table);
@@ -272,25 +275,29 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
         spot: Spot,
         party: Party<P, C>,
     ) -> Result<Admitted<P, C>, Refusal<P, C, E>> {
-        if let Some(place) = self.find(spot) {
-            let entry = &mut self.slots[place];
+        let mut place = match self.slots.is_empty() {
+            true => 0,
+            false => self.vacancy(spot),
+        };
+        if let Some(entry) = self.slots.get_mut(place)
+            && entry.word == spot.word
+        {
             let is_taken = entry.busy != 0 || entry.has(party.side());
             if is_taken && !cfg!(drill = "pairing_taken_replaces") {
                 return Err((RegisterError::Taken, party));
             }
-            entry.put(party);
-            let pair = entry.start_callbacks().expect("I1: one side was there");
-            return Ok(Admitted::Meets(place, pair));
+            return Ok(Admitted::Meets(place, entry.meet(party)));
         }
-        if self.len >= entries_max {
+        let len = self.len as usize;
+        if len >= entries_max {
             return Err((RegisterError::Full, party));
         }
-        if (self.len + 1) * 4 > self.slots.len() * 3
-            && !self.rebuild(hash, (self.slots.len() * 2).max(SLOTS_MIN))
-        {
-            return Err((RegisterError::NoMemory, party));
+        if (len + 1) * 4 > self.slots.len() * 3 {
+            if !self.rebuild(hash, (self.slots.len() * 2).max(SLOTS_MIN)) {
+                return Err((RegisterError::NoMemory, party));
+            }
+            place = self.vacancy(spot);
         }
-        let place = self.vacancy(spot);
         self.slots[place].word = spot.word;
         self.slots[place].put(party);
         self.len += 1;
@@ -340,7 +347,7 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
             }
             next = (next + 1) & mask;
         }
-        if self.len * 8 < self.slots.len() && self.slots.len() > SLOTS_MIN {
+        if self.len as usize * 8 < self.slots.len() && self.slots.len() > SLOTS_MIN {
             // Without memory it stays as large as it is.
             self.rebuild(hash, self.slots.len() / 2);
         }
@@ -398,6 +405,18 @@ impl<P: ?Sized, C: ?Sized> Entry<P, C> {
         match side {
             Side::Producer => self.producer.take().map(Party::Producer),
             Side::Consumer => self.consumer.take().map(Party::Consumer),
+        }
+    }
+
+    /// A party comes to the one that is there: marks the entry as busy and hands both objects to
+    /// this thread.
+    #[inline]
+    fn meet(&mut self, party: Party<P, C>) -> Pair<P, C> {
+        const THERE: &str = "I1: one side was there";
+        self.busy = this_thread();
+        match party {
+            Party::Producer(producer) => (producer, self.consumer.take().expect(THERE)),
+            Party::Consumer(consumer) => (self.producer.take().expect(THERE), consumer),
         }
     }
 
