@@ -20,7 +20,7 @@ use crate::Stage;
 use crate::before::Claim;
 use crate::before::locked_queue::LockedQueue;
 use crate::before::thread_list::ThreadList;
-use crate::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, raw_timed, timed};
+use crate::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, median, raw_timed, timed};
 
 mod tables;
 
@@ -28,6 +28,9 @@ pub(crate) use tables::run;
 
 /// Items on their way at a time, at most.
 const ITEMS: u32 = 4_096;
+/// As many as come in one go when the queue is full: each burst has its share of wakes, and of
+/// workers that fall idle.
+const BURST: u64 = ITEMS as u64 / 2;
 /// Items before the clock starts.
 const WARM_UP_ITEMS: u64 = 1_024;
 /// Between two items of a paced run.
@@ -76,6 +79,8 @@ pub(crate) struct Enqueued {
     /// Their sum as the clock told it, its own included: single enqueues may be shorter than its
     /// grain, and their sum is still right.
     pub(crate) raw_ns: u64,
+    /// The same for each burst of [`BURST`] items.
+    bursts: Vec<u64>,
     /// All items, those before the clock started included.
     pub(crate) items: u64,
     pub(crate) wakes: Option<Wakes>,
@@ -143,7 +148,8 @@ pub(crate) fn measure<D: Dispatcher>(
         pacer.wait();
         feed(&work, &mut item, |item| dispatcher.enqueue(item));
     }
-    let (mut raw_ns, begin) = (0, Instant::now());
+    let (mut raw_ns, mut bursts, mut burst_from_ns) = (0, Vec::new(), 0);
+    let begin = Instant::now();
     while begin.elapsed() < slice {
         pacer.wait();
         feed(&work, &mut item, |item| {
@@ -151,12 +157,17 @@ pub(crate) fn measure<D: Dispatcher>(
             raw_ns += ns;
             histogram.saturating_record(ns.saturating_sub(*CLOCK_NS));
         });
+        if flow == Flow::Saturated && histogram.len().is_multiple_of(BURST) {
+            bursts.push(raw_ns - burst_from_ns);
+            burst_from_ns = raw_ns;
+        }
     }
     let wakes = dispatcher.stop();
     Enqueued {
         items: histogram.len() + WARM_UP_ITEMS,
         histogram,
         raw_ns,
+        bursts,
         wakes,
     }
 }
@@ -164,9 +175,24 @@ pub(crate) fn measure<D: Dispatcher>(
 impl Enqueued {
     /// Nanoseconds of one enqueue, on average.
     pub(crate) fn mean_ns(&self) -> f64 {
-        let mean = self.raw_ns as f64 / self.histogram.len().max(1) as f64;
-        (mean - *CLOCK_MEAN_NS).max(0.0)
+        mean_ns(self.raw_ns, self.histogram.len())
     }
+
+    /// The same in the middle one of all bursts: the producer shares the cores with its workers,
+    /// and a time slice that it loses is as long as tens of thousands of enqueues. The mean, if not
+    /// even one burst is over.
+    pub(crate) fn burst_ns(&self) -> f64 {
+        if self.bursts.is_empty() {
+            return self.mean_ns();
+        }
+        let means = self.bursts.iter().map(|raw_ns| mean_ns(*raw_ns, BURST));
+        median(&means.collect::<Vec<_>>())
+    }
+}
+
+fn mean_ns(raw_ns: u64, enqueues: u64) -> f64 {
+    let mean = raw_ns as f64 / enqueues.max(1) as f64;
+    (mean - *CLOCK_MEAN_NS).max(0.0)
 }
 
 /// Says when the next item is due.

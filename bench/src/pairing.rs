@@ -417,7 +417,8 @@ fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
         for candidate in candidates {
             turns.push(Box::new(move || (candidate.few)(pairs, slice)));
         }
-        let figures = interleave(pace.rounds(), &mut turns);
+        // Short turns: the odd one that is disturbed must not count.
+        let figures = interleave(3 * pace.rounds(), &mut turns);
         Row {
             labels: vec![pairs.to_string()],
             figures: figures.into_iter().map(Some).collect(),
@@ -501,7 +502,7 @@ fn weather(
 ) -> Vec<Vec<Storm>> {
     const LISTS_ONCE: u32 = 5_000;
     let rounds = match pairs > LISTS_ONCE {
-        true => stage.pace.pick(3, 3, 1),
+        true => stage.pace.pick(5, 5, 1),
         false => stage.pace.rounds(),
     };
     let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();

@@ -180,7 +180,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     };
     for &count in counts {
         let rounds = if count >= 1_000_000 {
-            pace.pick(3, 2, 1)
+            pace.pick(5, 3, 1)
         } else {
             pace.rounds()
         };
