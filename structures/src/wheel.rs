@@ -17,7 +17,7 @@
 //!   bits exactly while that word is not 0.
 //! - I4: every armed tick is later than the last tick that was expired.
 //! - I5: of an armed timer's tick only the round is noted, as a distance from that of `base`; the
-//!   rest is its slot. A distance that does not fit is [`FAR`], and the tick itself in `far`. `base`
+//!   rest is its slot. A distance that does not fit is `FAR`, and the tick itself in `far`. `base`
 //!   moves only while nothing is armed.
 //!
 //! Time
