@@ -157,9 +157,9 @@ impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
         // Before the lease ends: the next holder must not see what was here.
-        let zeroes = self.lease.zeroes() && !cfg!(drill = "buffer_returned_unzeroed");
-        let (memory, marks) = self.lease.parts();
-        if marks.written > 0 {
+        if self.lease.marks().written > 0 {
+            let zeroes = self.lease.zeroes() && !cfg!(drill = "buffer_returned_unzeroed");
+            let (memory, marks) = self.lease.parts();
             if zeroes {
                 memory[..marks.written as usize].fill(0);
             }

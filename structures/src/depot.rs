@@ -8,44 +8,56 @@
 //! idle somewhere, and taking on one thread what another gives back costs one shared swap per eight
 //! indices.
 //!
-//! | may run beside | take | door, enter, put_aside | drain | close |
-//! |----------------|------|------------------------|-------|-------|
-//! | take           | yes  | yes                    | yes   | no    |
-//! | door, enter    | yes  | yes                    | yes   | yes   |
-//! | drain          | yes  | yes                    | yes   | yes   |
-//! | close          | no   | yes                    | yes   | once  |
+//! | may run beside | take | door, enter, put_aside | drain | close                |
+//! |----------------|------|------------------------|-------|----------------------|
+//! | take           | yes  | yes                    | yes   | no                   |
+//! | door, enter    | yes  | yes                    | yes   | yes: waits for these |
+//! | drain          | yes  | yes                    | yes   | yes                  |
+//! | close          | no   | yes                    | yes   | once                 |
 //!
 //! One number, one thread: calls that name the same line must not overlap (see `number`). A call
 //! that names none works without a line, on the shared stack.
 //!
 //! Invariants
 //! - I1: an index is held by one caller, or in one slot, or in one chain. It goes from one of these
-//!   to the next by one read-modify-write of one word: that is the only fact about it. There is no
-//!   state beside it that could disagree (in Linux's SMC, "not used" and "on the free list" can).
+//!   to the next by one access to one word: that is the only fact about it. There is no state
+//!   beside it that could disagree (in Linux's SMC, "not used" and "on the free list" can). Who
+//!   takes from a slot swaps; who fills one stores, as it is empty and stays so until then (I2,
+//!   I3).
 //! - I2: only the owner of a line fills its slots; anybody may empty them.
 //! - I3: the slots at and above a line's `top` are empty. `top` is the owner's alone.
 //! - I4: storage is type-stable: a line that was made stays, also when its thread is gone, and what
 //!   is in it can still be stolen.
-//! - I5: who enters an index touches nothing of the depot after the swap that enters it. From then
-//!   on the index is another's, who may tear down what it keeps alive, this depot included.
+//! - I5: a line's count of steps is odd from `door` to the end of `enter`. Who enters an index
+//!   touches nothing of the depot after the step that ends it. From then on all may be gone: the
+//!   index is another's, who may tear down what it keeps alive, this depot included.
 //!
-//! Teardown: stop users, drain, free. `close` leaves a mark in every slot, so that an `enter` that
-//! comes later fails, and its caller keeps the index and disposes of it. The stack has no such
-//! mark: who pushed to it while holding something that keeps the depot alive looks at `closed`
-//! afterwards.
+//! Teardown: stop users, wait, drain, free. `close` says so, waits for those that are between
+//! `door` and the end of `enter`, and empties the lines. Who comes later is told so, keeps the
+//! index and disposes of it. The stack has no such count: who pushed to it while holding something
+//! that keeps the depot alive looks at `closed` afterwards.
 //!
 //! Ordering
-//! - E1 publish: `enter` (Release) -> another thread's swap that empties the slot, to steal or to
-//!   close (Acquire): what the holder wrote. Chains: the stack's own E1.
-//! - E2 close: `closed` is set, then the lines in use and the stack are emptied; a far line is made
-//!   known, or a chain pushed, then `closed` is looked at. `fence(SeqCst)` on both sides.
+//! - E1 publish: `enter` (Release) -> another thread's swap that steals (Acquire): what the holder
+//!   wrote. Chains: the stack's own E1.
+//! - E2 close: `closed` is set, then steps, lines in use and stack are looked at; a step is begun,
+//!   a far line is made known, or a chain pushed, then `closed` is looked at. `fence_seldom` on the
+//!   first side and `fence_often` on the second (see `barrier`).
+//! - E3 leave: the step that ends `enter` (Release) -> `close` that waited for it (Acquire): the
+//!   slot, the spilled chain, and what all holders wrote that came by this line.
 //!
-//! Cost: take and enter are one uncontended swap each on the caller's own line. Stealing walks the
-//! lines in use, O(threads), and happens only when line and stack are empty.
+//! Cost: take is one uncontended swap on the caller's own line, and giving back one plain store,
+//! beside the owner's own counts on the line next to it. Stealing walks the lines in use,
+//! O(threads), and happens only when line and stack are empty. Closing is a system call, and a wait
+//! for whoever was scheduled out within a step.
+//!
+//! Loom takes a swap for the store that fills a slot, and checks that it finds the slot empty: it
+//! lets a swap of another thread write in between otherwise, which no processor does.
 
+use crate::barrier::{fence_often, fence_seldom, prepare};
 use crate::links::END;
 use crate::stack::Stack;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, OnceLock, Ordering, Padded, edge, fence};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, OnceLock, Ordering, Padded, edge, yield_now};
 use crate::table::Table;
 
 /// Indices that a line holds: one cache line of them.
@@ -72,21 +84,12 @@ const FAR_LINES: u32 = match () {
 
 /// A slot with nothing in it. Not END, which is the end of a chain.
 const EMPTY: u32 = u32::MAX;
-/// A slot of a closed depot.
-const CLOSED: u32 = u32::MAX - 1;
-
-/// What `close` leaves in a slot.
-const MARK: u32 = if cfg!(drill = "depot_close_unmarked") {
-    EMPTY
-} else {
-    CLOSED
-};
-
 const ENTER: Ordering = edge!("depot_enter_publish", Release, Relaxed);
 /// ORDER: what is in a line its owner put there, so the owner has seen it.
 const OWN: Ordering = Ordering::Relaxed;
 const STEAL: Ordering = edge!("depot_steal_acquire", Acquire, Relaxed);
-const CLOSE: Ordering = edge!("depot_close_acquire", Acquire, Relaxed);
+const LEAVE: Ordering = edge!("depot_leave_release", Release, Relaxed);
+const WAIT: Ordering = edge!("depot_wait_acquire", Acquire, Relaxed);
 
 /// The depot of one kind of index. See the module for who may run beside whom.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ pub(crate) struct Depot {
     chains: Stack,
     /// What follows an index in its chain.
     after: Table<AtomicU32>,
-    /// Counts of the calls that named no line.
+    /// Counts of the calls that named no line, or came after the close.
     aside: Tally,
 }
 
@@ -107,7 +110,9 @@ pub(crate) struct Depot {
 struct Line {
     slots: [AtomicU32; SLOTS],
     top: AtomicU32,
-    tally: Tally,
+    taken: AtomicU64,
+    /// Twice the number of indices given back; odd while one is on its way (I5).
+    steps: AtomicU64,
 }
 
 /// How often an index was taken and given back.
@@ -120,26 +125,49 @@ struct Tally {
 /// Where to leave an index.
 #[derive(Debug)]
 pub(crate) enum Door<'a> {
-    /// In this slot, with [`enter`].
-    Slot(&'a AtomicU32),
+    /// In a slot, with [`Entrance::enter`].
+    Slot(Entrance<'a>),
     /// On the stack, with [`Depot::put_aside`], while the caller keeps the depot alive.
     Aside,
     /// Nowhere: the depot was closed. The caller calls [`Depot::drain`] and disposes of the index.
     Closed,
 }
 
-/// Leaves `index` in a slot. `false` if the depot was closed: the caller still holds the index.
-///
-/// After a `true` the caller touches nothing that the index kept alive (I5).
-#[inline]
-pub(crate) fn enter(slot: &AtomicU32, index: u32) -> bool {
-    slot.compare_exchange(EMPTY, index, ENTER, Ordering::Relaxed)
-        .is_ok()
+/// A slot that is kept for the caller, and its step, which is under way.
+#[derive(Debug)]
+#[must_use = "a step that does not end holds up the close for ever"]
+pub(crate) struct Entrance<'a> {
+    slot: &'a AtomicU32,
+    steps: &'a AtomicU64,
+    steps_after: u64,
+}
+
+impl Entrance<'_> {
+    /// Leaves `index` in the slot. The caller touches nothing afterwards that the index kept alive
+    /// (I5).
+    #[inline(always)]
+    pub(crate) fn enter(self, index: u32) {
+        fill_slot(self.slot, index);
+        self.steps.store(self.steps_after, LEAVE);
+    }
+}
+
+/// Puts an index in an empty slot of the caller's own line.
+#[inline(always)]
+fn fill_slot(slot: &AtomicU32, index: u32) {
+    if cfg!(loom) {
+        let before = slot.swap(index, ENTER);
+        assert_eq!(before, EMPTY, "only the owner fills a slot, above its top");
+    } else {
+        debug_assert_eq!(slot.load(Ordering::Relaxed), EMPTY, "above the top");
+        slot.store(index, ENTER);
+    }
 }
 
 impl Depot {
     /// A depot that holds none of its `capacity` indices yet.
     pub(crate) fn new(capacity: u32) -> Depot {
+        prepare();
         Depot {
             near: std::array::from_fn(|_| Padded(Line::new())),
             far: std::array::from_fn(|_| OnceLock::new()),
@@ -151,8 +179,19 @@ impl Depot {
         }
     }
 
-    /// An idle index, newest first, if there is one anywhere. `thread` names the caller's line.
+    /// What is on top of the caller's line, if that is near: the short half of [`Depot::take`].
     #[inline(always)]
+    pub(crate) fn take_near(&self, thread: u32) -> Option<u32> {
+        let line = self.near.get(thread as usize)?;
+        let top = (line.top.load(Ordering::Relaxed) as usize).checked_sub(1)?;
+        let index = empty(line.slots.get(top)?, OWN)?;
+        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        line.top.store(top as u32, Ordering::Relaxed);
+        line.count_taken();
+        Some(index)
+    }
+
+    /// An idle index, newest first, if there is one anywhere. `thread` names the caller's line.
     pub(crate) fn take(&self, thread: u32) -> Option<u32> {
         let Some(line) = self.line(thread) else {
             let index = self.take_aside()?;
@@ -163,7 +202,7 @@ impl Depot {
             Some(index) => index,
             None => self.fetch(thread, line)?,
         };
-        line.tally.count_taken();
+        line.count_taken();
         Some(index)
     }
 
@@ -179,24 +218,45 @@ impl Depot {
         self.lines_in_use().find_map(Line::steal_one)
     }
 
-    /// Where the caller is to leave an index that it gives back; it is counted as given back.
+    /// Room on the caller's line, if that is near: the short half of [`Depot::door`]. `None` has
+    /// changed and counted nothing.
     #[inline(always)]
+    pub(crate) fn door_near(&self, thread: u32) -> Option<Entrance<'_>> {
+        let line = self.near.get(thread as usize)?;
+        let top = line.top.load(Ordering::Relaxed);
+        let slot = line.slots.get(top as usize)?;
+        let steps_after = self.begin_step(line)?;
+        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        line.top.store(top + 1, Ordering::Relaxed);
+        Some(Entrance {
+            slot,
+            steps: &line.steps,
+            steps_after,
+        })
+    }
+
+    /// Where the caller is to leave an index that it gives back; it is counted as given back.
     pub(crate) fn door(&self, thread: u32) -> Door<'_> {
         let Some(line) = self.line(thread) else {
             self.aside.put.fetch_add(1, Ordering::Relaxed);
             return Door::Aside;
         };
-        line.tally.count_put();
+        let Some(steps_after) = self.begin_step(line) else {
+            self.aside.put.fetch_add(1, Ordering::Relaxed);
+            return Door::Closed;
+        };
         let mut top = line.top.load(Ordering::Relaxed) as usize;
-        if top == SLOTS {
-            if self.spill(line) {
-                return Door::Closed;
-            }
+        if top >= SLOTS {
+            self.spill(line);
             top = SLOTS - SPILL;
         }
         // ORDER: Relaxed: `top` is the owner's alone (I3).
         line.top.store(top as u32 + 1, Ordering::Relaxed);
-        Door::Slot(&line.slots[top])
+        Door::Slot(Entrance {
+            slot: &line.slots[top],
+            steps: &line.steps,
+            steps_after,
+        })
     }
 
     /// Leaves `index` on the stack. `true` if the depot was closed: the caller drains it then.
@@ -205,7 +265,30 @@ impl Depot {
     pub(crate) fn put_aside(&self, index: u32) -> bool {
         // ORDER: Relaxed: the push of the chain publishes it (the stack's E1).
         self.after[index].store(END, Ordering::Relaxed);
-        self.push_chain(index)
+        self.chains.push(index);
+        if !cfg!(drill = "depot_look_unfenced") {
+            // E2, the side that adds a chain.
+            fence_often();
+        }
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Begins a step of the caller's line: the count that ends it, or `None` if the depot was
+    /// closed.
+    #[inline(always)]
+    fn begin_step(&self, line: &Line) -> Option<u64> {
+        let steps = line.steps.load(Ordering::Relaxed);
+        // ORDER: E2, with the fence below.
+        line.steps.store(steps + 1, Ordering::Relaxed);
+        if !cfg!(drill = "depot_step_unfenced") {
+            // E2, the side that adds to a line, which may be new.
+            fence_often();
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            line.steps.store(steps, LEAVE);
+            return None;
+        }
+        Some(steps + 2)
     }
 
     /// Takes everything off the stack and hands it to `dispose`.
@@ -223,30 +306,36 @@ impl Depot {
 
     /// Closes the depot and hands everything that is idle to `dispose`. Nobody takes any more.
     pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) {
+        // ORDER: E2, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
         if !cfg!(drill = "depot_close_unfenced") {
-            // ORDER: E2, the closing side.
-            fence(Ordering::SeqCst);
+            fence_seldom();
         }
         for line in self.lines_in_use() {
-            line.close(&mut dispose);
+            line.wait_for_step();
+            // ORDER: Relaxed: E3 has brought what its holders wrote.
+            let all = line
+                .slots
+                .iter()
+                .filter_map(|slot| empty(slot, Ordering::Relaxed));
+            all.for_each(&mut dispose);
         }
         self.drain(dispose);
     }
 
     /// How many indices were taken, and how many given back. O(threads); exact when nothing moves.
     pub(crate) fn tally(&self) -> (u64, u64) {
-        let lines = self.lines_in_use().map(|line| &line.tally);
-        let read = |tally: &Tally| {
+        let read = |line: &Line| {
             // Given back first: a snapshot in between may then only miss returns, not invent them.
-            let put = tally.put.load(Ordering::Relaxed);
-            (tally.taken.load(Ordering::Relaxed), put)
+            let put = line.steps.load(Ordering::Relaxed) / 2;
+            (line.taken.load(Ordering::Relaxed), put)
         };
+        let put = self.aside.put.load(Ordering::Relaxed);
+        let aside = (self.aside.taken.load(Ordering::Relaxed), put);
         let add = |sum: (u64, u64), next: (u64, u64)| (sum.0 + next.0, sum.1 + next.1);
-        lines.map(read).fold(read(&self.aside), add)
+        self.lines_in_use().map(read).fold(aside, add)
     }
 
-    #[inline]
     fn line(&self, thread: u32) -> Option<&Line> {
         match self.near.get(thread as usize) {
             Some(line) => Some(line),
@@ -265,22 +354,10 @@ impl Depot {
     #[cold]
     fn make_line<'a>(&self, cell: &'a OnceLock<Box<Padded<Line>>>, number: u32) -> &'a Line {
         let line = cell.get_or_init(|| Box::new(Padded(Line::new())));
-        // ORDER: the cell publishes the line; E2 makes `close` see both.
+        // ORDER: the cell publishes the line. E2: who is about to put into it looks at `closed`
+        // afterwards.
         self.far_used.fetch_max(number + 1, Ordering::Relaxed);
-        if self.is_closed() {
-            // Who closed the depot may have missed this line.
-            line.close(|_| unreachable!("only the owner fills a line, and it has not yet"));
-        }
         line
-    }
-
-    /// Looks at `closed` after something was made known that `close` should find.
-    fn is_closed(&self) -> bool {
-        if !cfg!(drill = "depot_look_unfenced") {
-            // ORDER: E2, the side that adds.
-            fence(Ordering::SeqCst);
-        }
-        self.closed.load(Ordering::Relaxed)
     }
 
     /// All near lines, and the far ones that somebody used.
@@ -316,29 +393,21 @@ impl Depot {
         others.find_map(|other| other.give_half_to(line))
     }
 
-    /// Sends the upper slots of a full line to the stack. `true` if the depot was closed.
+    /// Sends the upper slots of a full line to the stack. Within a step, so that a close that has
+    /// not been seen yet waits for the chain.
     #[cold]
-    fn spill(&self, line: &Line) -> bool {
+    fn spill(&self, line: &Line) {
         let mut first = END;
         for slot in &line.slots[SLOTS - SPILL..] {
-            match slot.swap(EMPTY, OWN) {
-                EMPTY => {}
-                // Closed meanwhile. The mark goes back, and `is_closed` below will say so as well.
-                // ORDER: Relaxed: the mark carries nothing.
-                CLOSED => _ = slot.swap(CLOSED, Ordering::Relaxed),
-                index => {
-                    // ORDER: Relaxed: the push of the chain publishes it.
-                    self.after[index].store(first, Ordering::Relaxed);
-                    first = index;
-                }
+            if let Some(index) = empty(slot, OWN) {
+                // ORDER: Relaxed: the push of the chain publishes it.
+                self.after[index].store(first, Ordering::Relaxed);
+                first = index;
             }
         }
-        first != END && self.push_chain(first)
-    }
-
-    fn push_chain(&self, first: u32) -> bool {
-        self.chains.push(first);
-        self.is_closed()
+        if first != END {
+            self.chains.push(first);
+        }
     }
 }
 
@@ -348,12 +417,20 @@ impl Line {
         Line {
             slots,
             top: AtomicU32::new(0),
-            tally: Tally::new(),
+            taken: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
         }
     }
 
+    /// One writer, the owner, so a load and a store will do.
+    #[inline(always)]
+    fn count_taken(&self) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        // ORDER: Relaxed: a count.
+        self.taken.store(taken + 1, Ordering::Relaxed);
+    }
+
     /// The newest that nobody stole. The owner's.
-    #[inline]
     fn pop(&self) -> Option<u32> {
         let mut top = self.top.load(Ordering::Relaxed) as usize;
         while top > 0 {
@@ -372,11 +449,7 @@ impl Line {
     /// Puts one more in. The owner's, while it takes: no close is under way, and there is room.
     fn fill(&self, index: u32) {
         let top = self.top.load(Ordering::Relaxed);
-        let entered = enter(&self.slots[top as usize], index);
-        debug_assert!(
-            entered,
-            "only the owner fills a line, and nobody closes while it takes"
-        );
+        fill_slot(&self.slots[top as usize], index);
         // ORDER: Relaxed: `top` is the owner's alone (I3).
         self.top.store(top + 1, Ordering::Relaxed);
     }
@@ -400,13 +473,10 @@ impl Line {
         Some(first)
     }
 
-    /// Marks every slot as closed and hands what was in it to `dispose`.
-    fn close(&self, mut dispose: impl FnMut(u32)) {
-        for slot in &self.slots {
-            match slot.swap(MARK, CLOSE) {
-                EMPTY | CLOSED => {}
-                index => dispose(index),
-            }
+    /// Returns when no step is under way that may not have seen the close.
+    fn wait_for_step(&self) {
+        while !cfg!(drill = "depot_close_unwaited") && self.steps.load(WAIT) % 2 == 1 {
+            yield_now();
         }
     }
 }
@@ -427,19 +497,6 @@ impl Tally {
             taken: AtomicU64::new(0),
             put: AtomicU64::new(0),
         }
-    }
-
-    /// One writer, the owner of the line, so a load and a store will do.
-    #[inline]
-    fn count_taken(&self) {
-        self.taken
-            .store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn count_put(&self) {
-        self.put
-            .store(self.put.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 

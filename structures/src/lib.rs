@@ -19,8 +19,8 @@
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
 //! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
-//! test then turns red. What none of these does: block in the kernel, look at a clock, or grow
-//! without a bound.
+//! test then turns red. What none of these does: look at a clock, or grow without a bound. Two
+//! enter the kernel: an idle [`crew`] parks, and the end of a [`pool`] has all processors fence.
 
 #![deny(unsafe_code)]
 
@@ -34,6 +34,7 @@ pub mod table;
 pub mod tokens;
 pub mod wheel;
 
+mod barrier;
 mod buffer;
 mod depot;
 mod links;

@@ -17,8 +17,9 @@
 //! - S3: every record, leased or idle, holds a count on its shelf, so the shelf outlives all of
 //!   them.
 //! - S4: once a returned block is in the depot, its record is another's, who may free it, and with
-//!   it the last count of the shelf. So the return touches nothing of either after the swap that
-//!   enters the index; where it must, it holds a count of its own.
+//!   it the last count of the shelf. So the return touches nothing of either after the step that
+//!   enters the index, for whose end a close waits (the depot's I5); where it must, it holds a
+//!   count of its own.
 //!
 //! Ordering
 //! - E1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
@@ -34,8 +35,8 @@
     reason = "memory itself is handed out here, and nowhere else in the crate"
 )]
 
-use crate::depot::{Depot, Door, enter};
-use crate::number::thread_number;
+use crate::depot::{Depot, Door};
+use crate::number::{known_number, thread_number};
 use crate::stack::{INDICES_MAX, Stack};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, edge};
 #[cfg(feature = "before")]
@@ -236,8 +237,19 @@ impl Shelf {
             let index = walked.take()?;
             return Some(Claim { shelf, index });
         }
-        let index = shelf.depot.take(thread_number())?;
+        let index = match shelf.depot.take_near(known_number()) {
+            Some(index) => index,
+            None => shelf.take_otherwise()?,
+        };
         Some(Claim { shelf, index })
+    }
+
+    // Not inlined, here and below: calls on the short path make it save registers, and each saved
+    // one is a store that the next swap must wait for.
+    #[cold]
+    #[inline(never)]
+    fn take_otherwise(&self) -> Option<u32> {
+        self.depot.take(thread_number())
     }
 
     /// Claims an idle block for removal; not counted as reused.
@@ -457,19 +469,27 @@ impl Drop for Lease {
     #[inline(always)]
     fn drop(&mut self) {
         self.note_returned();
-        let (shelf, index) = (&self.record.shelf, self.record.index);
         #[cfg(feature = "before")]
-        if shelf.walked.is_some() {
-            // A count of our own, as the block's is gone with the index (S4).
-            let shelf = Arc::clone(shelf);
-            if shelf.walked.as_ref().is_some_and(|list| list.put(index)) {
-                Shelf::free_walked(&shelf);
-            }
-            return;
+        if self.record.shelf.walked.is_some() {
+            return self.return_walked();
         }
+        match self.record.shelf.depot.door_near(known_number()) {
+            // After `enter` neither the record nor its shelf is touched (S4).
+            Some(entrance) => entrance.enter(self.record.index),
+            None => self.return_otherwise(),
+        }
+    }
+}
+
+impl Lease {
+    /// What `drop` does where the short path does not lead.
+    #[cold]
+    #[inline(never)]
+    fn return_otherwise(&mut self) {
+        let (shelf, index) = (&self.record.shelf, self.record.index);
         match shelf.depot.door(thread_number()) {
-            // After a successful `enter` neither the record nor its shelf is touched (S4).
-            Door::Slot(slot) if enter(slot, index) => {}
+            // After `enter` neither the record nor its shelf is touched (S4).
+            Door::Slot(entrance) => entrance.enter(index),
             Door::Aside => {
                 // A count of our own, as the block's is gone with the index (S4).
                 let shelf = Arc::clone(shelf);
@@ -477,11 +497,19 @@ impl Drop for Lease {
                     Shelf::free_stacked(&shelf);
                 }
             }
-            Door::Slot(_) | Door::Closed => {
+            Door::Closed => {
                 Shelf::free_stacked(shelf);
                 // SAFETY: the index was refused, so the record is still ours; this is its last use.
                 unsafe { ManuallyDrop::take(&mut self.record) }.free();
             }
+        }
+    }
+    #[cfg(feature = "before")]
+    fn return_walked(&mut self) {
+        // A count of our own, as the block's is gone with the index (S4).
+        let (shelf, index) = (Arc::clone(&self.record.shelf), self.record.index);
+        if shelf.walked.as_ref().is_some_and(|list| list.put(index)) {
+            Shelf::free_walked(&shelf);
         }
     }
 }

@@ -13,6 +13,8 @@ pub(crate) const NO_NUMBER: u32 = u32::MAX;
 
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use self::model::be_number;
+#[cfg(any(loom, shuttle))]
+pub(crate) use self::model::thread_number as known_number;
 /// Real threads have a number of their own.
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) fn be_number(_number: u32) {}
@@ -38,7 +40,7 @@ mod model {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use self::numbers::thread_number;
+pub(crate) use self::numbers::{known_number, thread_number};
 
 #[cfg(not(any(loom, shuttle)))]
 mod numbers {
@@ -75,6 +77,13 @@ mod numbers {
     pub(crate) fn thread_number() -> u32 {
         let number = NUMBER.get();
         if number == UNKNOWN { ask() } else { number }
+    }
+
+    /// The same without asking for one: at least `NO_NUMBER - 1` if this thread has none, or none
+    /// yet. For short paths that have a longer one to fall back to.
+    #[inline(always)]
+    pub(crate) fn known_number() -> u32 {
+        NUMBER.get()
     }
 
     #[cold]

@@ -22,9 +22,9 @@
 //! Ordering: the edges are those of `depot` and `memory`. The budget is one atomic, touched only to
 //! allocate and to free.
 //!
-//! Cost: reuse and return are one uncontended swap each, whatever the number of buffers in use (see
-//! `depot`), plus the zeroing of what was written. Statistics are counted per thread and added up
-//! when asked for, O(threads).
+//! Cost: reuse is one uncontended swap and return a plain store, whatever the number of buffers in
+//! use (see `depot`), plus the zeroing of what was written. Statistics are counted per thread and
+//! added up when asked for, O(threads). Dropping the last `Pool` is a system call per size.
 //!
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.
@@ -166,38 +166,37 @@ impl Pool {
     // Always inline, here and below: a buffer that is returned through memory costs as much again.
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
-        let wanted = self.shelf_for(bytes_min);
-        let claim = match Shelf::reuse(&self.shelves[wanted]) {
-            Some(claim) => claim,
-            None => self.claim_otherwise(wanted)?,
+        let is_enough = |shelf: &&Arc<Shelf>| shelf.block_bytes() >= bytes_min;
+        let claim = self.shelves.iter().find(is_enough).and_then(Shelf::reuse);
+        match claim {
+            Some(claim) => Some(Buffer::new(claim.lease())),
+            None => self.take_otherwise(bytes_min),
+        }
+    }
+
+    /// No idle buffer of the size asked for.
+    #[cold]
+    #[inline(never)]
+    fn take_otherwise(&self, bytes_min: usize) -> Option<Buffer> {
+        let is_short = |shelf: &Arc<Shelf>| shelf.block_bytes() < bytes_min;
+        // The smallest size that is large enough, or the largest.
+        let wanted = self
+            .shelves
+            .partition_point(is_short)
+            .min(self.shelves.len() - 1);
+        let any_of = |shelf| Shelf::reuse(shelf).or_else(|| Shelf::allocate(shelf));
+        let mut smaller = self.shelves[..wanted].iter().rev();
+        let claim = any_of(&self.shelves[wanted])
+            .or_else(|| self.make_room_and_allocate(wanted))
+            .or_else(|| smaller.find_map(any_of));
+        let Some(claim) = claim else {
+            self.users.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         };
         if claim.block_bytes() < bytes_min {
             self.users.degraded.fetch_add(1, Ordering::Relaxed);
         }
         Some(Buffer::new(claim.lease()))
-    }
-
-    /// The smallest size that is large enough, or the largest.
-    #[inline]
-    fn shelf_for(&self, bytes_min: usize) -> usize {
-        let mut wanted = 0;
-        while wanted + 1 < self.shelves.len() && self.shelves[wanted].block_bytes() < bytes_min {
-            wanted += 1;
-        }
-        wanted
-    }
-
-    #[cold]
-    fn claim_otherwise(&self, wanted: usize) -> Option<Claim<'_>> {
-        let smaller = self.shelves[..wanted].iter().rev();
-        let any_of = |shelf| Shelf::reuse(shelf).or_else(|| Shelf::allocate(shelf));
-        let claim = Shelf::allocate(&self.shelves[wanted])
-            .or_else(|| self.make_room_and_allocate(wanted))
-            .or_else(|| smaller.into_iter().find_map(any_of));
-        if claim.is_none() {
-            self.users.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        claim
     }
 
     /// Frees idle buffers of other sizes, the largest first, until one of the wanted size fits.

@@ -106,7 +106,8 @@ mod imp {
     pub(crate) use spin::mutex::SpinMutexGuard as BriefGuard;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        compiler_fence, fence,
     };
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
