@@ -24,7 +24,7 @@ use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random,
 use flatpath_ingest::{DeskByHand, Ingest, Settings};
 use rig::{check, message};
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 const TURNS_MAX: usize = 50_000;
 /// About the longest message that half a window holds.
 const LENGTH_MAX: usize = 12_000;
@@ -224,7 +224,7 @@ impl World {
         for reader in &mut self.readers {
             reader.step(dice, &mut self.seen);
         }
-        if !self.lossless && !self.readers.is_empty() && dice.below(40) == 0 {
+        if !self.lossless && !self.readers.is_empty() && dice.below(80) == 0 {
             let which = dice.below(self.readers.len());
             self.readers.swap_remove(which);
         }
