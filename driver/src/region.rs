@@ -28,9 +28,13 @@
 //! - E2 starve: push of the page, fence, look at `starving` -> set `starving`, fence, look at the
 //!   stack (in the driver's `ready`): one of the two sees the other.
 //!
+//! Under Miri, which has no mappings, private memory comes from the allocator; what it looks at is
+//! who reads and writes which page when.
+//!
 //! Cost: a keep is two or three atomic additions, a drop two; nothing is allocated. Four bytes of
 //! count and four of link per page. Untouched pages are not in memory.
 
+use std::alloc::Layout;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -46,6 +50,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::completion::Piece;
 use crate::fragment::{Account, Attachment, Fragment};
 use crate::waker::{Wake, Waker};
+
+#[cfg(test)]
+mod tests;
 
 /// What the memory of a region is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,9 +132,10 @@ unsafe impl Sync for Pages {}
 
 impl tokens::Release for Pages {
     fn page_idle(&self, page: u32) {
-        self.kept.fetch_sub(1, Ordering::Relaxed);
         // ORDER: E1 is the stack's own edge.
         self.idle.push(page);
+        // G3: not before, or the last page in reserve could be kept while this one is on its way.
+        self.kept.fetch_sub(1, Ordering::Relaxed);
         // ORDER: E2, the returner's side.
         fence(Ordering::SeqCst);
         if self.starving.load(Ordering::Relaxed)
@@ -147,7 +155,7 @@ impl Region {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         check(config)?;
         let bytes = config.pages as usize * config.page_bytes as usize;
-        let mapped_bytes = bytes.next_multiple_of(rustix::param::page_size());
+        let mapped_bytes = bytes.next_multiple_of(page_size());
         let (base, descriptor) = match config.backing {
             Backing::Private => (map_private(mapped_bytes)?, None),
             Backing::Shared => {
@@ -157,8 +165,10 @@ impl Region {
         };
         // A child must not share, or copy, memory that the kernel writes to. Old kernels and odd
         // sandboxes may not know the advice; then only a child that misbehaves is affected.
-        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-        let _ = unsafe { madvise(base.as_ptr().cast(), mapped_bytes, Advice::LinuxDontFork) };
+        if !cfg!(miri) {
+            // SAFETY: the range is the mapping just made, and keeps its contents in this process.
+            let _ = unsafe { madvise(base.as_ptr().cast(), mapped_bytes, Advice::LinuxDontFork) };
+        }
         let pages = Pages {
             base,
             mapped_bytes,
@@ -412,6 +422,11 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        if cfg!(miri) {
+            // SAFETY: G4, and `map_private` allocated it so.
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), heap_layout(self.mapped_bytes)) };
+            return;
+        }
         // SAFETY: G4: nobody has a count, a piece or a handle any more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
@@ -420,7 +435,7 @@ impl Drop for Pages {
 
 fn check(config: &RegionConfig) -> Result<(), Errno> {
     let whole = config.backing == Backing::Private
-        || (config.page_bytes as usize).is_multiple_of(rustix::param::page_size());
+        || (config.page_bytes as usize).is_multiple_of(page_size());
     let possible = config.pages.is_power_of_two()
         && config.pages <= crate::config::BUFFERS_MAX
         && (1..=crate::config::BUFFER_BYTES_MAX).contains(&config.page_bytes);
@@ -431,7 +446,25 @@ fn check(config: &RegionConfig) -> Result<(), Errno> {
     }
 }
 
+/// Bytes of a page of the machine's.
+fn page_size() -> usize {
+    if cfg!(miri) {
+        return 4096;
+    }
+    rustix::param::page_size()
+}
+
+/// Of memory that is not mapped, under Miri. As large and as aligned as a mapping.
+fn heap_layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, page_size()).expect("a region fits in memory")
+}
+
 fn map_private(bytes: usize) -> Result<NonNull<u8>, Errno> {
+    if cfg!(miri) {
+        // SAFETY: `check` refuses regions of no bytes.
+        return NonNull::new(unsafe { std::alloc::alloc_zeroed(heap_layout(bytes)) })
+            .ok_or(Errno::NOMEM);
+    }
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh private mapping aliases nothing.
     let base = unsafe {
