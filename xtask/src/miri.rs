@@ -1,12 +1,13 @@
-//! `cargo xtask miri [--seeds N] [FILTER...]`: the structures' unit tests under Miri.
+//! `cargo xtask miri [--seeds N] [FILTER...]`: what has `unsafe`, under Miri.
 //!
 //! Miri sees undefined behaviour, data races, leaks and weak memory that the hardware hides, in the
 //! one schedule that a seed gives: every test runs with seed 0, and those with threads in the
 //! modules that hand memory from one to another with further seeds. Its clock is virtual, so a run
 //! depends on nothing but the code and the seed, however busy the machine is.
 //!
-//! It sees every structure, `memory.rs` with its raw memory included. Not: system calls, so not the
-//! driver; all schedules, which are loom's. Tests do less under it (`structures/src/testing.rs`).
+//! It sees every structure, `memory.rs` with its raw memory included, and of the driver the pages
+//! that threads share. Not: system calls, so not the rest of the driver; all schedules, which are
+//! loom's. Tests do less under it (`structures/src/testing.rs`).
 //!
 //! The tests are divided among processes, as many at a time as there are processors. It needs a
 //! nightly toolchain with the components miri and rust-src, and says which it took.
@@ -23,16 +24,21 @@ use crate::process::{self, End, Report, Show};
 use crate::tally::Tally;
 
 /// For the help text.
-pub const SUMMARY: &str = "run the structures' tests under Miri (nightly; --seeds N)";
+pub const SUMMARY: &str = "run the tests of what has unsafe under Miri (nightly; --seeds N)";
 
 /// Strict about pointers. Isolated, so that the clock is virtual and nothing but the seed decides.
 const FLAGS: &str = "-Zmiri-strict-provenance";
+/// What runs: all unit tests of a package, or those of the modules that do without the kernel.
+const PACKAGES: &[(&str, &[&str])] = &[
+    ("flatpath-structures", &[]),
+    ("flatpath-driver", &["region", "buffers"]),
+];
 /// Modules whose tests with threads run with more than one seed: they hand memory on, or order
 /// those that do.
-const RACING: &[&str] = &["pool", "depot", "memory", "stack", "queue"];
+const RACING: &[&str] = &["pool", "depot", "memory", "stack", "queue", "region"];
 /// Tests with threads.
 const PREFIXES: &[&str] = &["loom_", "shuttle_", "stress_"];
-const SEEDS: u32 = 8;
+const SEEDS: u32 = 4;
 /// Tests of one process, which takes two seconds to start.
 const TESTS_MAX: usize = 16;
 /// A process that has not ended by then hangs: the slowest takes about a minute.
@@ -41,6 +47,7 @@ const TIME_MAX: Duration = Duration::from_secs(15 * 60);
 /// Some tests of one module, for one process.
 #[derive(Debug, PartialEq, Eq)]
 struct Job {
+    package: &'static str,
     module: String,
     tests: Vec<String>,
     seed: u32,
@@ -61,15 +68,21 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         return Ok(());
     };
     println!("miri: {version}, MIRIFLAGS={:?}", flags());
-    let names = list()?;
-    let is_wanted =
-        |name: &String| filters.is_empty() || filters.iter().any(|part| name.contains(part));
-    let names: Vec<String> = names.into_iter().filter(is_wanted).collect();
-    if names.is_empty() {
+    let (mut tests, mut jobs) = (0, VecDeque::new());
+    for &(package, modules) in PACKAGES {
+        let is_wanted = |name: &String| {
+            (modules.is_empty() || modules.contains(&module_of(name)))
+                && (filters.is_empty() || filters.iter().any(|part| name.contains(part)))
+        };
+        let names: Vec<String> = list(package)?.into_iter().filter(is_wanted).collect();
+        tests += names.len();
+        jobs.extend(jobs_of(package, names, seeds));
+    }
+    if tests == 0 {
         return Err(Error::Failed(format!("no test is named {filters:?}")));
     }
-    let (tests, begin) = (names.len(), Instant::now());
-    let outcomes = run_all(jobs(names, seeds));
+    let begin = Instant::now();
+    let outcomes = run_all(jobs);
     let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     for why in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
         println!("miri: {why}");
@@ -122,8 +135,8 @@ fn flags() -> String {
 }
 
 /// Builds the tests and asks for their names.
-fn list() -> Result<Vec<String>, Error> {
-    let report = test(&["--list"], 0, Show::Nothing)?;
+fn list(package: &str) -> Result<Vec<String>, Error> {
+    let report = test(package, &["--list"], 0)?;
     if !report.succeeded() {
         return Err(Error::Failed(report.lines.join("\n")));
     }
@@ -133,17 +146,18 @@ fn list() -> Result<Vec<String>, Error> {
         .collect())
 }
 
-fn test(arguments: &[&str], seed: u32, show: Show) -> Result<Report, Error> {
+fn test(package: &str, arguments: &[&str], seed: u32) -> Result<Report, Error> {
     let mut command = process::nightly_cargo(&["miri", "test"]);
-    command.args(["--package", "flatpath-structures", "--lib"]);
+    command.args(["--package", package, "--lib"]);
     command.args(["--target-dir", "target/miri", "--"]);
     command.args(arguments);
-    command.env("MIRIFLAGS", format!("{} -Zmiri-seed={seed}", flags()));
-    process::watch(&mut command, TIME_MAX, show)
+    // The caller's flags last: they may name another seed.
+    command.env("MIRIFLAGS", format!("-Zmiri-seed={seed} {}", flags()));
+    process::watch(&mut command, TIME_MAX, Show::Nothing)
 }
 
 /// Divides the tests among processes, those first that take longest.
-fn jobs(mut names: Vec<String>, seeds: u32) -> VecDeque<Job> {
+fn jobs_of(package: &'static str, mut names: Vec<String>, seeds: u32) -> Vec<Job> {
     let rank = |name: &str| RACING.iter().position(|racing| *racing == module_of(name));
     names.sort_by_key(|name| {
         (
@@ -156,16 +170,17 @@ fn jobs(mut names: Vec<String>, seeds: u32) -> VecDeque<Job> {
         rank(name).is_some() && PREFIXES.iter().any(|prefix| leaf.starts_with(prefix))
     };
     let racing: Vec<String> = names.iter().filter(races).cloned().collect();
-    let mut jobs = divided(&names, 0);
-    jobs.extend((1..seeds).flat_map(|seed| divided(&racing, seed)));
-    jobs.into()
+    let mut jobs = divided(package, &names, 0);
+    jobs.extend((1..seeds).flat_map(|seed| divided(package, &racing, seed)));
+    jobs
 }
 
-fn divided(names: &[String], seed: u32) -> Vec<Job> {
+fn divided(package: &'static str, names: &[String], seed: u32) -> Vec<Job> {
     let of_modules = names.chunk_by(|one, next| module_of(one) == module_of(next));
     let of_processes = of_modules.flat_map(|names| names.chunks(TESTS_MAX));
     of_processes
         .map(|tests| Job {
+            package,
             module: module_of(&tests[0]).to_string(),
             tests: tests.to_vec(),
             seed,
@@ -224,35 +239,37 @@ fn said(tally: &Tally) -> String {
 fn run_one(job: &Job) -> Result<Tally, String> {
     let mut arguments = vec!["--exact"];
     arguments.extend(job.tests.iter().map(String::as_str));
-    let report = test(&arguments, job.seed, Show::Nothing).map_err(|error| format!("{error:?}"))?;
+    let report = test(job.package, &arguments, job.seed).map_err(|error| format!("{error:?}"))?;
     let tally = Tally::of(&report.lines);
     let again = format!(
         "MIRIFLAGS=\"{} -Zmiri-seed={}\" cargo xtask miri --seeds 1",
         flags(),
         job.seed
     );
-    let unsaid = || {
-        let ended = |name: &&String| {
-            let line = format!("test {name} ");
-            !report.lines.iter().any(|said| said.starts_with(&line))
-        };
-        job.tests.iter().find(ended).cloned().unwrap_or_default()
-    };
+    let culprit = culprit(&job.tests, &report.lines);
     match report.end {
-        End::TimedOut => Err(format!(
-            "still in `{}`; again: {again} {}",
-            unsaid(),
-            unsaid()
-        )),
+        End::TimedOut => Err(format!("still in `{culprit}`; again: {again} {culprit}")),
         End::Exited(status) if !status.success() => {
             let lines = report.lines.join("\n");
-            Err(format!("FAILED; again: {again} {}\n{lines}", unsaid()))
+            Err(format!("FAILED; again: {again} {culprit}\n{lines}"))
         }
         End::Exited(_) if (tally.passed + tally.ignored) as usize != job.tests.len() => Err(
             format!("only {} of {} tests ran", tally.ran(), job.tests.len()),
         ),
         End::Exited(_) => Ok(tally),
     }
+}
+
+/// The test that failed, or in which the process ended: the first that did not report.
+fn culprit(tests: &[String], lines: &[String]) -> String {
+    let says = |name: &String, how: &str| {
+        let begin = format!("test {name} ");
+        let mut of_test = lines.iter().filter(|line| line.starts_with(&begin));
+        of_test.any(|line| line.ends_with(how))
+    };
+    let failed = tests.iter().find(|name| says(name, "FAILED"));
+    let silent = || tests.iter().find(|name| !says(name, ""));
+    failed.or_else(silent).cloned().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -271,8 +288,9 @@ mod tests {
             "stack::tests::pop_of_none",
             "wheel::tests::loom_none",
         ]);
-        let jobs: Vec<Job> = jobs(all, 2).into();
+        let jobs = jobs_of("one", all, 2);
         let job = |module: &str, seed, tests: &[&str]| Job {
+            package: "one",
             module: module.into(),
             tests: names(tests),
             seed,
@@ -296,8 +314,17 @@ mod tests {
     #[test]
     fn a_module_with_many_tests_is_divided() {
         let all = (0..2 * TESTS_MAX + 1).map(|nth| format!("pool::tests::number_{nth}"));
-        let jobs = jobs(all.collect(), 1);
+        let jobs = jobs_of("one", all.collect(), 1);
         assert_eq!(jobs.len(), 3);
+    }
+
+    #[test]
+    fn the_test_that_failed_or_never_ended_is_named() {
+        let tests = names(&["a::one", "a::two", "a::three"]);
+        let failed = names(&["test a::one ... ok", "test a::three ... FAILED"]);
+        assert_eq!(culprit(&tests, &failed), "a::three");
+        let aborted = names(&["test a::one ... ok", "test a::two - should panic ... ok"]);
+        assert_eq!(culprit(&tests, &aborted), "a::three");
     }
 
     #[test]
