@@ -48,7 +48,7 @@ fn figure(figures: &str, unit: &str) -> u32 {
 }
 
 /// What a failing test says first: the line after `panicked at`. That a destructor panicked as well
-/// is no reason, unless there is no other.
+/// is no reason, nor the place of the next panic, unless there is no other.
 #[must_use]
 pub fn first_panic(lines: &[String]) -> Option<String> {
     let places = lines
@@ -64,7 +64,7 @@ pub fn first_panic(lines: &[String]) -> Option<String> {
     let said: Vec<String> = said.collect();
     let reason = said
         .iter()
-        .find(|line| !line.contains("panic in a destructor"));
+        .find(|line| !line.contains("panic in a destructor") && !line.contains("panicked at"));
     reason.or(said.first()).cloned()
 }
 
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(first_panic(&lines("all well")), None);
         let second = lines("x panicked at a:\npanic in a destructor during cleanup\n");
         assert!(first_panic(&second).is_some());
-        let both = [second, output].concat();
+        let both = [second, lines("y panicked at b:\n"), output].concat();
         assert_eq!(first_panic(&both).as_deref(), Some("slot 1 is owned twice"));
     }
 }
