@@ -13,7 +13,7 @@ use flatpath_structures::queue::Queue;
 use crate::Stage;
 use crate::before::locked_queue::LockedQueue;
 use crate::error::Error;
-use crate::measure::{CLOCK_MEAN_NS, Padded, interleave, median, per_operation, raw_timed};
+use crate::measure::{CLOCK_MEAN_NS, Padded, interleave, per_operation, raw_timed};
 use crate::plot::Plot;
 use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
@@ -73,8 +73,7 @@ pub(crate) struct Load {
 pub(crate) struct Passed {
     /// Wall nanoseconds per number handed over.
     wall_ns: f64,
-    /// What a producer waits for one push, on average: the median of the producers, as one that is
-    /// scheduled out in the middle of a push outweighs a thousand pushes of all others.
+    /// What a producer waits for one push, on average.
     push_ns: f64,
 }
 
@@ -109,11 +108,10 @@ impl Load {
             field.over.store(true, Ordering::Relaxed);
             (begin, Instant::now())
         });
-        let pushed = field.pushed.into_inner();
-        let push_ns = median(&pushed.unwrap_or_else(PoisonError::into_inner));
+        let (push_ns, timed) = *field.pushed.lock().unwrap_or_else(PoisonError::into_inner);
         Passed {
             wall_ns: per_operation(begin.1 - begin.0, field.popped.load(Ordering::Relaxed)),
-            push_ns: (push_ns - *CLOCK_MEAN_NS).max(0.0),
+            push_ns: (push_ns as f64 / timed.max(1) as f64 - *CLOCK_MEAN_NS).max(0.0),
         }
     }
 }
@@ -124,15 +122,15 @@ struct Field {
     away: Vec<Padded<AtomicBool>>,
     over: AtomicBool,
     popped: AtomicU64,
-    /// The mean of each producer's timed pushes.
-    pushed: Mutex<Vec<f64>>,
+    /// Sum and count of the timed pushes.
+    pushed: Mutex<(u64, u64)>,
     start: Barrier,
 }
 
 impl Field {
     fn produce<C: Channel>(&self, producer: u32, queue: &C) {
         let first = producer * NUMBERS_EACH;
-        let (mut count, mut sum, mut timings) = (0_u64, 0_u64, 0_u32);
+        let (mut count, mut sum, mut timings) = (0_u64, 0, 0);
         self.start.wait();
         while !self.over.load(Ordering::Relaxed) {
             let number = first + (count % u64::from(NUMBERS_EACH)) as u32;
@@ -151,9 +149,8 @@ impl Field {
             count += 1;
         }
         let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
-        if timings > 0 {
-            pushed.push(sum as f64 / f64::from(timings));
-        }
+        pushed.0 += sum;
+        pushed.1 += timings;
     }
 
     fn consume<C: Channel>(&self, queue: &C) {
@@ -201,10 +198,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         rows: Vec::new(),
     };
     let mut walls = table("Numbers handed over", "wall ns per number");
-    let mut pushes = table(
-        "What a producer waits",
-        "ns per push: mean of a producer, median of the producers",
-    );
+    let mut pushes = table("What a producer waits", "ns per push, mean");
     for &(producers, consumers) in shapes {
         stage.step(&format!(
             "queue: {producers} producers, {consumers} consumers"
