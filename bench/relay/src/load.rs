@@ -1,10 +1,13 @@
 //! The clients: one large stream, many pairs, many that wait.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use flatpath_bench_common::source::Source;
+use rustix::net::SocketFlags;
 
 use crate::Failure;
 use crate::process::{cpu_ns, memory_bytes};
@@ -18,9 +21,6 @@ const CROWDS: usize = 4;
 
 /// Until the relay has done all that it was given.
 const SETTLING: Duration = Duration::from_millis(100);
-
-/// Clients from one source address: far fewer than there are ports, so one is found fast.
-const PER_ADDRESS: usize = 5_000;
 
 fn please(number: usize) -> String {
     format!("please relay {number:064x}\n")
@@ -158,28 +158,27 @@ fn crowd(server: &Server, next: &AtomicUsize, pairs: usize) -> Result<(), Failur
 
 /// Bytes of memory per client that waits.
 pub(crate) fn wait(server: &Server, count: usize) -> Result<f64, Failure> {
+    let mut source = Source::fresh();
     // What the first few clients cost once is no part of it.
-    let warm = waiting(server, 0, 100)?;
+    let warm = waiting(server, &mut source, 0, 100)?;
     thread::sleep(Duration::from_millis(500));
     let before = memory_bytes(server.process());
-    let crowd = waiting(server, 100, count)?;
+    let crowd = waiting(server, &mut source, 100, count)?;
     thread::sleep(Duration::from_secs(2));
     let after = memory_bytes(server.process());
     drop((warm, crowd));
     Ok(after.saturating_sub(before) as f64 / count as f64)
 }
 
-fn waiting(server: &Server, first: usize, count: usize) -> Result<Vec<TcpStream>, Failure> {
-    use socket2::{Domain, Socket, Type};
+fn waiting(
+    server: &Server,
+    source: &mut Source,
+    first: usize,
+    count: usize,
+) -> Result<Vec<TcpStream>, Failure> {
     let mut streams = Vec::with_capacity(count);
     for number in first..first + count {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // Addresses of this server's own: closed connections hold the ports of the others'.
-        let [high, low] = server.address.port().to_be_bytes();
-        let last = 2 + (number / PER_ADDRESS) as u8;
-        let from = SocketAddr::from(([127, high, low, last], 0));
-        socket.bind(&from.into())?;
-        socket.connect(&server.address.into())?;
+        let socket = source.dial(server.address, SocketFlags::empty())?;
         let mut stream = TcpStream::from(socket);
         stream.write_all(please(number + 1).as_bytes())?;
         streams.push(stream);
