@@ -116,7 +116,9 @@ fn main() -> Result<ExitCode, Failure> {
         let count = options
             .waiting
             .min(process::descriptors_max().saturating_sub(500));
-        println!("{count} clients wait (the descriptor limit allows no more than that)");
+        if count < options.waiting {
+            println!("{count} clients wait: the descriptor limit allows no more");
+        }
         report.compare(
             "wait: bytes of memory per client",
             &options,
