@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use flatpath_consumer::{Attached, Consumer, attach};
 use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
+use flatpath_driver::simulation::Random;
 use flatpath_ingest::Settings;
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
@@ -514,25 +515,19 @@ impl Senders {
 fn model_consumers_that_die_at_random_leave_exact_accounts() {
     const DEATHS: u64 = 60;
     on_every_driver(Settings::new, |rig| {
-        let mut state = 0x5eed_u64;
-        let mut random = move |below: u32| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as u32 % below
-        };
+        let mut random = Random::new(0x5eed);
         let senders = Senders::new(&rig);
         let mut seen = HashSet::new();
         for death in 1..=DEATHS {
             let mut consumer = rig.consumer();
             let mut kept = vec![];
-            for _ in 0..random(40) {
+            for _ in 0..random.below(40) {
                 let got = next(&mut consumer);
                 assert!(
                     seen.insert(check(&got.to_vec())),
                     "at most once, death {death}"
                 );
-                match random(5) {
+                match random.below(5) {
                     0 | 1 => kept.push(got),
                     2 => kept.clear(),
                     _ => {}
