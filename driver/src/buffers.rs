@@ -71,11 +71,7 @@ impl Buffers {
 
     /// A free buffer to receive into; goes back with `unused` or to the caller with `filled`.
     pub(crate) fn take(&mut self) -> Option<u16> {
-        let taken = self.free.pop();
-        if taken.is_none() {
-            self.region.starve();
-        }
-        taken
+        self.free.pop()
     }
 
     pub(crate) fn space(&mut self, buffer: u16) -> &mut [u8] {
@@ -121,15 +117,20 @@ impl Buffers {
         }
     }
 
-    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
-    pub(crate) fn reclaim(&mut self) -> bool {
+    /// Whether a page is awaited and there is one.
+    pub(crate) fn has_awaited(&self) -> bool {
+        self.region.is_awaited() && !self.free.is_empty()
+    }
+
+    /// Takes back the pages that nobody keeps any more.
+    pub(crate) fn reclaim(&mut self) {
         let (places, free) = (&mut self.places, &mut self.free);
         self.region.reclaim(|page| {
             let place = &mut places[page as usize];
             assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
             *place = Place::Driver;
             free.push(page as u16);
-        })
+        });
     }
 }
 

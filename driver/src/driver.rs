@@ -22,6 +22,8 @@
 //! - D4: it owns a send list until the final completion, and frees each segment as it is sent.
 //! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
 //!   the kernel may write to outlives the kernel's use of it.
+//! - D6: a wait before which pages of a group were awaited does not last while one of them is free,
+//!   whichever thread gave it back and whenever it did.
 //!
 //! Ordering
 //! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence,
@@ -111,8 +113,9 @@ pub trait Driver {
     /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
     /// [`DriverConfig::regions`](crate::DriverConfig::regions) in order, from 1 on.
     ///
-    /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when one
-    /// is: after a [`Driver::put`], or in the next turn if every piece was put back by then.
+    /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when
+    /// [`Driver::free`] says that one is, and say [`Driver::await_pages`] before each wait until
+    /// then.
     /// Whether a receive without data fails so when it is armed depends on the kernel. Any other
     /// failure means that the connection is broken.
     ///
@@ -142,6 +145,30 @@ pub trait Driver {
     /// # Panics
     /// When there is no such group.
     fn free(&self, group: u16) -> u32;
+
+    /// As [`Driver::free`], for [`Driver::receive_sharing`].
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn free_sharing(&self, group: u16) -> u32 {
+        self.free(group)
+    }
+
+    /// The next [`Driver::wait`] returns when a page of the group is free, and at once if one is by
+    /// then. For a caller with receives that failed for want of a page: pages come back from other
+    /// threads as well, at any time (D6). Holds for one wait, so say it before each.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn await_pages(&mut self, group: u16);
+
+    /// As [`Driver::await_pages`], for [`Driver::receive_sharing`].
+    ///
+    /// # Panics
+    /// When there is no such group.
+    fn await_sharing(&mut self, group: u16) {
+        self.await_pages(group);
+    }
 
     /// Receives what is there now into a buffer of the caller's, behind what it holds, and waits
     /// for nothing: completes once. For streams: one call brings as much as there is room for, and
@@ -208,9 +235,9 @@ pub trait Driver {
     /// Returns at the latest after `timeout_ns` (`None`: no limit; zero: at once), earlier with
     /// completions, after a wake-up, on a signal, and at once when `ready` says that the caller has
     /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that
-    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. After a stall it
-    /// also returns when pages come back. All receives that
-    /// a driver makes for one call happen before it returns.
+    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. It also returns
+    /// for pages that are awaited ([`Driver::await_pages`]). All receives that a driver makes for
+    /// one call happen before it returns.
     ///
     /// # Errors
     /// Only what makes going on impossible, with the reason in words: completions were lost

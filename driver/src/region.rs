@@ -25,8 +25,9 @@
 //! Ordering
 //! - E1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire):
 //!   all reading of the page comes before the kernel writes to it again.
-//! - E2 starve: push of the page, fence, look at `starving` -> set `starving`, fence, look at the
-//!   stack (in the driver's `ready`): one of the two sees the other.
+//! - E2 await: push of the page, fence, read `awaited` (`page_idle`) -> set `awaited`
+//!   (`await_page`), fence (the driver's sleep), look at the stack (`is_relieved`): one of the two
+//!   sees the other, so a page that comes back ends a wait that needs it.
 //!
 //! Under Miri, which has no mappings, private memory comes from the allocator; what it looks at is
 //! who reads and writes which page when.
@@ -120,7 +121,8 @@ pub struct Pages {
     kept: AtomicU32,
     /// See `fills`.
     filling: AtomicU32,
-    starving: AtomicBool,
+    /// The driver's thread waits for a page.
+    awaited: AtomicBool,
     waker: OnceLock<Waker>,
 }
 
@@ -138,7 +140,7 @@ impl tokens::Release for Pages {
         self.kept.fetch_sub(1, Ordering::Relaxed);
         // ORDER: E2, the returner's side.
         fence(Ordering::SeqCst);
-        if self.starving.load(Ordering::Relaxed)
+        if self.awaited.load(Ordering::Relaxed)
             && let Some(waker) = self.waker.get()
         {
             waker.wake();
@@ -179,7 +181,7 @@ impl Region {
             idle: Stack::new(config.pages),
             kept: AtomicU32::new(0),
             filling: AtomicU32::new(u32::MAX),
-            starving: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             waker: OnceLock::new(),
         };
         Ok(Region(tokens::Region::new(config.pages, pages)))
@@ -318,22 +320,33 @@ impl Region {
         unsafe { self.of().base.add(offset) }
     }
 
-    /// Who is woken when pages come back to a starving driver.
+    /// The driver to wake when a page comes back that it awaits.
     pub(crate) fn wakes(&self, waker: &Waker) {
         // A region has one driver.
         let _ = self.of().waker.set(waker.clone());
     }
 
-    /// A receive found no page: from now on a returned page wakes the driver.
-    pub(crate) fn starve(&self) {
+    /// From now on, until [`Region::waited`], a page that comes back wakes the driver.
+    pub(crate) fn await_page(&self) {
         // ORDER: E2, the driver's side; the fence is that of its sleep (`may_sleep`).
-        self.of().starving.store(true, Ordering::Relaxed);
+        self.of().awaited.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a starving driver has pages to take back. For `ready`, behind its fence (E2).
+    /// The wait is over.
+    pub(crate) fn waited(&self) {
+        // ORDER: relaxed: it only spares wake-ups, and this thread is awake.
+        self.of().awaited.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a page is awaited.
+    pub(crate) fn is_awaited(&self) -> bool {
+        // ORDER: relaxed: this thread alone writes it.
+        self.of().awaited.load(Ordering::Relaxed)
+    }
+
+    /// Whether a page is awaited and one has come back. For `ready`, after its fence (E2).
     pub(crate) fn is_relieved(&self) -> bool {
-        let pages = self.of();
-        pages.starving.load(Ordering::Relaxed) && !pages.idle.is_empty()
+        self.is_awaited() && !self.of().idle.is_empty()
     }
 
     /// A handle, if there are pages to take back. O(1).
@@ -341,22 +354,13 @@ impl Region {
         (!self.of().idle.is_empty()).then(|| self.clone())
     }
 
-    /// Hands every page whose count is 0 to `take_back`. True when the driver starved before: who
-    /// waits for a page has to be told. O(1) when there is none.
-    #[must_use]
-    pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) -> bool {
-        let pages = self.of();
-        if pages.idle.is_empty() {
-            return false;
-        }
-        // ORDER: relaxed: it only spares wake-ups, and this thread is awake.
-        let starved = pages.starving.swap(false, Ordering::Relaxed);
-        while let Some(page) = pages.idle.pop() {
+    /// Hands every page whose count is 0 to `take_back`. O(1) when there is none.
+    pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) {
+        while let Some(page) = self.of().idle.pop() {
             // ORDER: E1: `uses` acquires. It cannot be otherwise (G2).
             assert_eq!(self.0.uses(page), 0, "G2: page {page} is idle and in use");
             take_back(page);
         }
-        starved
     }
 
     /// The driver is gone: nobody attaches any more.

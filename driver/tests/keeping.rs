@@ -7,7 +7,9 @@ mod rig;
 on_every_driver! {
     #[test] fn what_is_kept_stays_as_it_was_until_it_is_dropped;
     #[test] fn a_region_that_is_kept_up_to_its_reserve_goes_on_receiving_and_recovers;
-    #[test] fn a_page_dropped_elsewhere_ends_the_wait_of_a_starving_driver;
+    #[test] fn a_page_dropped_elsewhere_ends_the_wait_that_awaits_it;
+    #[test] fn a_page_dropped_just_before_the_driver_sleeps_ends_the_wait;
+    #[test] fn an_awaited_page_that_is_free_ends_every_wait;
     #[test] fn model_random_takes_and_returns_match_an_oracle;
     #[test] fn only_what_is_held_can_be_returned;
     #[test] fn a_shared_region_shows_what_arrived_and_cannot_be_written;
@@ -17,9 +19,11 @@ on_every_driver! {
 }
 
 mod cases {
+    use std::cell::Cell;
+    use std::net::TcpStream;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use flatpath_driver::{
         Account, Attachment, Backing, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
@@ -27,7 +31,7 @@ mod cases {
     };
     use flatpath_structures::tokens::{TakeError, Token};
 
-    use crate::rig::{Make, PATIENCE, Rig, pattern, small, write};
+    use crate::rig::{Make, Rig, pattern, small, write};
 
     /// Counts its rings.
     #[derive(Default)]
@@ -141,39 +145,123 @@ mod cases {
         }
     }
 
-    pub(crate) fn a_page_dropped_elsewhere_ends_the_wait_of_a_starving_driver<M: Make>(_: &str) {
-        let mut config = config(Backing::Private);
-        config.regions[0].reserve_pages = 0;
-        let Some(mut rig) = Rig::new::<M>(&config) else {
+    /// How long a page may take to end a wait, and a time-out that is not mistaken for it.
+    const RETURN: Duration = Duration::from_secs(15);
+    const TIMEOUT_NS: u64 = 60_000_000_000;
+
+    /// A driver whose group 1 has no page left: all sixteen are kept.
+    struct Starved<D: Driver> {
+        rig: Rig<D>,
+        client: TcpStream,
+        socket: Socket,
+        account: Account,
+        kept: Vec<Fragment>,
+        token: u64,
+    }
+
+    impl<D: Driver> Starved<D> {
+        fn new<M: Make<Driver = D>>() -> Option<Starved<D>> {
+            let mut config = config(Backing::Private);
+            config.regions[0].reserve_pages = 0;
+            let mut rig = Rig::new::<M>(&config)?;
+            let (client, socket) = rig.pair();
+            let mut starved = Starved {
+                rig,
+                client,
+                socket,
+                account: account(),
+                kept: vec![],
+                token: 0,
+            };
+            for _ in 0..16 {
+                assert!(starved.receive_and_keep());
+            }
+            assert!(!starved.receive_and_keep(), "there are sixteen pages");
+            Some(starved)
+        }
+
+        /// False: there was no page.
+        fn receive_and_keep(&mut self) -> bool {
+            write(&mut self.client, b"bytes");
+            self.token += 1;
+            let Some(piece) = piece(&mut self.rig, self.socket, self.token, 1) else {
+                return false;
+            };
+            let region = self.rig.driver.region(1).clone();
+            let fragment = region.keep(&piece, 0..5, &self.account);
+            self.kept.push(fragment.expect("no reserve"));
+            self.rig.driver.put(piece);
+            true
+        }
+
+        /// Waits once, awaiting a page. The time-out is far beyond what the return of one may take.
+        fn await_page(&mut self, ready: &dyn Fn() -> bool) {
+            let deadline = Instant::now() + RETURN;
+            let (driver, arrived) = (&mut self.rig.driver, &mut self.rig.arrived);
+            driver.await_pages(1);
+            let waited = driver.wait(Some(TIMEOUT_NS), ready, arrived);
+            waited.expect("the driver goes on");
+            assert!(Instant::now() < deadline, "a page's return ended no wait");
+        }
+
+        fn await_pages_until_one_is_free(&mut self, ready: &dyn Fn() -> bool) {
+            while self.rig.driver.free(1) == 0 {
+                self.await_page(ready);
+            }
+        }
+    }
+
+    pub(crate) fn a_page_dropped_elsewhere_ends_the_wait_that_awaits_it<M: Make>(_: &str) {
+        let Some(mut starved) = Starved::new::<M>() else {
             return;
         };
-        let (mut client, socket) = rig.pair();
-        let account = account();
-        let mut kept = vec![];
-        let mut token = 0;
-        loop {
-            write(&mut client, b"bytes");
-            token += 1;
-            let Some(piece) = piece(&mut rig, socket, token, 1) else {
-                break;
-            };
-            let region = rig.driver.region(1).clone();
-            kept.push(region.keep(&piece, 0..5, &account).expect("no reserve"));
-            rig.driver.put(piece);
+        // One after the other: every return is noticed, not only the first one after a stall.
+        for _ in 0..3 {
+            let last = starved.kept.pop().expect("sixteen");
+            let asked = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Asked for the second time when it has published that it sleeps.
+                    while asked.load(Ordering::Relaxed) < 2 {
+                        std::thread::yield_now();
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                    drop(last);
+                });
+                starved.await_pages_until_one_is_free(&|| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    false
+                });
+            });
+            assert!(starved.receive_and_keep());
         }
-        assert_eq!(kept.len(), 16);
-        let last = kept.pop().expect("sixteen");
-        let dropper = std::thread::spawn(move || drop(last));
-        let deadline = Instant::now() + PATIENCE;
-        while rig.driver.free(1) == 0 {
-            assert!(Instant::now() < deadline, "the page never came back");
-            let waited = rig
-                .driver
-                .wait(Some(30_000_000_000), &|| false, &mut rig.arrived);
-            waited.expect("the driver goes on");
+    }
+
+    pub(crate) fn a_page_dropped_just_before_the_driver_sleeps_ends_the_wait<M: Make>(_: &str) {
+        let Some(mut starved) = Starved::new::<M>() else {
+            return;
+        };
+        for _ in 0..3 {
+            // When `ready` is first asked, idle pages were taken back already, and the driver has
+            // not published that it sleeps: the return wakes nothing, and has to be noticed.
+            let last = Cell::new(starved.kept.pop());
+            starved.await_pages_until_one_is_free(&|| {
+                drop(last.take());
+                false
+            });
+            assert!(starved.receive_and_keep());
         }
-        dropper.join().expect("it drops");
-        assert!(piece(&mut rig, socket, token + 1, 1).is_some());
+    }
+
+    pub(crate) fn an_awaited_page_that_is_free_ends_every_wait<M: Make>(_: &str) {
+        let Some(mut starved) = Starved::new::<M>() else {
+            return;
+        };
+        starved.kept.pop();
+        for _ in 0..4 {
+            starved.await_page(&|| false);
+        }
+        assert_eq!(starved.rig.driver.free(1), 1);
     }
 
     pub(crate) fn model_random_takes_and_returns_match_an_oracle<M: Make>(name: &str) {

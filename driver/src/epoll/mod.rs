@@ -139,13 +139,9 @@ impl Epoll {
         })
     }
 
-    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
-    fn reclaim(&mut self) -> bool {
-        let mut starved = false;
-        for group in self.buffers.iter_mut() {
-            starved |= group.reclaim();
-        }
-        starved
+    /// Takes back the pages that nobody keeps any more.
+    fn reclaim(&mut self) {
+        self.buffers.iter_mut().for_each(Buffers::reclaim);
     }
 
     fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
@@ -309,6 +305,10 @@ impl Driver for Epoll {
         self.buffers[usize::from(group)].free()
     }
 
+    fn await_pages(&mut self, group: u16) {
+        self.buffers[usize::from(group)].region().await_page();
+    }
+
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_fill(socket, token, buffer);
@@ -365,9 +365,10 @@ impl Driver for Epoll {
     ) -> io::Result<()> {
         let before = completions.len();
         completions.append(&mut self.unasked);
-        let relieved = self.reclaim();
+        self.reclaim();
         self.run_work(completions);
-        let produced = completions.len() > before || relieved;
+        let has_awaited = self.buffers.iter().any(Buffers::has_awaited);
+        let produced = completions.len() > before || has_awaited;
         if produced && !self.skipped {
             self.skipped = true;
         } else {
@@ -377,6 +378,8 @@ impl Driver for Epoll {
             self.reclaim();
             self.run_work(completions);
         }
+        let regions = self.buffers.iter().map(Buffers::region);
+        regions.for_each(Region::waited);
         self.counters.completions += (completions.len() - before) as u64;
         self.clock.read();
         Ok(())

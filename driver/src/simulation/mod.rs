@@ -325,6 +325,10 @@ impl Driver for Simulation {
         self.buffers[usize::from(group)].free()
     }
 
+    fn await_pages(&mut self, group: u16) {
+        self.buffers[usize::from(group)].region().await_page();
+    }
+
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
         self.buffers[usize::from(piece.group)].bytes(piece)
     }
@@ -340,11 +344,11 @@ impl Driver for Simulation {
         ready: &dyn Fn() -> bool,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let mut relieved = false;
-        for group in &mut self.buffers {
-            relieved |= group.reclaim();
-        }
-        let busy = ready() || relieved;
+        self.buffers.iter_mut().for_each(Buffers::reclaim);
+        let busy = ready() || self.buffers.iter().any(Buffers::has_awaited);
+        self.buffers
+            .iter()
+            .for_each(|group| group.region().waited());
         let network = self.network.clone();
         let mut world = network.world();
         let before = completions.len();

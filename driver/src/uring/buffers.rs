@@ -57,6 +57,8 @@ pub(crate) struct BufferRing {
     spare: Vec<u16>,
     /// Kept for its room.
     retired: Vec<u16>,
+    awaits_whole: bool,
+    awaits_sharing: bool,
 }
 
 impl BufferRing {
@@ -111,6 +113,8 @@ impl BufferRing {
             with_kernel: 0,
             spare: (0..config.pages).rev().map(|page| page as u16).collect(),
             retired: Vec::new(),
+            awaits_whole: false,
+            awaits_sharing: false,
         };
         buffers.refill();
         Ok(buffers)
@@ -136,6 +140,37 @@ impl BufferRing {
     /// Buffers that can be received into whole: the kernel's, and the spare ones that follow them.
     pub(crate) fn free(&self) -> u32 {
         self.with_kernel + self.spare.len() as u32
+    }
+
+    /// Buffers that a receive which shares can be given.
+    pub(crate) fn free_sharing(&self) -> u32 {
+        let shared = self.sharing.as_ref().map_or(0, Sharing::with_kernel);
+        self.free() + shared
+    }
+
+    /// A page for such a receive ends the next wait.
+    pub(crate) fn await_sharing(&mut self) {
+        self.awaits_sharing = true;
+        self.region.await_page();
+    }
+
+    /// A whole page ends the next wait.
+    pub(crate) fn await_whole(&mut self) {
+        self.awaits_whole = true;
+        self.region.await_page();
+    }
+
+    /// Whether a page is awaited and there is one.
+    pub(crate) fn has_awaited(&self) -> bool {
+        (self.awaits_whole && self.free() > 0) || (self.awaits_sharing && self.free_sharing() > 0)
+    }
+
+    /// The wait is over, and what it awaited with it.
+    pub(crate) fn waited(&mut self) {
+        if self.awaits_whole || self.awaits_sharing {
+            (self.awaits_whole, self.awaits_sharing) = (false, false);
+            self.region.waited();
+        }
     }
 
     pub(crate) fn in_use(&self) -> u32 {
@@ -291,13 +326,12 @@ impl BufferRing {
         }
     }
 
-    /// Gives the kernel the pages that nobody keeps any more. True when receives had found none
-    /// before.
-    pub(crate) fn reclaim(&mut self) -> bool {
+    /// Gives the kernel the pages that nobody keeps any more.
+    pub(crate) fn reclaim(&mut self) {
         let Some(region) = self.region.clone_if_idle() else {
-            return false;
+            return;
         };
-        let starved = region.reclaim(|page| {
+        region.reclaim(|page| {
             let place = &mut self.places[page as usize];
             assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
             *place = Place::Driver;
@@ -305,7 +339,6 @@ impl BufferRing {
             self.spare.push(page as u16);
         });
         self.refill();
-        starved
     }
 
     pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {

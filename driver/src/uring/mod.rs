@@ -168,13 +168,9 @@ impl Uring {
         self.task_run
     }
 
-    /// Takes back the pages that nobody keeps any more. True when receives had found none before.
-    fn reclaim(&mut self) -> bool {
-        let mut starved = false;
-        for ring in self.buffers.iter_mut() {
-            starved |= ring.reclaim();
-        }
-        starved
+    /// Takes back the pages that nobody keeps any more.
+    fn reclaim(&mut self) {
+        self.buffers.iter_mut().for_each(BufferRing::reclaim);
     }
 
     /// Turns what was reaped into completions.
@@ -269,6 +265,18 @@ impl Driver for Uring {
         self.buffers[usize::from(group)].free()
     }
 
+    fn free_sharing(&self, group: u16) -> u32 {
+        self.buffers[usize::from(group)].free_sharing()
+    }
+
+    fn await_pages(&mut self, group: u16) {
+        self.buffers[usize::from(group)].await_whole();
+    }
+
+    fn await_sharing(&mut self, group: u16) {
+        self.buffers[usize::from(group)].await_sharing();
+    }
+
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_fill(socket, token, buffer);
@@ -325,10 +333,11 @@ impl Driver for Uring {
     ) -> io::Result<()> {
         let before = completions.len();
         completions.append(&mut self.unasked);
-        let relieved = self.reclaim();
+        self.reclaim();
         let buffers = &self.buffers;
+        let has_awaited = buffers.iter().any(BufferRing::has_awaited);
         let ready = &|| ready() || buffers.iter().any(|ring| ring.region().is_relieved());
-        let busy = completions.len() > before || self.ring.has_reaped() || relieved;
+        let busy = completions.len() > before || self.ring.has_reaped() || has_awaited;
         let block = match timeout_ns {
             _ if busy || ready() => Block::No,
             Some(0) => Block::No,
@@ -343,6 +352,7 @@ impl Driver for Uring {
             self.ring.turn(Block::No)?;
         }
         self.reclaim();
+        self.buffers.iter_mut().for_each(BufferRing::waited);
         self.handle_reaped(completions);
         self.counters.completions += (completions.len() - before) as u64;
         self.clock.read();

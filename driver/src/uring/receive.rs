@@ -79,8 +79,6 @@ impl Uring {
         };
         if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
             self.counters.stalls += 1;
-            // Which group it was is not known here; a wake-up in vain is all it costs.
-            self.buffers.iter().for_each(|ring| ring.region().starve());
         }
         completions.push(Completion {
             token,

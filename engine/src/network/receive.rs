@@ -328,19 +328,23 @@ impl<D: Driver> Network<D> {
 
     /// Arms receives that found no buffer, oldest first, as many as there are free buffers now.
     pub(super) fn feed_starved(&mut self) {
-        for group in 0..self.starved.len() {
-            if self.starved[group].is_empty() {
+        for index in 0..self.starved.len() {
+            if self.starved[index].is_empty() {
                 continue;
             }
-            let mut free = self.driver.free(u16::try_from(group).unwrap_or_default());
+            let group = u16::try_from(index).unwrap_or_default();
+            let mut free = self.driver.free(group);
             while free > 0
-                && let Some(key) = self.starved[group].pop_front()
+                && let Some(key) = self.starved[index].pop_front()
             {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.starved = false;
                     free -= 1;
                     self.settle(key);
                 }
+            }
+            if !self.starved[index].is_empty() {
+                self.driver.await_pages(group);
             }
         }
     }
