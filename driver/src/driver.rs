@@ -201,6 +201,19 @@ pub trait Driver {
     /// An empty one completes with zero bytes.
     fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then);
 
+    /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
+    /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where
+    /// [`Outcome::Sent`](crate::Outcome::Sent) says only what the socket has taken. A peer that
+    /// reads slowly makes it grow slowly, one that does not read not at all. SYN and FIN may count
+    /// as a byte each, so compare with what it was before.
+    ///
+    /// `None`: the driver cannot tell, as for direct descriptors and sockets that are not TCP's.
+    ///
+    /// Cost: one system call, in this call.
+    fn bytes_acked(&self, socket: Socket) -> Option<u64> {
+        socket.bytes_acked()
+    }
+
     /// Starts watching an eventfd, which the driver keeps open: each completion has `more` and
     /// takes what was written since the last one. It goes on until it is cancelled; what is written
     /// after that stays in the eventfd. Failed: the descriptor cannot be watched.

@@ -54,6 +54,30 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// See [`Driver::bytes_acked`](crate::Driver::bytes_acked).
+    pub(crate) fn bytes_acked(self) -> Option<u64> {
+        let descriptor = self.descriptor()?;
+        // SAFETY: every field of the structure is a number, for which 0 is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to a structure that has as many. The
+        // descriptor is a number only, as for `peer`.
+        let outcome = unsafe {
+            libc::getsockopt(
+                descriptor,
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        // Kernels before 4.1 return a shorter structure, without the field.
+        let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
+        (outcome == 0 && length as usize >= end).then_some(info.tcpi_bytes_acked)
+    }
+}
+
 /// A socket that connections are accepted from. The caller owns it; it may serve several drivers of
 /// the same kind in turn or at once (each with a `try_clone` of the descriptor).
 #[derive(Debug)]

@@ -8,6 +8,7 @@ on_every_driver! {
     #[test] fn an_empty_list_is_sent_at_once;
     #[test] fn segments_are_sent_in_order;
     #[test] fn a_long_send_to_a_slow_reader_shows_progress_and_arrives_whole;
+    #[test] fn what_the_peer_has_acknowledged_grows_as_it_reads;
     #[test] fn a_send_closes_behind_its_last_byte;
     #[test] fn a_send_through_a_narrow_way_arrives_whole;
     #[test] fn a_cancelled_short_send_tells_how_far_it_came;
@@ -85,6 +86,40 @@ mod cases {
         assert!(read == sent, "the bytes differ");
         assert!(rig.driver.statistics().short_sends > 0);
         rig.driver.close(socket);
+    }
+
+    pub(crate) fn what_the_peer_has_acknowledged_grows_as_it_reads<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let Some(begun) = rig.driver.bytes_acked(socket) else {
+            assert!(socket.descriptor().is_none(), "an ordinary socket can tell");
+            return;
+        };
+        let sent = pattern(24 << 20);
+        let bytes = Bytes::from(sent.clone());
+        rig.driver.send(socket, 5, list(&[bytes]), Then::Keep);
+        // The client reads nothing: its receive buffer fills, and that is all.
+        let mut acked = begun;
+        let mut still = 0;
+        rig.until("the peer's buffer is full", |rig| {
+            let now = rig.driver.bytes_acked(socket).expect("as before");
+            still = if now == acked { still + 1 } else { 0 };
+            acked = now;
+            still == 4 && acked > begun
+        });
+        assert!(acked - begun < 24 << 20, "{acked} bytes and none read");
+        client.set_nonblocking(true).expect("a mode");
+        let (mut heard, mut buffer) = (0, vec![0; 1 << 20]);
+        rig.until("all of it is acknowledged as it is read", |rig| {
+            heard += client.read(&mut buffer).unwrap_or_default();
+            let now = rig.driver.bytes_acked(socket).expect("as before");
+            assert!(now >= acked, "{now} bytes after {acked}");
+            acked = now;
+            // The last acknowledgement may come a while after the read.
+            heard == sent.len() && acked >= begun + heard as u64
+        });
     }
 
     pub(crate) fn a_send_closes_behind_its_last_byte<M: Make>(_: &str) {

@@ -261,6 +261,14 @@ impl Driver for Simulation {
         self.start(token, Kind::Send { socket, list, then }, Shots::Once);
     }
 
+    fn bytes_acked(&self, socket: Socket) -> Option<u64> {
+        let mut world = self.network.world();
+        // Half of what the way to a client takes is its receive buffer, half the send buffer here.
+        let (now_ns, buffer_bytes) = (world.now_ns, world.window_bytes.div_ceil(2));
+        let connection = world.connection_of(number_of(socket), "a look at what is acknowledged");
+        Some(connection.to_client.acked(now_ns, buffer_bytes))
+    }
+
     fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
         let world = self.network.world();
         let same =

@@ -14,6 +14,8 @@ pub(super) struct Stream {
     /// When the end of the stream arrives.
     end_ns: Option<u64>,
     last_ns: u64,
+    /// Bytes read since the beginning.
+    read_bytes: u64,
 }
 
 impl Stream {
@@ -68,7 +70,13 @@ impl Stream {
             *place = byte;
         }
         self.arrived -= count;
+        self.read_bytes += count as u64;
         count
+    }
+
+    /// Bytes that the reader's kernel has acknowledged, with a receive buffer of `buffer_bytes`.
+    pub(super) fn acked(&mut self, now_ns: u64, buffer_bytes: usize) -> u64 {
+        self.read_bytes + self.readable(now_ns).min(buffer_bytes) as u64
     }
 
     /// Drops what was not read.
@@ -107,6 +115,16 @@ mod tests {
         );
         assert_eq!(&space[..6], b"abcdef");
         assert!(stream.is_over(10));
+    }
+
+    #[test]
+    fn what_has_arrived_and_fits_in_the_readers_buffer_is_acknowledged() {
+        let mut stream = Stream::default();
+        stream.write(b"abcdef", 10);
+        assert_eq!(stream.acked(9, 4), 0, "under way");
+        assert_eq!(stream.acked(10, 4), 4, "the buffer is full");
+        assert_eq!(stream.read(10, &mut [0; 1]), 1);
+        assert_eq!(stream.acked(10, 4), 5, "reading makes room");
     }
 
     #[test]
