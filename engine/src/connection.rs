@@ -121,7 +121,10 @@ pub(crate) struct Clocks {
     pub(crate) phase_ns: u64,
     pub(crate) phase_bytes: u64,
     pub(crate) send_ns: u64,
+    /// When the stall for room began that has not ended in progress yet; 0 for none.
     pub(crate) stall_ns: u64,
+    /// Since when the server itself does not receive; 0 while it does. See [`Connection::suspend`].
+    pub(crate) suspended_ns: u64,
     pub(crate) linger_ns: u64,
     /// The deadline the wheel holds; `u64::MAX` when it holds none.
     pub(crate) armed_ns: u64,
@@ -163,6 +166,8 @@ pub(crate) struct Connection {
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
     pub(crate) held: VecDeque<(Piece, u32)>,
     pub(crate) linger_bytes: u64,
+    /// Bytes consumed by the protocol and bytes sent, wrapping: whether anything moves.
+    pub(crate) moved: u32,
     pub(crate) clocks: Clocks,
     pub(crate) receive_operation: u8,
     pub(crate) send_operation: u8,
@@ -203,6 +208,7 @@ impl Connection {
             input: None,
             held: VecDeque::new(),
             linger_bytes: 0,
+            moved: 0,
             clocks: Clocks {
                 phase_ns: now_ns,
                 armed_ns: u64::MAX,
@@ -210,6 +216,52 @@ impl Connection {
             },
             receive_operation: 0,
             send_operation: 0,
+        }
+    }
+
+    /// Stops input for `stall`. A stall for room has one deadline from its beginning, however often
+    /// it is tried again: only [`Connection::stall_ended`] ends the episode.
+    pub(crate) fn stall(&mut self, stall: Stall, now_ns: u64) {
+        self.stalled = Some(stall);
+        if stall.is_for_room() && self.clocks.stall_ns == 0 {
+            self.clocks.stall_ns = now_ns.max(1);
+        }
+    }
+
+    /// Something moved, or the connection is not stalled for room any more.
+    pub(crate) fn stall_ended(&mut self, now_ns: u64) {
+        let is_for_room = self.stalled.is_some_and(Stall::is_for_room);
+        self.clocks.stall_ns = if is_for_room { now_ns.max(1) } else { 0 };
+    }
+
+    /// Counts bytes that moved between the peer and the protocol.
+    pub(crate) fn progress(&mut self, bytes: usize) {
+        self.moved = self
+            .moved
+            .wrapping_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// True while it is this server that does not receive; the peer is not charged for that time.
+    fn waits_for_us(&self) -> bool {
+        self.stalled.is_some() || self.holds_too_much || self.starved
+    }
+
+    /// Stops the clock of the phase while the server does not receive, and lets it run on from
+    /// where it stood afterwards. Called once after each event.
+    pub(crate) fn suspend(&mut self, now_ns: u64) {
+        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_for_room) {
+            self.clocks.stall_ns = 0;
+        }
+        let waits = self.waits_for_us();
+        if waits == (self.clocks.suspended_ns > 0) {
+            return;
+        }
+        if waits {
+            self.clocks.suspended_ns = now_ns.max(1);
+        } else {
+            // A phase that began meanwhile was suspended since then.
+            let since_ns = std::mem::take(&mut self.clocks.suspended_ns).max(self.clocks.phase_ns);
+            self.clocks.phase_ns += now_ns.saturating_sub(since_ns);
         }
     }
 
@@ -266,7 +318,7 @@ impl Connection {
                 Overdue::Send,
             );
         }
-        if matches!(self.stalled, Some(Stall::Jobs | Stall::Memory)) {
+        if self.stalled.is_some_and(Stall::is_for_room) {
             visit(
                 self.clocks.stall_ns.saturating_add(limits.stall_ns_max),
                 Overdue::Stall,
@@ -278,8 +330,7 @@ impl Connection {
                 Overdue::Linger,
             );
         }
-        let waits_for_us = self.stalled.is_some() || self.holds_too_much;
-        if self.control.closing == Closing::No && !waits_for_us {
+        if self.control.closing == Closing::No && !self.waits_for_us() {
             let since = self.clocks.phase_ns;
             let phase = self.control.phase;
             let length_ns = match phase {

@@ -45,13 +45,20 @@ pub enum Stall {
     /// As many requests of this connection are with workers as the protocol allows: until one is
     /// back.
     Pipeline,
-    /// As many requests are in flight as the server allows: until one is back. Refused when that
-    /// takes longer than `stall_ns_max`.
+    /// As many requests are in flight as the server allows: until one is back. Refused when
+    /// nothing moves for `stall_ns_max` from its beginning.
     Jobs,
     /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
     Memory,
     /// Something outside the engine is not ready: until [`Resumer::resume`]. It has no deadline.
     Outside,
+}
+
+impl Stall {
+    /// Whether it ends when the server has room again, and is refused when that takes too long.
+    pub(crate) fn is_for_room(self) -> bool {
+        matches!(self, Stall::Jobs | Stall::Memory)
+    }
 }
 
 /// Which memory a connection receives into.

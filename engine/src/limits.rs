@@ -69,6 +69,12 @@ pub const GROWTH_PERIOD_NS: u64 = 1_000_000;
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
 pub const TURN_COMPLETIONS_MAX: usize = 256;
 
+/// Connections stalled for want of room that try again in one turn, for each kind of room.
+pub const RETRIES_MAX: usize = 64;
+
+/// Of these, how many may fail before the others wait for the next turn.
+pub const RETRY_FAILURES_MAX: u32 = 8;
+
 /// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
 /// [`IDLE_BYTES_KEPT`].
 pub const TRIM_PERIOD_NS: u64 = 1_000_000_000;

@@ -341,14 +341,16 @@ impl JobDesk {
 
     /// Takes one of the in-flight places, if one is left.
     pub(crate) fn reserve(&mut self) -> Option<Reservation> {
-        self.has_room().then(|| {
+        (self.room() > 0).then(|| {
             self.reserved.fetch_add(1, Ordering::Relaxed);
             Reservation(Arc::clone(&self.reserved))
         })
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.reserved.load(Ordering::Relaxed) < self.in_flight_max
+    /// In-flight places that are left.
+    pub(crate) fn room(&self) -> usize {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        self.in_flight_max.saturating_sub(reserved)
     }
 
     /// Queues a job; the wake-up follows once, at [`JobDesk::flush`].

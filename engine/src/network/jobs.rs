@@ -1,12 +1,24 @@
 //! What comes back from workers, and what waits for room.
 
+use std::collections::VecDeque;
+
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Ended};
 use crate::context::Stall;
+use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 
 use super::Network;
+
+/// How many waiting connections so much free memory is for: one while the smallest buffer can be
+/// had, and one more for each of the longest input that is kept.
+fn retries_within(free_bytes: usize) -> usize {
+    if free_bytes < BUFFER_CLASSES[0] {
+        return 0;
+    }
+    1 + free_bytes / INPUT_BYTES_MAX
+}
 
 impl<D: Driver> Network<D> {
     /// Hands every job in the inbox to its connection, oldest first.
@@ -44,24 +56,62 @@ impl<D: Driver> Network<D> {
             .and_then(|connection| connection.stalled)
     }
 
-    /// Lets connections that were stalled for want of room try again, oldest first, each once.
+    /// The queue of those that wait for the same kind of room.
+    pub(super) fn waiting_for(&mut self, stall: Stall) -> &mut VecDeque<Key> {
+        match stall {
+            Stall::Jobs => &mut self.waiting_jobs,
+            _ => &mut self.waiting_memory,
+        }
+    }
+
+    /// Lets connections that were stalled for want of room try again, oldest first: no more than
+    /// there is room for, so that a turn costs the same however many wait.
     pub(super) fn retry_waiting(&mut self) {
-        for _ in 0..self.waiting.len() {
-            if !self.desk.has_room() {
-                break;
-            }
-            let Some(key) = self.waiting.pop_front() else {
+        if !self.waiting_jobs.is_empty() {
+            self.retry(Stall::Jobs, self.desk.room());
+        }
+        if !self.waiting_memory.is_empty() {
+            let room = retries_within(self.shared.pool.available_bytes());
+            self.retry(Stall::Memory, room);
+        }
+    }
+
+    fn retry(&mut self, stall: Stall, room: usize) {
+        let waiting = self.waiting_for(stall).len();
+        let mut failures = 0;
+        for _ in 0..waiting.min(room).min(RETRIES_MAX) {
+            let Some(key) = self.waiting_for(stall).pop_front() else {
                 break;
             };
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
             connection.in_waiting = false;
-            if matches!(connection.stalled, Some(Stall::Jobs | Stall::Memory)) {
-                self.resume(key);
+            if connection.stalled == Some(stall) {
+                failures += u32::from(!self.retry_one(key));
             }
             self.settle(key);
+            if failures == RETRY_FAILURES_MAX {
+                break;
+            }
         }
+    }
+
+    /// Offers a stalled connection its input again. False: nothing moved, so the deadline of its
+    /// stall stays where it is.
+    fn retry_one(&mut self, key: Key) -> bool {
+        let before = self.connections.get(key).map_or(0, |found| found.moved);
+        self.resume(key);
+        let now_ns = self.turn.now_ns;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return true;
+        };
+        let is_stalled = connection.stalled.is_some_and(Stall::is_for_room);
+        let has_moved = connection.moved != before || !is_stalled;
+        if has_moved {
+            connection.stall_ended(now_ns);
+        }
+        has_moved
     }
 
     /// A connection found no room for too long: it is told so in its protocol's words and closed.
@@ -71,6 +121,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         connection.stalled = None;
+        connection.stall_ended(0);
         if connection.joint.is_some() {
             // A clean end would say that nothing is missing.
             return connection.control.close(Closing::Abort);

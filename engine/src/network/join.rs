@@ -164,8 +164,7 @@ impl<D: Driver> Network<D> {
             self.passed(key, peer, count);
         } else if let Some(connection) = self.connections.get_mut(key) {
             connection.held.push_front((piece, from));
-            connection.stalled = Some(Stall::Memory);
-            connection.clocks.stall_ns = now_ns;
+            connection.stall(Stall::Memory, now_ns);
         }
         written
     }

@@ -92,8 +92,9 @@ pub(crate) struct Network<D: Driver> {
     _entered: Entered,
     /// Joined connections whose other end has ended in this turn.
     fins: Vec<Key>,
-    /// Connections stalled for want of room in the server, oldest first.
-    waiting: VecDeque<Key>,
+    /// Connections stalled for want of room in the server, oldest first: for jobs, for memory.
+    waiting_jobs: VecDeque<Key>,
+    waiting_memory: VecDeque<Key>,
     /// Connections that had more to do than one settling allows.
     again: Vec<Key>,
     /// What the driver has handed out and no turn has handled yet, oldest first.
@@ -199,7 +200,8 @@ impl<D: Driver> Network<D> {
             pipes: Pipes::new(JOINED_PIPES_MAX),
             _entered: entered,
             fins: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting_jobs: VecDeque::new(),
+            waiting_memory: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),
             completions: Vec::new(),
@@ -348,8 +350,6 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             connection.holds_too_much = false;
-            // A user that took its time over a body is no slow peer.
-            connection.control.phase_started = true;
             if connection.stalled == Some(Stall::Outside) {
                 self.resume(key);
             }
@@ -374,7 +374,7 @@ impl<D: Driver> Network<D> {
         let now_ns = self.driver.now_ns();
         let mut timeout = self.wheel.next_ns(now_ns);
         let mut sooner = |ns: u64| timeout = Some(timeout.map_or(ns, |old| old.min(ns)));
-        if !self.waiting.is_empty() {
+        if !self.waiting_jobs.is_empty() || !self.waiting_memory.is_empty() {
             sooner(WAITING_NS);
         }
         if self.sources_refused > 0 {

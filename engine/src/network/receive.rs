@@ -200,6 +200,7 @@ impl<D: Driver> Network<D> {
         };
         let consumed = listener.speaker.received(call, bytes);
         adopt_stall(connection, self.turn.now_ns);
+        connection.progress(consumed);
         let left = &bytes[consumed..];
         if !left.is_empty() && connection.control.input_wanted {
             if piece.group() > 0 && connection.stalled.is_some() {
@@ -269,6 +270,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         adopt_stall(connection, self.turn.now_ns);
+        connection.progress(consumed.unwrap_or_default());
         input.consume_front(consumed.unwrap_or_default());
         if !input.filled().is_empty() && connection.control.input_wanted {
             connection.input = Some(input);
@@ -355,8 +357,7 @@ pub(super) fn adopt_stall(connection: &mut Connection, now_ns: u64) {
     if let Some(stall) = connection.control.stall.take()
         && connection.control.closing == Closing::No
     {
-        connection.stalled = Some(stall);
-        connection.clocks.stall_ns = now_ns;
+        connection.stall(stall, now_ns);
     }
 }
 

@@ -45,6 +45,7 @@ impl<D: Driver> Network<D> {
         match completion.outcome {
             Outcome::Sent { bytes, closed } => {
                 connection.output.sent(bytes);
+                connection.progress(bytes);
                 connection.clocks.send_ns = self.turn.now_ns;
                 if closed {
                     return self.remove(key);

@@ -63,9 +63,10 @@ impl<D: Driver> Network<D> {
             return false;
         };
         match connection.stalled {
-            Some(Stall::Jobs | Stall::Memory) if !connection.in_waiting => {
-                connection.in_waiting = true;
-                self.waiting.push_back(key);
+            Some(stall) if stall.is_for_room() => {
+                if !std::mem::replace(&mut connection.in_waiting, true) {
+                    self.waiting_for(stall).push_back(key);
+                }
                 false
             }
             Some(Stall::Output) if connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
@@ -233,6 +234,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
+        connection.suspend(self.turn.now_ns);
         let deadline_ns = connection.deadline_ns(&self.limits);
         if deadline_ns < connection.clocks.armed_ns {
             connection.clocks.armed_ns = deadline_ns;

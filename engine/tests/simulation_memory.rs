@@ -1,0 +1,186 @@
+//! The memory budget on the simulated driver: who is stalled, for how long, and who is not.
+//!
+//! Simulated time makes deadlines exact: each test moves the clock in steps and says at which step
+//! what must have happened.
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{Buffer, Bytes, Context, Job, Limits, Phase, Protocol, WorkerScope};
+use flatpath_driver::simulation::{Client, ClientState};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Buffers of the smallest class that the budget of these tests has.
+const BUFFERS: usize = 8;
+
+/// A protocol that holds memory when it is told to.
+///
+/// | line     | what becomes of it                                              |
+/// |----------|-----------------------------------------------------------------|
+/// | `hold N` | takes N of the smallest buffers and waits without a deadline    |
+/// | `free`   | drops them                                                      |
+/// | other    | `ok`, from constant memory                                      |
+struct Hoard;
+
+#[derive(Default)]
+struct Session {
+    held: Vec<Buffer>,
+}
+
+#[derive(Default)]
+struct Nothing;
+
+impl Protocol for Hoard {
+    type Lane = ();
+    type Session = Session;
+    type Job = Nothing;
+
+    fn name(&self) -> &'static str {
+        "hoard"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let mut consumed = 0;
+        while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
+            match line.split_once(' ') {
+                Some(("hold", count)) => {
+                    let count: usize = count.parse().expect("a number");
+                    let buffers = (0..count).map_while(|_| context.pool().take(1));
+                    session.held.extend(buffers);
+                    assert_eq!(session.held.len(), count, "the test asks for what there is");
+                    context.phase(Phase::Work);
+                }
+                _ if line == "free" => session.held.clear(),
+                _ => context.write_static(b"ok\n"),
+            }
+            consumed += length + 1;
+        }
+        consumed
+    }
+
+    fn input_ended(
+        &self,
+        (): &mut (),
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        _left: &[u8],
+    ) {
+        context.close_after_output();
+    }
+
+    fn run(&self, _job: &mut Nothing, _scope: &mut WorkerScope<'_>) {}
+
+    fn finished(
+        &self,
+        (): &mut (),
+        _session: &mut Session,
+        context: &mut Context<'_, Self>,
+        job: Job<Self>,
+    ) {
+        context.recycle(job);
+    }
+
+    fn refusal(&self) -> Bytes {
+        Bytes::from_static(b"full\n")
+    }
+}
+
+/// A server with memory for [`BUFFERS`] of the smallest buffers, and a clock for the test to move.
+struct Site {
+    server: SimulatedServer,
+}
+
+impl Site {
+    fn new(adjust: impl FnOnce(&mut Limits)) -> Site {
+        let mut conditions = Conditions::calm(7);
+        conditions.limits = Limits {
+            buffer_bytes_max: BUFFERS * 4096,
+            head_ns_max: 100_000 * SECOND,
+            stall_ns_max: 5 * SECOND,
+            ..Limits::default()
+        };
+        adjust(&mut conditions.limits);
+        Site {
+            server: SimulatedServer::new(conditions, Hoard),
+        }
+    }
+
+    fn client(&mut self, words: &str) -> Client {
+        let client = self.server.connect();
+        client.write(words.as_bytes());
+        self.pass(0);
+        client
+    }
+
+    /// Lets so many seconds pass, with turns in between.
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..20 {
+            self.server.turn();
+        }
+        for _ in 0..seconds * 4 {
+            self.server.world().advance(SECOND / 4);
+            for _ in 0..4 {
+                self.server.turn();
+            }
+        }
+    }
+}
+
+fn is_open(client: &Client) -> bool {
+    client.state() == ClientState::Open
+}
+
+#[test]
+fn sim_a_stall_has_one_deadline_from_its_beginning_whatever_trickles() {
+    let mut site = Site::new(|_| ());
+    let hoarder = site.client(&format!("hold {BUFFERS}\n"));
+    let stalled = site.client("half a li");
+    let mut heard = Vec::new();
+    for second in 0..30 {
+        stalled.write(b".");
+        site.pass(1);
+        heard.extend(stalled.read());
+        if !heard.is_empty() {
+            break;
+        }
+        assert!(second < 20, "no word after {second} s");
+    }
+    assert_eq!(heard, b"full\n");
+    assert_eq!(site.server.statistics().stalls_refused.read(), 1);
+    assert!(is_open(&hoarder), "it is not the one that waits for memory");
+}
+
+#[test]
+fn sim_time_of_a_stall_is_not_charged_to_the_peer_nor_given_to_it() {
+    for completes in [true, false] {
+        let mut site = Site::new(|limits| {
+            limits.head_ns_max = 10 * SECOND;
+            limits.stall_ns_max = 1000 * SECOND;
+        });
+        let hoarder = site.client(&format!("hold {BUFFERS}\n"));
+        let stalled = site.client("");
+        site.pass(4);
+        stalled.write(b"half a li");
+        site.pass(30);
+        assert!(is_open(&stalled), "the server did not read meanwhile");
+        hoarder.write(b"free\n");
+        site.pass(4);
+        assert!(is_open(&stalled), "eight of its ten seconds have passed");
+        if completes {
+            stalled.write(b"ne\n");
+            site.pass(0);
+            assert_eq!(stalled.read(), b"ok\n");
+        } else {
+            site.pass(4);
+            assert!(!is_open(&stalled), "twelve seconds were its own");
+        }
+    }
+}
