@@ -7,12 +7,13 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
-use flatpath_files::{Files, Hidden, Writing};
+use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::Nfs;
@@ -85,9 +86,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     log::info!("stopped");
     Ok(())
 }
-
-/// The longest file that PUT makes, unless `--put-max` says otherwise: 1 TiB.
-const PUT_BYTES_MAX: u64 = 1 << 40;
 
 /// A server with these settings, not started.
 fn server(
@@ -164,15 +162,32 @@ fn files(settings: &Settings) -> Result<Files, Failure> {
     })?;
     let files = files.hot(HOT_ENTRIES_MAX, hot_bytes_max(settings));
     let files = files.writable(match settings.writable {
-        Some(true) => Writing::Allowed {
-            bytes_max: settings.put_max.map_or(PUT_BYTES_MAX, |size| size.0 as u64),
-        },
+        Some(true) => Writing::Allowed(write_options(settings)),
         Some(false) | None => Writing::Refused,
     });
     Ok(files.hidden(match settings.hidden {
         Some(true) => Hidden::Served,
         Some(false) | None => Hidden::Refused,
     }))
+}
+
+fn write_options(settings: &Settings) -> WriteOptions {
+    let usual = WriteOptions::default();
+    WriteOptions {
+        bytes_max: settings
+            .put_max
+            .map_or(usual.bytes_max, |size| size.0 as u64),
+        durability: match settings.durable {
+            Some(true) => Durability::Disk,
+            Some(false) | None => Durability::Kernel,
+        },
+        unfinished_max: settings
+            .uploads_max
+            .map_or(usual.unfinished_max, |count| count.0),
+        expires: settings
+            .upload_expires
+            .map_or(usual.expires, |time| Duration::from_nanos(time.ns)),
+    }
 }
 
 /// Bytes of hot files that each network thread may keep for one listener: an eighth of the memory

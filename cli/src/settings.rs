@@ -219,6 +219,26 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) put_max: Option<Size>,
 
+    /// HTTP: answer a PUT or a finished upload when data and directory are synced to the disk
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) durable: Option<bool>,
+
+    /// HTTP: resumable uploads (tus) that may be unfinished at once [default: 1024]
+    #[arg(long, value_name = "COUNT")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) uploads_max: Option<Count>,
+
+    /// HTTP: how long an unfinished upload is kept after its last byte, in seconds [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) upload_expires: Option<Seconds>,
+
     /// Longest time from accept, or from a request's first byte, to the end of its head, in seconds
     /// [default: 30]
     #[arg(long, value_name = "SECONDS")]
@@ -321,6 +341,9 @@ impl Settings {
             hidden: self.hidden.or(other.hidden),
             writable: self.writable.or(other.writable),
             put_max: self.put_max.or(other.put_max),
+            durable: self.durable.or(other.durable),
+            uploads_max: self.uploads_max.or(other.uploads_max),
+            upload_expires: self.upload_expires.or(other.upload_expires),
             head_timeout: self.head_timeout.or(other.head_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             write_timeout: self.write_timeout.or(other.write_timeout),
@@ -412,6 +435,11 @@ mod tests {
             "--writable",
             "--put-max",
             "2G",
+            "--durable",
+            "--uploads-max",
+            "9",
+            "--upload-expires",
+            "3600",
             "--head-timeout",
             "5",
             "--idle-timeout",
@@ -454,6 +482,9 @@ mod tests {
             hidden = true
             writable = true
             put-max = "2G"
+            durable = true
+            uploads-max = 9
+            upload-expires = 3600
             head-timeout = 5
             idle-timeout = 0.5
             write-timeout = "7"

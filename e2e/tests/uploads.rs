@@ -3,19 +3,24 @@
 
 use std::io::{Read as _, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath::{Choice, Server as Engine};
 use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
-use flatpath_files::{Files, Writing};
+use flatpath_e2e::{Client, Driver, Launch, Server, Site, binary, each_driver};
+use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::{Http, Payload, Request, Response};
 
 each_driver!(
     files_are_made_and_replaced,
     bodies_of_any_framing_arrive_whole,
     conditions_guard_the_file,
-    parts_are_gathered_and_an_upload_goes_on_where_it_broke_off,
+    a_conditional_put_is_answered_with_the_tag_for_the_next,
+    parts_are_refused_and_the_answer_names_what_resumes,
+    files_put_at_once_are_never_seen_mixed_or_cut,
+    the_umask_decides_the_mode_of_a_new_file,
     what_must_not_be_written_is_refused,
     a_client_that_goes_away_leaves_nothing,
     a_body_beyond_the_limit_is_refused_before_it_is_sent,
@@ -168,68 +173,127 @@ fn conditions_guard_the_file(driver: Driver) {
     assert_eq!(names_when(&site, |_| true), ["file", "new"]);
 }
 
-fn parts_are_gathered_and_an_upload_goes_on_where_it_broke_off(driver: Driver) {
+fn a_conditional_put_is_answered_with_the_tag_for_the_next(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    let mut condition = ("If-None-Match", String::from("*"));
+    for round in 0..5 {
+        let body = format!("round {round}");
+        let length = body.len().to_string();
+        let fields = [(condition.0, &condition.1[..]), ("Content-Length", &length)];
+        client.request("PUT", "/file", &fields);
+        client.send(body.as_bytes());
+        let reply = client.reply();
+        assert_eq!(reply.status, if round == 0 { 201 } else { 204 });
+        let tag = reply.field("etag").expect("a tag").to_owned();
+        assert_eq!(client.get("/file").field("etag"), Some(&tag[..]));
+        condition = ("If-Match", tag);
+    }
+}
+
+fn parts_are_refused_and_the_answer_names_what_resumes(driver: Driver) {
     let site = Site::new().with("file", "old");
     let server = serve(driver, &site);
-    const TOTAL: usize = 3_000_000;
-    let body = noise(3, TOTAL);
-    let mut client = server.client();
-    let range = |first: usize, last: usize| format!("bytes {first}-{last}/{TOTAL}");
-    let part = |client: &mut Client, first: usize, last: usize| {
-        let range = range(first, last);
-        let part = &body[first..=last];
-        put(client, "/file", &[("Content-Range", &range)], part)
-    };
-    assert_eq!(part(&mut client, 0, 99_999), 202);
-    assert_eq!(part(&mut client, 150_000, 200_000), 409, "a gap");
-    // A client that dies in the middle of its part.
-    let mut broken = server.client();
-    let range = range(100_000, 1_999_999);
-    let fields = [("Content-Range", &range[..]), ("Content-Length", "1900000")];
-    broken.request("PUT", "/file", &fields);
-    broken.send(&body[100_000..1_200_000]);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let mut client = server.client();
-    let mut ask = || {
-        let fields = [
-            ("Content-Range", "bytes */3000000"),
-            ("Content-Length", "0"),
-        ];
-        client.request("PUT", "/file", &fields);
-        let reply = client.reply();
-        assert_eq!(reply.status, 202);
-        let range = reply.field("range").expect("a part is there");
-        range["bytes=0-".len()..]
-            .parse::<usize>()
-            .expect("a number")
-            + 1
-    };
-    while ask() == 100_000 {
-        assert!(Instant::now() < deadline, "nothing of the part is kept");
-    }
-    let busy = part(&mut server.client(), 100_000, 100_001);
-    assert_eq!(busy, 409, "one at a time");
-    broken.reset();
-    assert_eq!(read(&site, "file"), b"old", "the parts are not the file");
-    // Who broke off may hold its lock a moment longer.
-    loop {
-        let there = ask();
-        assert!((100_001..=1_200_000).contains(&there), "{there}");
-        match part(&mut server.client(), there, 1_999_999) {
-            202 => break,
-            409 => assert!(Instant::now() < deadline, "the lock stays"),
-            other => panic!("{other}"),
+    for range in [
+        "bytes 0-4/10",
+        "bytes 0-4/5",
+        "bytes */10",
+        "bytes 5-4/9",
+        "x",
+    ] {
+        for body in [&b"12345"[..], b""] {
+            let mut client = server.client();
+            let length = body.len().to_string();
+            let fields = [("Content-Range", range), ("Content-Length", &length)];
+            client.request("PUT", "/file", &fields);
+            client.send(body);
+            let reply = client.reply();
+            assert_eq!(reply.status, 400, "{range}");
+            assert!(reply.text().contains("tus"), "{}", reply.text());
         }
     }
-    assert_eq!(part(&mut server.client(), 2_000_000, TOTAL - 1), 204);
-    assert!(read(&site, "file") == body);
+    assert_eq!(names_when(&site, |_| true), ["file"]);
+    assert_eq!(read(&site, "file"), b"old");
+}
+
+fn files_put_at_once_are_never_seen_mixed_or_cut(driver: Driver) {
+    const LENGTH: usize = 300_000;
+    let site = Site::new().with("file", "x".repeat(LENGTH));
+    let server = serve(driver, &site);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = [b'A', b'B', b'C']
+            .into_iter()
+            .map(|letter| {
+                let mut client = server.client();
+                scope.spawn(move || {
+                    let body = vec![letter; LENGTH];
+                    for _ in 0..40 {
+                        assert_eq!(put(&mut client, "/file", &[], &body), 204);
+                    }
+                })
+            })
+            .collect();
+        // A client that breaks off, and one that sends parts.
+        let address = server.address("http");
+        let intruder = scope.spawn(move || {
+            for _ in 0..40 {
+                let mut client = Client::connect(address);
+                client.request("PUT", "/file", &[("Content-Length", "300000")]);
+                client.send(&vec![b'y'; LENGTH - 1]);
+                client.reset();
+                let part = [("Content-Range", "bytes 0-4/10")];
+                let mut client = Client::connect(address);
+                assert_eq!(put(&mut client, "/file", &part, b"zzzzz"), 400);
+            }
+        });
+        let reader = scope.spawn(|| {
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) || looks == 0 {
+                let bytes = read(&site, "file");
+                assert_eq!(bytes.len(), LENGTH);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+                assert!(b"xABC".contains(&bytes[0]));
+                looks += 1;
+            }
+        });
+        let ends: Vec<_> = writers
+            .into_iter()
+            .chain([intruder])
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        reader.join().expect("whole files only");
+        for end in ends {
+            end.expect("each is answered");
+        }
+    });
     assert_eq!(names_when(&site, |names| names.len() == 1), ["file"]);
-    for wrong in ["bytes 5-4/9", "bytes 0-4/*", "lines 0-4/9", "bytes 0-5/9"] {
+}
+
+fn the_umask_decides_the_mode_of_a_new_file(driver: Driver) {
+    let site = Site::new().with("old", "x");
+    let old = std::fs::Permissions::from_mode(0o604);
+    std::fs::set_permissions(site.at("old"), old).expect("ours");
+    for (umask, mode) in [("077", 0o600), ("002", 0o664)] {
+        let server = Launch::new("/bin/sh".into())
+            .with(["-c", "umask $0; exec \"$@\"", umask])
+            .with([binary::flatpath()])
+            .with(["serve", "--http", "127.0.0.1:0", "--driver", driver.name()])
+            .directory(site.path())
+            .with(["--writable"])
+            .start();
         let mut client = server.client();
-        assert_eq!(
-            put(&mut client, "/file", &[("Content-Range", wrong)], b"12345"),
-            400
-        );
+        let name = format!("new{umask}");
+        assert_eq!(put(&mut client, &format!("/{name}"), &[], b"x"), 201);
+        assert_eq!(put(&mut client, "/old", &[], b"y"), 204);
+        let mode_of = |name: &str| {
+            let metadata = std::fs::metadata(site.at(name)).expect("stored");
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!(mode_of(&name), mode, "umask {umask}");
+        assert_eq!(mode_of("old"), 0o604, "a replaced file keeps its mode");
     }
 }
 
@@ -241,7 +305,7 @@ fn what_must_not_be_written_is_refused(driver: Driver) {
     for (target, status) in [
         ("/.hidden", 403),
         ("/sub/.hidden", 403),
-        ("/.flatpath-part-file", 403),
+        ("/.flatpath-put-file", 403),
         ("/sub", 409),
         ("/sub/", 409),
         ("/", 409),
@@ -337,8 +401,7 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     const LENGTH: usize = 20_000_000;
     let site = Site::new();
     let files = Files::open(site.path()).expect("a directory");
-    let bytes_max = 1 << 30;
-    let http = Http::service(files.writable(Writing::Allowed { bytes_max }));
+    let http = Http::service(files.writable(Writing::Allowed(WriteOptions::default())));
     let running = Engine::new()
         .driver(choice(driver))
         .listen("127.0.0.1:0", http)

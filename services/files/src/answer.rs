@@ -74,7 +74,7 @@ impl Answerer<'_> {
         let mut response = plain(status, body);
         let allowed = match self.writing {
             Writing::Refused => ALLOWED,
-            Writing::Allowed { .. } => ALLOWED_WRITABLE,
+            Writing::Allowed(_) => ALLOWED_WRITABLE,
         };
         response.headers_mut().insert(header::ALLOW, allowed);
         response

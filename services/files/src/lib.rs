@@ -14,7 +14,7 @@
 //! | all of it or parts | [`range`] |
 //! | the bytes; or a page that lists a directory | `content`, [`listing`] |
 //!
-//! With [`Files::writable`] PUT replaces files (`put`, `janitor`).
+//! With [`Files::writable`] PUT replaces files (`put`, `publish`, `janitor`).
 //!
 //! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
 //! beside the file), server-side includes, per-directory configuration files, users and passwords.
@@ -26,6 +26,8 @@ mod service;
 mod hot;
 mod witness;
 mod answer;
+mod writing;
+mod publish;
 mod put;
 mod janitor;
 pub mod target;
@@ -47,3 +49,4 @@ pub use error::FilesError;
 pub use root::Resolution;
 pub use service::{Files, FilesLane, Writing};
 pub use target::Hidden;
+pub use writing::{Durability, WriteOptions};

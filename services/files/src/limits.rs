@@ -1,5 +1,7 @@
 //! The bounds of this crate, each with the sum it comes from.
 
+use std::time::Duration;
+
 /// Longest relative path that is looked up: Linux' `PATH_MAX` (4,096) less the closing NUL.
 pub const PATH_BYTES_MAX: usize = 4_096 - 1;
 
@@ -52,3 +54,13 @@ pub const RACY_NS: u64 = 2 * 10_000_000;
 
 /// The same where a file system keeps whole seconds only: the two seconds of FAT.
 pub const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
+
+/// Longest file that PUT or an upload makes, unless said otherwise: 1 TiB.
+pub const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
+
+/// Resumable uploads that may be unfinished at once, unless said otherwise.
+pub const UNFINISHED_MAX: usize = 1_024;
+
+/// How long an unfinished upload is kept after its last byte, unless said otherwise: a day, so that
+/// what was broken off in the evening is resumed in the morning.
+pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);

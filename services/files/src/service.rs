@@ -19,6 +19,7 @@ use crate::limits::HOT_TARGET_BYTES_MAX;
 use crate::put;
 use crate::root::{Resolution, Root};
 use crate::target::Hidden;
+use crate::writing::WriteOptions;
 
 /// Serves what lies beneath a directory.
 ///
@@ -39,10 +40,7 @@ pub enum Writing {
     #[default]
     Refused,
     /// By PUT.
-    Allowed {
-        /// The longest file, in bytes.
-        bytes_max: u64,
-    },
+    Allowed(WriteOptions),
 }
 
 /// What one network thread keeps: its hot files.
@@ -155,9 +153,7 @@ impl Service for Files {
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
         match self.writing {
-            Writing::Allowed { bytes_max } => {
-                put::begin(&self.root, self.hidden, bytes_max, request)
-            }
+            Writing::Allowed(options) => put::begin(&self.root, self.hidden, options, request),
             Writing::Refused => Opened::Response(self.pooled(request, scope)),
         }
     }
@@ -167,10 +163,10 @@ impl Service for Files {
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
-        if let Writing::Allowed { bytes_max } = self.writing
+        if let Writing::Allowed(options) = self.writing
             && *request.method() == Method::PUT
         {
-            return put::empty(&self.root, self.hidden, bytes_max, request);
+            return put::empty(&self.root, self.hidden, options, request);
         }
         self.answerer(scope.pool()).answer(request)
     }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod kept;
+mod publishing;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};

@@ -1,0 +1,238 @@
+//! Gives a complete file its name, so that readers see the old file or the new one.
+//!
+//! A file without a name gets one by `linkat` where nothing had it, else by a hidden name and a
+//! `rename` over the old file. A file with a hidden name is renamed. `RENAME_NOREPLACE` keeps a
+//! name that another process made meanwhile; file systems that know no flags of `renameat2` (FUSE
+//! through libfuse 2, NFS) get `linkat` and `unlinkat` instead, and those without hard links a
+//! plain `rename`, which may then replace what another process made in that moment.
+//!
+//! Invariants
+//! - One publication at a time per directory of this process, so that conditions hold for the file
+//!   that is replaced. No lock is shared by two directories: one on a file system that hangs stops
+//!   no other.
+//! - With [`Durability::Disk`] the data is on the disk before the name is given, and the name is
+//!   before the answer (`fsync` of the file, then of its directory).
+//! - The mode of a replaced file is kept; a new file has what the umask leaves.
+//!
+//! Only a process that is killed between `linkat` and `rename` leaves a hidden `.flatpath-put-*`.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use flatpath_http::Response;
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderValue};
+use rustix::fs::{AtFlags, CWD, RenameFlags};
+use rustix::io::Errno;
+
+use crate::conditional::Validators;
+use crate::identity::Identity;
+use crate::limits::RACY_NS;
+use crate::writing::{Answer, Durability, Standing, allow, bare, failed_write, look, refused};
+
+/// A file that is to get a name.
+pub(crate) struct Publication<'a> {
+    /// Where it goes.
+    pub(crate) directory: &'a File,
+    pub(crate) name: &'a [u8],
+    /// What must hold for the file that is replaced.
+    pub(crate) conditions: &'a HeaderMap,
+    pub(crate) file: &'a File,
+    /// Its present name in the same directory, if it has one.
+    pub(crate) hidden: Option<&'a [u8]>,
+    pub(crate) durability: Durability,
+}
+
+/// What became of the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    Created,
+    Replaced,
+}
+
+/// Directories in which a file is getting its name now, by device and inode.
+struct Naming {
+    busy: Mutex<HashSet<(u64, u64)>>,
+    changed: Condvar,
+}
+
+static NAMING: std::sync::LazyLock<Naming> = std::sync::LazyLock::new(|| Naming {
+    busy: Mutex::new(HashSet::new()),
+    changed: Condvar::new(),
+});
+
+/// The right to give names in one directory.
+struct NamingGuard((u64, u64));
+
+impl NamingGuard {
+    fn of(directory: &File) -> Answer<Self> {
+        let stat = rustix::fs::fstat(directory).map_err(failed_write)?;
+        let key = (stat.st_dev, stat.st_ino);
+        let mut busy = NAMING.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while !busy.insert(key) {
+            let woken = NAMING.changed.wait(busy);
+            busy = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(Self(key))
+    }
+}
+
+impl Drop for NamingGuard {
+    fn drop(&mut self) {
+        let mut busy = NAMING.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.remove(&self.0);
+        NAMING.changed.notify_all();
+    }
+}
+
+impl Publication<'_> {
+    /// Gives the file its name. After an error it has the name that it had before, or none.
+    pub(crate) fn publish(&self) -> Answer<Published> {
+        // Synced before the lock is taken, because that may last; the mode belongs to it.
+        let mut mode_set = None;
+        if let Standing::File { mode, .. } = look(self.directory, self.name)? {
+            rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
+            mode_set = Some(mode);
+        }
+        if self.durability == Durability::Disk {
+            rustix::fs::fsync(self.file).map_err(failed_write)?;
+        }
+        let naming = NamingGuard::of(self.directory)?;
+        let standing = look(self.directory, self.name)?;
+        allow(&standing, self.conditions)?;
+        let published = match standing {
+            Standing::File { mode, .. } => {
+                if mode_set != Some(mode) {
+                    rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
+                }
+                Published::Replaced
+            }
+            Standing::Nothing => Published::Created,
+        };
+        self.give_name(published)?;
+        drop(naming);
+        if self.durability == Durability::Disk {
+            sync_directory(self.directory)?;
+        }
+        Ok(published)
+    }
+
+    /// Under the lock: only other processes can come between.
+    fn give_name(&self, published: Published) -> Answer<()> {
+        if let Some(hidden) = self.hidden {
+            return match published {
+                Published::Created => self.rename_new(hidden).map_err(failed_write),
+                Published::Replaced => self.rename(hidden).map_err(failed_write),
+            };
+        }
+        let link = |to: &[u8]| {
+            let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::linkat(CWD, from, self.directory, to, AtFlags::SYMLINK_FOLLOW)
+                .map_err(failed_write)
+        };
+        if published == Published::Created {
+            return link(self.name);
+        }
+        let hidden = fresh_name();
+        link(&hidden)?;
+        let renamed = self.rename(&hidden);
+        if renamed.is_err() {
+            let _ = rustix::fs::unlinkat(self.directory, &hidden[..], AtFlags::empty());
+        }
+        renamed.map_err(failed_write)
+    }
+
+    fn rename(&self, hidden: &[u8]) -> Result<(), Errno> {
+        rustix::fs::renameat(self.directory, hidden, self.directory, self.name)
+    }
+
+    /// To a name that nothing has.
+    fn rename_new(&self, hidden: &[u8]) -> Result<(), Errno> {
+        let (directory, flags) = (self.directory, RenameFlags::NOREPLACE);
+        match rustix::fs::renameat_with(directory, hidden, directory, self.name, flags) {
+            // The file system, or a kernel before 3.15, knows no flags.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            other => return other,
+        }
+        match rustix::fs::linkat(directory, hidden, directory, self.name, AtFlags::empty()) {
+            // The name is given: a hidden one that stays behind takes nothing back.
+            Ok(()) => {
+                if let Err(errno) = rustix::fs::unlinkat(directory, hidden, AtFlags::empty()) {
+                    log::warn!("a temporary name stays behind: {errno}");
+                }
+                Ok(())
+            }
+            // Nor does it know hard links.
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::MLINK) => {
+                self.rename(hidden)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// 201 or 204 for a file that has its name.
+    ///
+    /// A client that sent a condition is about to send the next one, so its answer waits up to two
+    /// clock ticks until the entity tag can be trusted; others get none and need not wait.
+    pub(crate) fn answer(&self, published: Published) -> Response {
+        let mut response = bare(match published {
+            Published::Created => StatusCode::CREATED,
+            Published::Replaced => StatusCode::NO_CONTENT,
+        });
+        if !self.conditions.is_empty()
+            && let Some(value) = self.tag_when_settled()
+        {
+            response.headers_mut().insert(header::ETAG, value);
+        }
+        response
+    }
+
+    fn tag_when_settled(&self) -> Option<HeaderValue> {
+        let identity = || Some(Identity::from_stat(&rustix::fs::fstat(self.file).ok()?));
+        let stored = identity()?;
+        let mut now = SystemTime::now();
+        // Whole seconds would take two seconds to settle.
+        if !stored.is_settled(now) && stored.changed.nanoseconds != 0 {
+            std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(1));
+            now = SystemTime::now();
+        }
+        // Changed meanwhile, or replaced, it is no longer what this request stored.
+        let same = identity()? == stored;
+        let tag = same.then(|| Validators::of(&stored, now).tag)??;
+        HeaderValue::from_bytes(tag.as_bytes()).ok()
+    }
+}
+
+/// A hidden name that no other file has.
+pub(crate) fn fresh_name() -> Vec<u8> {
+    use std::hash::{BuildHasher, RandomState};
+    let number = RandomState::new().hash_one(std::thread::current().id());
+    format!(".flatpath-put-{number:016x}").into_bytes()
+}
+
+/// Brings the names in a directory to the disk.
+pub(crate) fn sync_directory(directory: &File) -> Answer<()> {
+    match rustix::fs::fsync(directory) {
+        // Not every file system syncs directories; those that do not need not.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(failed_write(errno)),
+    }
+}
+
+/// Refuses what carries part of a file (RFC 9110, 14.5: "an origin server that allows PUT SHOULD
+/// respond with 400 if it receives Content-Range on a target that does not support it").
+pub(crate) fn refuse_part() -> Box<Response> {
+    crate::writing::refused_because(
+        StatusCode::BAD_REQUEST,
+        "PUT takes no Content-Range here: send the whole file, or a resumable upload by tus 1.0.0 \
+         (POST, then PATCH)",
+    )
+}
+
+/// The answer where the server lost track of its own file.
+pub(crate) fn lost() -> Box<Response> {
+    refused(StatusCode::INTERNAL_SERVER_ERROR)
+}
