@@ -206,6 +206,9 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
     if let Some(count) = settings.max_connections {
         limits.connections_max = count.0;
     }
+    if let Some(amount) = settings.connections_per_address {
+        limits.connections_per_address = amount.0;
+    }
     if let Some(size) = settings.memory {
         if size.0 < MEMORY_BYTES_MIN {
             return Err(Failure::WrongUse("--memory must be at least 1M".into()));

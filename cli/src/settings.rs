@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::units::{Address, Allowed, Count, Seconds, Size, Workers, from_text, several};
+use crate::units::{Address, Allowed, Amount, Count, Seconds, Size, Workers, from_text, several};
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -188,6 +188,12 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) max_connections: Option<Count>,
 
+    /// Most connections at once of one IPv4 address or IPv6 /64. With as many, its own longest idle
+    /// one is closed for its next one, or that is refused; 0 for no limit [default: 0]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) connections_per_address: Option<Amount>,
+
     /// Memory for all buffers, such as 256M; hot files are kept beside them, in an eighth of it at
     /// most [default: 256M]
     #[arg(long, value_name = "SIZE")]
@@ -337,6 +343,9 @@ impl Settings {
             accept: self.accept.or(other.accept),
             no_defer_accept: self.no_defer_accept.or(other.no_defer_accept),
             max_connections: self.max_connections.or(other.max_connections),
+            connections_per_address: self
+                .connections_per_address
+                .or(other.connections_per_address),
             memory: self.memory.or(other.memory),
             hidden: self.hidden.or(other.hidden),
             writable: self.writable.or(other.writable),
@@ -429,6 +438,8 @@ mod tests {
             "--no-defer-accept",
             "--max-connections",
             "1000",
+            "--connections-per-address",
+            "0",
             "--memory",
             "64M",
             "--hidden",
@@ -478,6 +489,7 @@ mod tests {
             accept = "single"
             no-defer-accept = true
             max-connections = 1000
+            connections-per-address = 0
             memory = "64M"
             hidden = true
             writable = true

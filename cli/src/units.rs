@@ -29,6 +29,10 @@ pub(crate) struct Address(pub(crate) SocketAddr);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) usize);
 
+/// A count that may be zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Amount(pub(crate) usize);
+
 /// A network that NFS clients may come from. Written `ADDRESS` or `ADDRESS/BITS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed(pub(crate) flatpath_nfs::Network);
@@ -126,6 +130,15 @@ impl FromStr for Count {
             Ok(0) | Err(_) => Err("write a number of at least 1".into()),
             Ok(count) => Ok(Self(count)),
         }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let amount = text.parse().map(Self);
+        amount.map_err(|_| "write a number, or 0 for no limit".into())
     }
 }
 

@@ -30,6 +30,7 @@
 //!   ask `ready`): either the waker sees the flag, or `ready` sees what was published.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -96,6 +97,12 @@ pub trait Driver {
     /// # Errors
     /// What `fcntl` says; the descriptor is closed then.
     fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket>;
+
+    /// Where a connection comes from: one system call, none in the simulation. `None` as for
+    /// [`Socket::peer`].
+    fn peer(&self, socket: Socket) -> Option<SocketAddr> {
+        socket.peer()
+    }
 
     /// Starts accepting connections.
     ///

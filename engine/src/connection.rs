@@ -16,6 +16,7 @@ use flatpath_driver::{Account, Piece, Socket};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
+use crate::addresses::AddressId;
 use crate::context::Stall;
 use crate::limits::Limits;
 use crate::output::Output;
@@ -135,6 +136,8 @@ pub(crate) struct Connection {
     pub(crate) socket: Socket,
     pub(crate) session: Key,
     pub(crate) listener: u16,
+    /// Where it is counted; `Network::address_of` finds out.
+    pub(crate) address: AddressId,
     /// Number of the latest operation; a completion of an older one is dropped.
     pub(crate) operation: u8,
     pub(crate) receive: Receive,
@@ -188,6 +191,7 @@ impl Connection {
             socket,
             session,
             listener,
+            address: AddressId::UNKNOWN,
             operation: 0,
             receive: Receive::Off,
             send: Send::Off,
@@ -287,6 +291,22 @@ impl Connection {
     /// Nothing is left to send and nothing is being sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.send == Send::Off && !self.output.has_waiting()
+    }
+
+    /// What the connection waits for while nothing of it is in work, held back or on its way out:
+    /// [`Phase::Idle`] or [`Phase::Head`]. Such a connection may be closed for a newcomer.
+    pub(crate) fn rests(&self) -> Option<Phase> {
+        let control = &self.control;
+        let is_busy = control.closing != Closing::No
+            || control.jobs_out > 0
+            || control.join.is_some()
+            || self.joint.is_some()
+            || self.stalled.is_some()
+            || self.holds_too_much
+            || self.starved
+            || !self.is_sent();
+        let phase = control.phase;
+        (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
     }
 
     /// The earliest deadline that guards the connection now; `u64::MAX` for none.

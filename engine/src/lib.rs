@@ -6,11 +6,13 @@ pub mod pairing;
 pub mod protocol;
 pub mod simulation;
 
+mod addresses;
 mod connection;
 mod context;
 mod error;
 mod foreman;
 mod listener;
+mod lists;
 mod memory;
 mod network;
 mod output;

@@ -52,6 +52,13 @@ pub const BACKLOG: i32 = 4096;
 /// multishot accept past the connection limit.
 pub const ACCEPT_ONE_BY_ONE: usize = 1024;
 
+/// Connections of one address that a newcomer's accept looks at to find one that rests.
+pub const ADDRESS_STEPS_MAX: usize = 64;
+
+/// What rests for less than this, in nanoseconds, is closed for a newcomer last: a client between
+/// two requests, or a head that is on its way.
+pub const SPARED_NS: u64 = 1_000_000_000;
+
 /// Pause after the kernel refused a descriptor, when no connection closes before, in nanoseconds.
 pub const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
@@ -102,6 +109,11 @@ pub struct Limits {
     /// Connections at once. Zero: as many as the descriptor limit allows after
     /// [`DESCRIPTORS_RESERVED`], at most 100,000 by default.
     pub connections_max: usize,
+    /// Connections at once of one IPv4 address or one IPv6 /64; zero for no limit, the default:
+    /// behind a proxy all clients have one address. A limit costs one system call per connection,
+    /// and is shared out over the network threads as `connections_max` is. With as many, the
+    /// address's own longest idle connection is closed for its next one, or that is refused.
+    pub connections_per_address: usize,
     /// Memory for all pooled buffers (input kept, output queued, chunks with workers), in bytes.
     pub buffer_bytes_max: usize,
     /// Fragments of receive pages that one connection's users may hold; with more it receives
@@ -139,6 +151,7 @@ impl Default for Limits {
         const SECOND: u64 = 1_000_000_000;
         Limits {
             connections_max: 0,
+            connections_per_address: 0,
             buffer_bytes_max: 256 * 1024 * 1024,
             pages_per_connection_max: 32,
             in_flight_max: 16 * 1024,

@@ -286,6 +286,8 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     }
     let total = usize::try_from(wished.min(room)).unwrap_or(usize::MAX);
     options.limits.connections_max = (total / options.rings).clamp(1, CONNECTIONS_BOUND);
+    let per_address = options.limits.connections_per_address;
+    options.limits.connections_per_address = per_address.div_ceil(options.rings);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! and the workers are this thread, which runs queued jobs at seeded moments. The same seed gives
 //! the same run. For the engine's own tests and for those of protocols and services.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
@@ -115,11 +116,19 @@ impl SimulatedServer {
     /// # Panics
     /// When the server listens no more.
     pub fn connect(&self) -> Client {
+        self.connect_from(None)
+    }
+
+    /// A new client that comes from an address.
+    ///
+    /// # Panics
+    /// When the server listens no more.
+    pub fn connect_from(&self, peer: Option<SocketAddr>) -> Client {
         let listener = self
             .network
             .source(0)
             .expect("a server that drains listens no more");
-        self.world.connect(listener)
+        self.world.connect_from(listener, peer)
     }
 
     /// One turn of the network thread, then a seeded number of queued jobs.

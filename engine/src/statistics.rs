@@ -25,6 +25,10 @@ pub struct Statistics {
     pub accepted: Counter,
     /// Connections refused because the limit was reached.
     pub refused: Counter,
+    /// Of those, connections refused because their address had its share.
+    pub refused_by_address: Counter,
+    /// Connections closed before their time, so that a newcomer had a place.
+    pub evicted: Counter,
     /// Times accept was paused because the kernel had no descriptor or no memory.
     pub accept_pauses: Counter,
     /// Connections closed, for whatever reason.

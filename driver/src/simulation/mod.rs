@@ -23,6 +23,7 @@ mod operations;
 mod progress;
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -202,6 +203,13 @@ impl Driver for Simulation {
 
     fn adopt(&mut self, _descriptor: OwnedFd) -> io::Result<Socket> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn peer(&self, socket: Socket) -> Option<SocketAddr> {
+        let mut world = self.network.world();
+        world
+            .connection_of(number_of(socket), "a look at the peer")
+            .peer
     }
 
     fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {

@@ -1,6 +1,7 @@
 //! The test's side of a simulation: the network it drives the clients of, and what it asks
 //! afterwards.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::faults::{Faults, Injected};
@@ -53,9 +54,17 @@ impl Network {
 
     /// A client that connects now; it is in the listener's backlog after the network's latency.
     pub fn connect(&self, listener: &Listener) -> Client {
+        self.connect_from(listener, None)
+    }
+
+    /// The same from an address.
+    pub fn connect_from(&self, listener: &Listener, peer: Option<SocketAddr>) -> Client {
         let mut world = self.world();
         let number = world.connections.len() as u32;
-        world.connections.push(Connection::default());
+        world.connections.push(Connection {
+            peer,
+            ..Connection::default()
+        });
         let arrival_ns = world.arrival_ns();
         let waiting = &mut world.listeners[listener.number() as usize].waiting;
         let arrival_ns = waiting

@@ -2,6 +2,7 @@
 //! clients.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use super::faults::{Faults, Injected};
 use super::operations::Operations;
@@ -21,6 +22,8 @@ pub enum ClientState {
 
 #[derive(Debug, Default)]
 pub(super) struct Connection {
+    /// Where the client says that it comes from.
+    pub(super) peer: Option<SocketAddr>,
     pub(super) to_server: Stream,
     pub(super) to_client: Stream,
     /// When a reset by the client arrives.

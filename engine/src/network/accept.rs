@@ -13,11 +13,11 @@
 //! closed.
 
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener as Source, Operation, Outcome, Segment, Shots, Socket,
+    Completion, Driver, Errno, Listener as Source, Operation, Outcome, Shots, Socket,
 };
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection};
+use crate::connection::Connection;
 use crate::context::Pages;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
 use crate::listener::Speaker;
@@ -149,9 +149,7 @@ impl<D: Driver> Network<D> {
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
             Ok(key) => {
-                if self.open_connections() > self.limits.connections_max {
-                    self.refuse_connection(key);
-                }
+                self.admit(key);
                 self.settle(key);
             }
             Err(connection) => {
@@ -163,19 +161,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn open_connections(&self) -> usize {
+    pub(super) fn open_connections(&self) -> usize {
         self.connections.len() as usize
-    }
-
-    fn refuse_connection(&mut self, key: Key) {
-        self.shared.statistics.refused.add(1);
-        if let Some(connection) = self.connections.get_mut(key) {
-            let words = self.listeners[usize::from(connection.listener)]
-                .speaker
-                .refusal();
-            connection.output.push(Segment::Shared(words));
-            connection.control.close(Closing::Lingering);
-        }
     }
 
     fn turn_away(&mut self, socket: Socket) {

@@ -99,6 +99,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         self.wheel.cancel(key.index);
+        self.addresses.leave(connection.address, key.index);
         while let Some((piece, _)) = connection.held.pop_front() {
             self.put(piece);
         }

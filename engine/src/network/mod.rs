@@ -7,6 +7,7 @@
 //! | file       | step                                                            |
 //! |------------|-----------------------------------------------------------------|
 //! | accept.rs  | listeners: arm, pause, limit                                    |
+//! | room.rs    | who gets a place, and who is closed for it                      |
 //! | receive.rs | bytes in: offer, keep, stall, starve                            |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
@@ -21,6 +22,7 @@
 //!   connection's current operation is dropped, its piece given back, its socket closed.
 
 mod accept;
+mod room;
 mod receive;
 mod send;
 mod jobs;
@@ -37,6 +39,7 @@ use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Shots};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
+use crate::addresses::Addresses;
 use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
 use crate::limits::{
@@ -72,6 +75,7 @@ pub(crate) struct Network<D: Driver> {
     limits: Limits,
     listeners: Vec<Listener>,
     connections: Slots<Connection>,
+    addresses: Addresses,
     wheel: Wheel,
     desk: JobDesk,
     turn: Turn,
@@ -189,6 +193,7 @@ impl<D: Driver> Network<D> {
             limits: setup.limits,
             listeners,
             connections: Slots::new(capacity),
+            addresses: Addresses::new(places),
             desk,
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,

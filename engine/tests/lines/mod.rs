@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use flatpath::{Choice, Context, Job, Protocol, Running, Server, Stall, WorkerScope};
+use flatpath::{Choice, Context, Job, Phase, Protocol, Running, Server, Stall, WorkerScope};
 
 /// Jobs of one connection at once.
 const PIPELINE_MAX: u32 = 64;
@@ -118,6 +118,10 @@ impl Protocol for Lines {
             }
             consumed += length + 1;
         }
+        match input.len() - consumed {
+            0 if session.owed == 0 => context.restart_phase(Phase::Idle),
+            _ => context.phase(Phase::Head),
+        }
         consumed
     }
 
@@ -196,16 +200,7 @@ impl Site {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).expect("connected");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a deadline");
-        stream
-            .set_write_timeout(Some(Duration::from_secs(10)))
-            .expect("a deadline");
-        Client {
-            reader: BufReader::new(stream),
-        }
+        Client::of(TcpStream::connect(self.address).expect("connected"))
     }
 
     pub(crate) fn end(mut self) {
@@ -221,6 +216,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) fn of(stream: TcpStream) -> Client {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a deadline");
+        stream
+            .set_write_timeout(Some(Duration::from_secs(10)))
+            .expect("a deadline");
+        Client {
+            reader: BufReader::new(stream),
+        }
+    }
+
     pub(crate) fn say(&mut self, text: &str) {
         self.reader
             .get_mut()
