@@ -54,7 +54,7 @@ pub use pipe::{Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{Backing, Pages, Region, RegionConfig, SmallReceives};
 pub use schedule::schedule_as_batch;
-pub use segment::{SEGMENTS_MAX, Segment, SendList};
+pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{Choice, Selection, select};
 pub use socket::{Listener, Socket};
 pub use statistics::DriverStatistics;

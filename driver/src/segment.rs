@@ -10,6 +10,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes};
+use flatpath_structures::panics::drop_contained;
 
 use crate::pipe::Piped;
 
@@ -20,7 +21,7 @@ pub const SEGMENTS_MAX: usize = 8;
 #[derive(Debug)]
 pub enum Segment {
     /// Counted bytes: a cached file, a constant reply.
-    Shared(Bytes),
+    Shared(Shared),
     /// A pooled buffer's bytes `from..to`.
     Pooled {
         /// The buffer.
@@ -34,11 +35,35 @@ pub enum Segment {
     Piped(Piped),
 }
 
+/// Counted bytes to send. They may have an owner with a `Drop` of its own
+/// ([`Bytes::from_owner`]), which runs wherever the last count goes, on the driver's thread most
+/// often; a panic in it ends there.
+#[derive(Debug, Default)]
+pub struct Shared(Bytes);
+
+impl From<Bytes> for Shared {
+    fn from(bytes: Bytes) -> Shared {
+        Shared(bytes)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        drop_contained(std::mem::take(&mut self.0));
+    }
+}
+
+impl From<Bytes> for Segment {
+    fn from(bytes: Bytes) -> Segment {
+        Segment::Shared(bytes.into())
+    }
+}
+
 impl Segment {
     /// How many bytes are left to send.
     pub fn len(&self) -> usize {
         match self {
-            Segment::Shared(bytes) => bytes.len(),
+            Segment::Shared(shared) => shared.0.len(),
             Segment::Pooled { from, to, .. } => (to - from) as usize,
             Segment::Piped(piped) => piped.len(),
         }
@@ -52,7 +77,7 @@ impl Segment {
     /// What is left to send; `None` when it lies in a pipe.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
-            Segment::Shared(bytes) => Some(bytes),
+            Segment::Shared(shared) => Some(&shared.0),
             Segment::Pooled { buffer, from, to } => {
                 Some(&buffer.filled()[*from as usize..*to as usize])
             }
@@ -62,7 +87,7 @@ impl Segment {
 
     fn consume(&mut self, count: usize) {
         match self {
-            Segment::Shared(bytes) => bytes.advance(count),
+            Segment::Shared(shared) => shared.0.advance(count),
             Segment::Pooled { from, .. } => *from += count as u32,
             Segment::Piped(piped) => piped.moved(count),
         }
@@ -143,7 +168,7 @@ impl SendList {
     pub(crate) fn empty_pipes(&mut self) -> io::Result<()> {
         for place in &mut self.segments {
             *place = match place.take() {
-                Some(Segment::Piped(piped)) => Some(Segment::Shared(piped.into_bytes()?)),
+                Some(Segment::Piped(piped)) => Some(piped.into_bytes()?.into()),
                 other => other,
             };
         }
@@ -181,8 +206,7 @@ mod tests {
     fn list(parts: &[&'static [u8]]) -> SendList {
         let mut list = SendList::new();
         for part in parts {
-            list.push(Segment::Shared(Bytes::from_static(part)))
-                .expect("room");
+            list.push(Bytes::from_static(part).into()).expect("room");
         }
         list
     }
@@ -211,9 +235,8 @@ mod tests {
     fn a_segment_is_freed_as_soon_as_it_is_sent() {
         let shared = Bytes::from(vec![7_u8; 10]);
         let mut list = SendList::new();
-        list.push(Segment::Shared(shared.clone())).expect("room");
-        list.push(Segment::Shared(Bytes::from_static(b"rest")))
-            .expect("room");
+        list.push(shared.clone().into()).expect("room");
+        list.push(Bytes::from_static(b"rest").into()).expect("room");
         assert!(!shared.is_unique());
         list.advance(10);
         assert!(shared.is_unique());
@@ -223,7 +246,7 @@ mod tests {
     #[test]
     fn a_full_list_gives_the_segment_back() {
         let mut list = list(&[b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]);
-        let back = list.push(Segment::Shared(Bytes::from_static(b"9")));
+        let back = list.push(Bytes::from_static(b"9").into());
         assert_eq!(back.expect_err("full").memory(), Some(&b"9"[..]));
         assert_eq!(list.segments(), SEGMENTS_MAX);
         assert_eq!(list.bytes(), 8);
@@ -233,7 +256,7 @@ mod tests {
     fn empty_segments_take_no_place() {
         let mut list = SendList::new();
         for _ in 0..20 {
-            list.push(Segment::Shared(Bytes::new())).expect("dropped");
+            list.push(Bytes::new().into()).expect("dropped");
         }
         assert!(list.is_empty());
         assert_eq!(list.segments(), 0);

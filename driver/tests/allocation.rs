@@ -19,9 +19,7 @@ mod cases {
     use std::os::unix::net::UnixStream;
 
     use bytes::Bytes;
-    use flatpath_driver::{
-        Completion, Driver, Operation, Outcome, Segment, SendList, Shots, Socket, Then,
-    };
+    use flatpath_driver::{Completion, Driver, Operation, Outcome, SendList, Shots, Socket, Then};
 
     use crate::rig::{Make, Rig, read_exactly, small, write};
 
@@ -31,8 +29,7 @@ mod cases {
     fn reply() -> SendList {
         let mut list = SendList::new();
         for part in [&REPLY[..7], &REPLY[7..]] {
-            list.push(Segment::Shared(Bytes::from_static(part)))
-                .expect("room");
+            list.push(Bytes::from_static(part).into()).expect("room");
         }
         list
     }

@@ -84,8 +84,7 @@ mod cases {
     use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small};
 
     fn shared(list: &mut SendList, bytes: &'static [u8]) {
-        list.push(Segment::Shared(Bytes::from_static(bytes)))
-            .expect("room");
+        list.push(Bytes::from_static(bytes).into()).expect("room");
     }
 
     pub(crate) fn pages_arrive_between_the_bytes_around_them<M: Make>(_: &str) {

@@ -225,7 +225,7 @@ impl<P: Protocol> Context<'_, P> {
 
     /// Queues constant words. It needs no buffer, so it does not fail when the budget is used up.
     pub fn write_static(&mut self, words: &'static [u8]) {
-        self.output.push(Segment::Shared(Bytes::from_static(words)));
+        self.output.push(Bytes::from_static(words).into());
     }
 
     /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once

@@ -3,11 +3,11 @@
 //! The engine is not generic over protocols: several listen side by side. One indirect call per
 //! event is the price; the typed state behind it sits in flat tables.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig, Socket};
+use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::pool::Pool;
 use flatpath_structures::slots::{Key, Slots};
 
@@ -33,8 +33,13 @@ pub(crate) struct Call<'a> {
     pub(crate) keeping: Keeping<'a>,
 }
 
-/// A protocol on one network thread, whatever it is. A panic in the protocol aborts the connection
-/// it was called for and nothing else.
+/// A protocol on one network thread, whatever it is.
+///
+/// Invariant L1: from the first connection on, no panic of the protocol leaves these calls, nor a
+/// panic in the drop of its session, of its job or of another panic's payload. A panic in a call
+/// aborts the connection it was made for; one in a drop costs nothing more. The calls before the
+/// first connection (`region`, `region_made`, `first_pages`, `pages_max`) may panic: the start
+/// fails then.
 pub(crate) trait Speaker {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
@@ -85,7 +90,10 @@ impl<P: Protocol> Lanes<P> {
         call: Call<'_>,
         act: impl FnOnce(&P, &mut P::Lane, &mut P::Session, &mut Context<'_, P>) -> R,
     ) -> Option<R> {
-        let session = self.sessions.get_mut(call.session)?;
+        let Some(session) = self.sessions.get_mut(call.session) else {
+            drop_contained(act);
+            return None;
+        };
         let mut context = Context {
             turn: call.turn,
             limits: call.limits,
@@ -101,13 +109,11 @@ impl<P: Protocol> Lanes<P> {
         };
         let lane = &mut self.lane;
         let protocol = &*self.protocol;
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            act(protocol, lane, session, &mut context)
-        }));
-        if result.is_err() {
+        let result = contain(|| act(protocol, lane, session, &mut context));
+        if result.is_none() {
             context.control.close(Closing::Abort);
         }
-        result.ok()
+        result
     }
 
     fn typed(task: Box<dyn Task>) -> Option<Box<Envelope<P>>> {
@@ -117,13 +123,15 @@ impl<P: Protocol> Lanes<P> {
 
 impl<P: Protocol> Speaker for Lanes<P> {
     fn open(&mut self) -> Option<Key> {
-        self.sessions.insert(P::Session::default()).ok()
+        let session = contain(P::Session::default)?;
+        self.sessions.insert(session).map_err(drop_contained).ok()
     }
 
     fn close(&mut self, session: Key) {
         if let Some(mut session) = self.sessions.remove(session) {
             let (protocol, lane) = (&*self.protocol, &mut self.lane);
-            let _ = catch_unwind(AssertUnwindSafe(|| protocol.closed(lane, &mut session)));
+            contain(|| protocol.closed(lane, &mut session));
+            drop_contained(session);
         }
     }
 
@@ -154,11 +162,9 @@ impl<P: Protocol> Speaker for Lanes<P> {
         if let Some(mut envelope) = Self::typed(task) {
             envelope.reservation = None;
             let (protocol, lane) = (&*self.protocol, &mut self.lane);
-            let retired = catch_unwind(AssertUnwindSafe(|| {
-                protocol.retire(lane, &mut envelope.job);
-            }));
-            if retired.is_ok() {
-                self.spare.keep(envelope);
+            match contain(|| protocol.retire(lane, &mut envelope.job)) {
+                Some(()) => self.spare.keep(envelope),
+                None => drop_contained(envelope),
             }
         }
     }
@@ -200,7 +206,7 @@ impl<P: Protocol> Speaker for Lanes<P> {
     }
 
     fn refusal(&self) -> Bytes {
-        self.protocol.refusal()
+        contain(|| self.protocol.refusal()).unwrap_or_default()
     }
 
     fn name(&self) -> &'static str {
@@ -225,11 +231,25 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
     fn turn_ended(&mut self) {
         let (protocol, lane) = (&*self.protocol, &mut self.lane);
-        let _ = catch_unwind(AssertUnwindSafe(|| protocol.turn_ended(lane)));
+        contain(|| protocol.turn_ended(lane));
     }
 
     fn trim(&mut self) -> Trimmed {
         self.spare.trim()
+    }
+}
+
+impl<P: Protocol> Drop for Lanes<P> {
+    /// What a thread that ends before its time leaves: one by one, because a second panic while the
+    /// first one unwinds would end the process. The lane's own drop is for the owner to contain.
+    fn drop(&mut self) {
+        let keys: Vec<Key> = self.sessions.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(key);
+        }
+        while let Some(envelope) = self.spare.take() {
+            drop_contained(envelope);
+        }
     }
 }
 

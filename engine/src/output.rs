@@ -96,7 +96,7 @@ impl Output {
         if bytes.len() <= SHARED_COPY_BYTES_MAX {
             return self.write(pool, &bytes);
         }
-        self.push(Segment::Shared(bytes));
+        self.push(bytes.into());
         Ok(())
     }
 
@@ -216,7 +216,7 @@ mod tests {
         for round in 0..50_usize {
             let bytes: Vec<u8> = (0..round * 37).map(|at| (at + round) as u8).collect();
             match round % 3 {
-                0 => output.push(Segment::Shared(bytes.clone().into())),
+                0 => output.push(Bytes::from(bytes.clone()).into()),
                 1 => output.write(&pool, &bytes).expect("room"),
                 _ => output
                     .write_shared(&pool, bytes.clone().into())

@@ -6,7 +6,7 @@
 //! Invariant S1: `least` is at most the number kept. Taking and keeping cost a few instructions;
 //! trimming costs one release of memory for each job freed, at most [`SPARE_JOBS_TRIMMED_MAX`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use flatpath_structures::panics::drop_contained;
 
 use crate::limits::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX};
 
@@ -51,11 +51,11 @@ impl<T> Spares<T> {
         let surplus = self.least.saturating_sub(SPARE_JOBS_KEPT);
         let freed = surplus.min(SPARE_JOBS_TRIMMED_MAX);
         let left = self.kept.len() - freed;
-        let kept = &mut self.kept;
-        // What is kept is a protocol's own type, and so is what dropping it does.
-        let _ = catch_unwind(AssertUnwindSafe(|| kept.truncate(left)));
-        if kept.capacity() > 4 * left.max(SPARE_JOBS_KEPT) {
-            kept.shrink_to(2 * left);
+        // What is kept is a protocol's own type, and so is what dropping it does. One at a time: of
+        // two that panic the second would end the process.
+        self.kept.drain(left..).for_each(drop_contained);
+        if self.kept.capacity() > 4 * left.max(SPARE_JOBS_KEPT) {
+            self.kept.shrink_to(2 * left);
         }
         self.least = left;
         Trimmed {
@@ -117,9 +117,7 @@ mod tests {
         struct Loud;
         impl Drop for Loud {
             fn drop(&mut self) {
-                if !std::thread::panicking() {
-                    std::panic::resume_unwind(Box::new("dropped"));
-                }
+                std::panic::resume_unwind(Box::new("dropped"));
             }
         }
         let mut spares = Spares::default();

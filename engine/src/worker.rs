@@ -21,13 +21,13 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flatpath_driver::{Wake as _, Waker};
 use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
+use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::pool::Pool;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
@@ -204,10 +204,10 @@ impl Shared {
         debug_assert!(task.is_some(), "a queued place holds a job");
         if let Some(mut task) = task {
             let mut scope = WorkerScope { pool: &self.pool };
-            if catch_unwind(AssertUnwindSafe(|| task.run(&mut scope))).is_err() {
+            if contain(|| task.run(&mut scope)).is_none() {
                 self.statistics.handler_panics.add(1);
                 // A second panic inside the protocol's own error reply drops only this reply.
-                let _ = catch_unwind(AssertUnwindSafe(|| task.panicked()));
+                contain(|| task.panicked());
             }
             let ring = usize::from(task.connection().ring);
             *self.place(index) = Some(task);
@@ -229,6 +229,16 @@ impl Shared {
     /// Jobs taken from the queue so far.
     pub(crate) fn popped(&self) -> u64 {
         self.popped.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Shared {
+    /// Jobs of connections that a forced end cut off; one by one, as their drops may panic.
+    fn drop(&mut self) {
+        for place in &mut self.places {
+            let task = place.get_mut().unwrap_or_else(PoisonError::into_inner);
+            drop_contained(task.take());
+        }
     }
 }
 

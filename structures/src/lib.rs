@@ -16,6 +16,7 @@
 //! | [`tokens`] | who holds which page | `net_iov` user references |
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
+//! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
 //! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
@@ -25,6 +26,7 @@
 #![deny(unsafe_code)]
 
 pub mod pairing;
+pub mod panics;
 pub mod pool;
 pub mod queue;
 pub mod crew;

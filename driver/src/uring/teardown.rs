@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::config::DriverConfig;
     use crate::driver::{Driver, Shots, Then};
-    use crate::segment::{Segment, SendList};
+    use crate::segment::SendList;
     use crate::socket::Listener;
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
                 uring.receive(socket, token, Shots::Many);
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
-                assert!(list.push(Segment::Shared(bytes)).is_ok());
+                assert!(list.push(bytes.into()).is_ok());
                 uring.send(socket, token, list, Then::Keep);
             }
             // Connections that nobody will take, and a send that cannot end.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener, Operation, Outcome, SEGMENTS_MAX, Segment, SendList,
-    Shots, Socket, Then,
+    Completion, Driver, Errno, Listener, Operation, Outcome, SEGMENTS_MAX, SendList, Shots, Socket,
+    Then,
 };
 
 const ACCEPT: u64 = 1;
@@ -278,7 +278,7 @@ impl Echo {
                 .waiting
                 .drain(..connection.waiting.len().min(SEGMENTS_MAX))
             {
-                list.push(Segment::Shared(bytes)).expect("room");
+                list.push(bytes.into()).expect("room");
             }
             let last = connection.ended && connection.waiting.is_empty();
             let then = if last { self.close_at_end } else { Then::Keep };

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Refusal, Segment, SendList,
-    Shots, Socket, Then,
+    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Refusal, SendList, Shots,
+    Socket, Then,
 };
 
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
@@ -309,7 +309,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 pub(crate) fn list(segments: &[Bytes]) -> SendList {
     let mut list = SendList::new();
     for segment in segments {
-        list.push(Segment::Shared(segment.clone())).expect("room");
+        list.push(segment.clone().into()).expect("room");
     }
     list
 }

@@ -139,9 +139,7 @@ impl<D: Driver> Network<D> {
             connection.control.close(Closing::AfterOutput);
         } else {
             if !refusal.is_empty() {
-                connection
-                    .output
-                    .push(flatpath_driver::Segment::Shared(refusal));
+                connection.output.push(refusal.into());
             }
             connection.control.close(Closing::Lingering);
         }

@@ -6,7 +6,7 @@
 //! for less than `SPARED_NS` comes last. A newcomer for whom nothing can be closed is refused in
 //! the protocol's words.
 
-use flatpath_driver::{Driver, Segment};
+use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
@@ -107,7 +107,7 @@ impl<D: Driver> Network<D> {
             let words = self.listeners[usize::from(connection.listener)]
                 .speaker
                 .refusal();
-            connection.output.push(Segment::Shared(words));
+            connection.output.push(words.into());
             connection.control.close(Closing::Lingering);
         }
     }

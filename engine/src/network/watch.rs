@@ -12,11 +12,11 @@
 //! - E2: a count that came is passed, or kept at the gate until a look at which it can pass. A
 //!   consumer that panics has taken it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
+use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
 use super::{GENERATION_MASK, KIND_WATCH, Network, parts, token};
@@ -50,7 +50,7 @@ impl<D: Driver> Network<D> {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
                 Some(State::Armed) => self.cancel_unwanted(place),
                 Some(State::Refused(_)) if !watched.is_wanted() => {
-                    self.sources.remove(place);
+                    drop_contained(self.sources.remove(place));
                 }
                 // The final completion looks again.
                 None | Some(State::Cancelling | State::Refused(_)) => {}
@@ -58,6 +58,8 @@ impl<D: Driver> Network<D> {
             if watched.is_wanted() {
                 self.pass_kept_signals(&watched);
             }
+            // It may be the last that knows the source, and what its consumer left there.
+            drop_contained(watched);
         }
     }
 
@@ -125,15 +127,16 @@ impl<D: Driver> Network<D> {
         };
         let watched = Arc::clone(&source.watched);
         self.pass_signal(&watched, count);
+        drop_contained(watched);
     }
 
     fn pass_signal(&self, watched: &Watched, count: u64) {
         let statistics = &self.shared.statistics;
-        match catch_unwind(AssertUnwindSafe(|| watched.gate.pass(Item::Signal(count)))) {
-            Ok(Passed::Taken) => statistics.signals.add(1),
+        match contain(|| watched.gate.pass(Item::Signal(count))) {
+            Some(Passed::Taken) => statistics.signals.add(1),
             // At the gate.
-            Ok(Passed::Held | Passed::Nobody) => {}
-            Err(_) => statistics.handler_panics.add(1),
+            Some(Passed::Held | Passed::Nobody) => {}
+            None => statistics.handler_panics.add(1),
         }
     }
 
@@ -152,7 +155,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         if !source.watched.is_wanted() {
-            self.sources.remove(key);
+            drop_contained(self.sources.remove(key));
         } else if source.state == State::Cancelling {
             self.arm_watch(key);
         } else {
@@ -191,8 +194,14 @@ impl<D: Driver> Network<D> {
 }
 
 impl<D: Driver> Drop for Network<D> {
-    /// Nobody is watched from now on.
+    /// No source is watched from now on. What is left of a thread that ends before its time is
+    /// dropped one by one: a second panic while the first one unwinds would end the process.
     fn drop(&mut self) {
         self.end_orders();
+        let keys: Vec<Key> = self.sources.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            drop_contained(self.sources.remove(key));
+        }
+        self.listeners.drain(..).for_each(drop_contained);
     }
 }
