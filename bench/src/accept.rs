@@ -237,6 +237,7 @@ mod tests {
         let mut stage = Stage {
             pace: Pace::Tiny,
             server: &ServerProgram::ThisProcess,
+            only: None,
             progress: &mut ignore,
         };
         for load in [Load::AtOnce(60), Load::OneByOne(5)] {

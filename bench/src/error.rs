@@ -10,6 +10,8 @@ pub enum Error {
     Server(String),
     /// A client of the server under test could not work.
     Clients(io::Error),
+    /// This machine does not have what a row needs.
+    Unavailable(String),
     /// A plot could not be written.
     Plot(String),
 }
@@ -19,6 +21,7 @@ impl fmt::Display for Error {
         match self {
             Self::Server(what) => write!(formatter, "the server under test: {what}"),
             Self::Clients(cause) => write!(formatter, "the clients: {cause}"),
+            Self::Unavailable(what) => formatter.write_str(what),
             Self::Plot(what) => write!(formatter, "a plot: {what}"),
         }
     }
@@ -28,7 +31,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Clients(cause) => Some(cause),
-            Self::Server(_) | Self::Plot(_) => None,
+            Self::Server(_) | Self::Unavailable(_) | Self::Plot(_) => None,
         }
     }
 }

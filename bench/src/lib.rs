@@ -10,6 +10,7 @@
 //! | `accept`, `buffers`, `dispatch`, `tokens`, `pairing` | the five published measurements |
 //! | `events` | an eventfd and its consumer, past the workers |
 //! | `queue`, `wheel` | two structures that the five need |
+//! | `neighbours` | innocent clients beside one party in trouble after another |
 //! | `before/` | the old ways, one file each |
 //! | `beside/` | well-known crates |
 //! | `inside` | the whole server with the old ways swapped in (feature `before`) |
@@ -39,6 +40,7 @@ mod pairing;
 mod events;
 mod queue;
 mod wheel;
+mod neighbours;
 #[cfg(feature = "before")]
 mod inside;
 
@@ -82,11 +84,13 @@ pub enum Bench {
     Queue,
     /// A tree and a heap of timers against the wheel.
     Wheel,
+    /// Innocent clients beside one party in trouble after another, in the real server.
+    Neighbours,
 }
 
 impl Bench {
     /// All of them, in the order of the path of a connection.
-    pub const ALL: [Bench; 8] = [
+    pub const ALL: [Bench; 9] = [
         Bench::Accept,
         Bench::Buffers,
         Bench::Dispatch,
@@ -95,6 +99,7 @@ impl Bench {
         Bench::Events,
         Bench::Queue,
         Bench::Wheel,
+        Bench::Neighbours,
     ];
 }
 
@@ -103,8 +108,10 @@ impl Bench {
 pub struct Options {
     /// How thorough.
     pub pace: Pace,
-    /// Where the real server comes from, for `accept`.
+    /// Where the real server comes from, for `accept` and `neighbours`.
     pub server: ServerProgram,
+    /// Of `neighbours`, only the rows whose name contains this.
+    pub only: Option<String>,
 }
 
 /// Runs benches one after the other. `progress` is told what is measured at the moment.
@@ -121,6 +128,7 @@ pub fn run(
     let mut stage = Stage {
         pace: options.pace,
         server: &options.server,
+        only: options.only.as_deref(),
         progress,
     };
     let reports = benches.iter().map(|bench| stage.run(*bench));
@@ -156,6 +164,7 @@ impl Report {
 struct Stage<'a> {
     pace: Pace,
     server: &'a ServerProgram,
+    only: Option<&'a str>,
     progress: &'a mut dyn FnMut(&str),
 }
 
@@ -189,6 +198,7 @@ impl Stage<'_> {
             Bench::Events => events::run(self),
             Bench::Queue => queue::run(self),
             Bench::Wheel => wheel::run(self),
+            Bench::Neighbours => neighbours::run(self),
         }
     }
 }

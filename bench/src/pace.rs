@@ -3,7 +3,7 @@
 //! | pace  | for                        | all benches together |
 //! |-------|----------------------------|----------------------|
 //! | full  | figures that are published | some minutes         |
-//! | quick | a look at a machine        | under a minute       |
+//! | quick | a look at a machine        | a few minutes        |
 //! | tiny  | the tests: does it run     | seconds              |
 
 use std::time::Duration;

@@ -7,6 +7,7 @@ fn tiny(bench: Bench) {
     let options = Options {
         pace: Pace::Tiny,
         server: ServerProgram::ThisProcess,
+        only: None,
     };
     let mut steps = 0;
     let report = run(&[bench], &options, &mut |_| steps += 1).expect("it runs");
@@ -97,6 +98,24 @@ fn events_run_small() {
 #[test]
 fn queue_runs_small() {
     tiny(Bench::Queue);
+}
+
+/// Rows of the library's server; the others need the command.
+#[test]
+fn neighbours_run_small() {
+    let options = Options {
+        pace: Pace::Tiny,
+        server: ServerProgram::ThisProcess,
+        only: Some("handlers".into()),
+    };
+    let report = run(&[Bench::Neighbours], &options, &mut |_| {}).expect("it runs");
+    let rows = &report.benches[0].tables[0].rows;
+    assert!(!rows.is_empty());
+    for row in rows {
+        let errors = row.figures.last().copied().flatten();
+        let errors = errors.map(|figure| figure.median);
+        assert_eq!(errors, Some(0.0), "{:?}", row.labels);
+    }
 }
 
 #[test]

@@ -20,13 +20,17 @@ pub(crate) struct Arguments {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<Name>,
 
-    /// Fewer rows and shorter slices: all of it in under a minute
+    /// Fewer rows and shorter slices: all of it in a few minutes
     #[arg(long)]
     quick: bool,
 
     /// Write the report as JSON to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Of neighbours, only the rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 
     /// Draw the figures as SVG files into this directory, which is made if need be
     #[arg(long, value_name = "DIR")]
@@ -52,6 +56,8 @@ enum Name {
     Queue,
     /// Time-outs: a tree or a heap, or a wheel
     Wheel,
+    /// Clients in trouble of every sort, and how long all others wait
+    Neighbours,
     /// All of them
     All,
 }
@@ -77,6 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Pace::Full
         },
         server: ServerProgram::Program(server),
+        only: arguments.only.clone(),
     };
     let mut progress = Progress::begin();
     let outcome = flatpath_bench::run(&benches(&arguments.names), &options, &mut |step| {
@@ -99,6 +106,7 @@ fn benches(names: &[Name]) -> Vec<Bench> {
             Bench::Events => Name::Events,
             Bench::Queue => Name::Queue,
             Bench::Wheel => Name::Wheel,
+            Bench::Neighbours => Name::Neighbours,
         };
         names.contains(&name) || names.contains(&Name::All)
     };
@@ -181,6 +189,7 @@ mod tests {
             names: vec![Name::All],
             quick: true,
             json: Some("/no/such/directory/report.json".into()),
+            only: None,
             plot: None,
         };
         let failure = run(&arguments).expect_err("nothing to write to");

@@ -1,0 +1,322 @@
+//! The clients that are measured: each asks at a calm pace, one request at a time.
+//!
+//! A wait is the time from the first byte that is sent (or the call of `connect`) to the last byte
+//! of the answer. A wait that ends in an error, or takes longer than [`GIVE_UP`], is an error and
+//! still counts as a wait. A wait that began beside the trouble counts there, however late it ends.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::rpc;
+use super::server::Arena;
+
+/// When a client gives up.
+const GIVE_UP: Duration = Duration::from_secs(5);
+/// Between an answer and the next request.
+const PAUSE: Duration = Duration::from_millis(2);
+/// After an error.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
+/// What the echo client sends.
+const ECHO: [u8; 128] = [b'e'; 128];
+
+/// Which part of the run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Part {
+    WarmUp = 0,
+    Alone = 1,
+    Beside = 2,
+    Over = 3,
+}
+
+/// Tells the clients which part of the run it is.
+#[derive(Debug, Default)]
+pub(super) struct Clock(AtomicU8);
+
+impl Clock {
+    pub(super) fn enter(&self, part: Part) {
+        // ORDER: Relaxed: only the number matters.
+        self.0.store(part as u8, Ordering::Relaxed);
+    }
+
+    fn part(&self) -> Part {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Part::WarmUp,
+            1 => Part::Alone,
+            2 => Part::Beside,
+            _ => Part::Over,
+        }
+    }
+}
+
+/// What clients waited.
+#[derive(Clone, Debug)]
+pub(super) struct Waits {
+    micros: Histogram<u64>,
+    errors: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            // One minute with three digits; always valid bounds.
+            micros: Histogram::new_with_bounds(1, 60_000_000, 3)
+                .unwrap_or_else(|_| unreachable!("constant bounds")),
+            errors: 0,
+        }
+    }
+}
+
+impl Waits {
+    fn note(&mut self, wait: Duration, is_error: bool) {
+        let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        self.micros.saturating_record(micros.max(1));
+        self.errors += u64::from(is_error);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.micros += &other.micros;
+        self.errors += other.errors;
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.micros.len()
+    }
+
+    pub(super) fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    pub(super) fn percentile_ms(&self, percentile: f64) -> f64 {
+        self.micros.value_at_percentile(percentile) as f64 / 1e3
+    }
+
+    pub(super) fn longest_ms(&self) -> f64 {
+        self.micros.max() as f64 / 1e3
+    }
+}
+
+/// One sort of innocent client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A hot file, on one connection.
+    Kept,
+    /// A hot file, with a connection for each request.
+    New,
+    /// An answer that a worker gives, on one connection.
+    Pooled,
+    /// GETATTR over NFS, on one connection.
+    Nfs,
+    /// 128 bytes there and back, on one connection.
+    Echo,
+    /// Two clients that meet at the relay, for each round.
+    Relay,
+}
+
+impl Kind {
+    /// Those whose service the server has.
+    pub(super) fn all(arena: &Arena) -> Vec<Self> {
+        let has = |kind: &Self| match kind {
+            Self::Kept | Self::New => true,
+            Self::Pooled => arena.pooled_path.is_some(),
+            Self::Nfs => arena.nfs.is_some(),
+            Self::Echo => arena.echo.is_some(),
+            Self::Relay => arena.relay.is_some(),
+        };
+        let all = [
+            Self::Kept,
+            Self::New,
+            Self::Pooled,
+            Self::Nfs,
+            Self::Echo,
+            Self::Relay,
+        ];
+        all.into_iter().filter(has).collect()
+    }
+}
+
+/// What a client keeps between its requests.
+#[derive(Default)]
+struct Hold {
+    stream: Option<TcpStream>,
+    file: Vec<u8>,
+    number: u32,
+}
+
+/// Asks until the run is over. What it waited alone, and beside the trouble.
+pub(super) fn talk(kind: Kind, arena: &Arena, clock: &Clock) -> (Waits, Waits) {
+    let (mut alone, mut beside) = (Waits::default(), Waits::default());
+    let mut hold = Hold::default();
+    loop {
+        let part = clock.part();
+        if part == Part::Over {
+            return (alone, beside);
+        }
+        let begin = Instant::now();
+        let outcome = ask(kind, arena, &mut hold);
+        let wait = begin.elapsed();
+        let is_error = outcome.is_err() || wait > GIVE_UP;
+        if let Err(error) = &outcome
+            && std::env::var_os("NEIGHBOURS_TRACE").is_some()
+        {
+            eprintln!("{kind:?} {part:?} {wait:?} {error}");
+        }
+        match (part, clock.part()) {
+            (Part::Beside, _) | (_, Part::Beside | Part::Over) => beside.note(wait, is_error),
+            (Part::Alone, _) => alone.note(wait, is_error),
+            _ => {}
+        }
+        if is_error {
+            hold = Hold::default();
+            std::thread::sleep(PAUSE_AFTER_ERROR);
+        } else {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn ask(kind: Kind, arena: &Arena, hold: &mut Hold) -> io::Result<()> {
+    match kind {
+        Kind::Kept => {
+            let stream = kept(hold, arena.http)?;
+            get(stream, arena.hot_path, "keep-alive")
+        }
+        Kind::New => get(&mut dial(arena.http)?, arena.hot_path, "close"),
+        Kind::Pooled => {
+            let stream = kept(hold, arena.http)?;
+            get(stream, arena.pooled_path.unwrap_or("/"), "keep-alive")
+        }
+        Kind::Nfs => nfs(hold, arena.nfs.ok_or(io::ErrorKind::Unsupported)?),
+        Kind::Echo => echo(kept(hold, arena.echo.ok_or(io::ErrorKind::Unsupported)?)?),
+        Kind::Relay => relay(hold, arena.relay.ok_or(io::ErrorKind::Unsupported)?),
+    }
+}
+
+fn dial(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, GIVE_UP)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(GIVE_UP))?;
+    stream.set_write_timeout(Some(GIVE_UP))?;
+    Ok(stream)
+}
+
+fn kept(hold: &mut Hold, to: SocketAddr) -> io::Result<&mut TcpStream> {
+    let stream = match hold.stream.take() {
+        Some(stream) => stream,
+        None => dial(to)?,
+    };
+    Ok(hold.stream.insert(stream))
+}
+
+/// A request and the whole of its answer. Whatever the status is, it must not be a refusal.
+fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: {connection}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::with_capacity(1024);
+    let mut piece = [0; 4096];
+    loop {
+        match stream.read(&mut piece)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => answer.extend_from_slice(&piece[..bytes]),
+        }
+        if let Some(length) = length(&answer)
+            && answer.len() >= length
+        {
+            break;
+        }
+    }
+    let status = answer.get(9..12).unwrap_or_default();
+    if status == b"200" || status == b"404" {
+        Ok(())
+    } else {
+        let status = String::from_utf8_lossy(status).into_owned();
+        Err(io::Error::other(format!("status {status}")))
+    }
+}
+
+/// How long head and body are, once the head is there.
+fn length(answer: &[u8]) -> Option<usize> {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let body = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse::<usize>().ok())?
+    });
+    Some(end + body.unwrap_or(0))
+}
+
+fn nfs(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
+    if hold.stream.is_none() {
+        let mut stream = dial(to)?;
+        hold.file = rpc::mount(&mut stream)?;
+        hold.stream = Some(stream);
+    }
+    hold.number = hold.number.wrapping_add(1);
+    let number = hold.number;
+    let stream = hold.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    rpc::check(stream, number, &hold.file)
+}
+
+fn echo(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(&ECHO)?;
+    let mut back = [0; ECHO.len()];
+    stream.read_exact(&mut back)
+}
+
+/// Both sides connect, are told `ok`, and pass a byte each way.
+fn relay(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
+    hold.number = hold.number.wrapping_add(1);
+    let process = std::process::id();
+    let number = hold.number;
+    let token = format!("{process:032x}{number:032x}");
+    let mut ends = [dial(to)?, dial(to)?];
+    for (end, side) in ends
+        .iter_mut()
+        .zip(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"])
+    {
+        end.write_all(format!("please relay {token} for side {side}\n").as_bytes())?;
+    }
+    let mut word = [0; 3];
+    for end in &mut ends {
+        end.read_exact(&mut word)?;
+        if &word != b"ok\n" {
+            return Err(io::Error::other("the relay did not say ok"));
+        }
+    }
+    let [one, other] = &mut ends;
+    one.write_all(b"1")?;
+    other.read_exact(&mut word[..1])?;
+    other.write_all(b"2")?;
+    one.read_exact(&mut word[..1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_an_answer_counts_head_and_body() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(length(answer), Some(answer.len()));
+        assert_eq!(length(b"HTTP/1.1 200 OK\r\nContent-"), None);
+    }
+
+    #[test]
+    fn waits_of_several_clients_are_added_up() {
+        let (mut one, mut other) = (Waits::default(), Waits::default());
+        one.note(Duration::from_millis(2), false);
+        other.note(Duration::from_millis(40), true);
+        one.add(&other);
+        assert_eq!(one.errors(), 1);
+        assert!(
+            (one.longest_ms() - 40.0).abs() < 0.1,
+            "{}",
+            one.longest_ms()
+        );
+    }
+}
