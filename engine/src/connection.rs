@@ -150,7 +150,7 @@ pub(crate) struct Connection {
     pub(crate) stalled: Option<Stall>,
     /// In the queue of connections that wait for room in the server.
     pub(crate) in_waiting: bool,
-    /// In the queue of connections that wait for a receive buffer.
+    /// On a list of connections that wait for a page; see `network/starve.rs`.
     pub(crate) starved: bool,
     /// As many fragments are held as may be: nothing is received until some are back.
     pub(crate) holds_too_much: bool,
@@ -160,6 +160,8 @@ pub(crate) struct Connection {
     pub(crate) shares: bool,
     /// Which region the outstanding receive goes to.
     pub(crate) receive_group: u16,
+    /// Whether it may share a page.
+    pub(crate) receive_shares: bool,
     /// Counts the fragments held; made with the first one.
     pub(crate) account: Option<Account>,
     pub(crate) control: Control,
@@ -205,6 +207,7 @@ impl Connection {
             group: 0,
             shares: false,
             receive_group: 0,
+            receive_shares: false,
             account: None,
             control: Control::default(),
             joint: None,

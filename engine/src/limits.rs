@@ -82,6 +82,10 @@ pub const RETRIES_MAX: usize = 64;
 /// Of these, how many may fail before the others wait for the next turn.
 pub const RETRY_FAILURES_MAX: u32 = 8;
 
+/// Connections looked at in one turn, of those that wait for a page of one kind, while pages are
+/// free; the rest follows in the next turn, which comes at once.
+pub const STARVED_PER_TURN_MAX: usize = 256;
+
 /// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
 /// [`IDLE_BYTES_KEPT`].
 pub const TRIM_PERIOD_NS: u64 = 1_000_000_000;

@@ -100,6 +100,9 @@ impl<D: Driver> Network<D> {
         };
         self.wheel.cancel(key.index);
         self.addresses.leave(connection.address, key.index);
+        if connection.starved {
+            self.starved.remove(key.index);
+        }
         while let Some((piece, _)) = connection.held.pop_front() {
             self.put(piece);
         }

@@ -8,7 +8,8 @@
 //! |------------|-----------------------------------------------------------------|
 //! | accept.rs  | listeners: arm, pause, limit                                    |
 //! | room.rs    | who gets a place, and who is closed for it                      |
-//! | receive.rs | bytes in: offer, keep, stall, starve                            |
+//! | receive.rs | bytes in: offer, keep, stall                                    |
+//! | starve.rs  | receives that found no page                                     |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
 //! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
@@ -24,6 +25,7 @@
 mod accept;
 mod room;
 mod receive;
+mod starve;
 mod send;
 mod jobs;
 mod settle;
@@ -36,6 +38,7 @@ use std::io;
 use std::sync::Arc;
 
 use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Shots};
+use flatpath_structures::lists::Lists;
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
@@ -87,8 +90,8 @@ pub(crate) struct Network<D: Driver> {
     sources_refused: usize,
     /// What other threads say about connections.
     returns: Arc<Returns>,
-    /// Receives that found no buffer, oldest first, by group.
-    starved: Vec<VecDeque<Key>>,
+    /// Connections whose receive found no page, by what they want.
+    starved: Lists,
     receive_buffer_bytes: usize,
     /// For streams between joined connections.
     pipes: Pipes,
@@ -200,7 +203,7 @@ impl<D: Driver> Network<D> {
             stage: Stage::Running,
             drain_started_ns: 0,
             accept_shots: setup.accept_shots,
-            starved: (0..groups).map(|_| VecDeque::new()).collect(),
+            starved: Lists::new(starve::lists_of(groups)),
             receive_buffer_bytes,
             pipes: Pipes::new(JOINED_PIPES_MAX),
             _entered: entered,

@@ -30,10 +30,8 @@ impl<D: Driver> Network<D> {
                 self.pump(key);
             }
             Outcome::Failed(Errno::NOBUFS) => {
-                // A stall, never an end of stream: armed again when buffers are back.
-                self.shared.statistics.receive_stalls.add(1);
-                connection.starved = true;
-                self.starved[usize::from(connection.receive_group)].push_back(key);
+                // Never an end of stream: armed again when a page is free.
+                self.starve(key);
             }
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(errno) => {
@@ -325,29 +323,6 @@ impl<D: Driver> Network<D> {
             let left = connection.input.take();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
             self.call(key, |speaker, call| speaker.input_ended(call, left));
-        }
-    }
-
-    /// Arms receives that found no buffer, oldest first, as many as there are free buffers now.
-    pub(super) fn feed_starved(&mut self) {
-        for index in 0..self.starved.len() {
-            if self.starved[index].is_empty() {
-                continue;
-            }
-            let group = u16::try_from(index).unwrap_or_default();
-            let mut free = self.driver.free(group);
-            while free > 0
-                && let Some(key) = self.starved[index].pop_front()
-            {
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.starved = false;
-                    free -= 1;
-                    self.settle(key);
-                }
-            }
-            if !self.starved[index].is_empty() {
-                self.driver.await_pages(group);
-            }
         }
     }
 }

@@ -116,7 +116,12 @@ impl<D: Driver> Network<D> {
         };
         let wanted = connection.wants_input() && room;
         match connection.receive {
-            Receive::Off if wanted && !connection.starved => self.arm_receive(key),
+            Receive::Off if connection.starved => {
+                if self.stops_starving(key, wanted) && wanted {
+                    self.arm_receive(key);
+                }
+            }
+            Receive::Off if wanted => self.arm_receive(key),
             Receive::Many
                 if !wanted
                     || connection.joint.is_some()
@@ -150,6 +155,7 @@ impl<D: Driver> Network<D> {
         connection.receive_operation = connection.operation;
         let token = token(KIND_RECEIVE, connection.receive_operation, key);
         connection.receive_group = connection.group;
+        connection.receive_shares = connection.shares;
         let (socket, group) = (connection.socket, connection.group);
         match buffer {
             Some(buffer) => self.driver.fill(socket, token, buffer),

@@ -1,0 +1,310 @@
+//! Connections that find no page to receive into: each is served as soon as one is free, whoever
+//! gave it back and whenever, and none is closed for a slowness that is the server's.
+//!
+//! The protocol keeps each message where it was received, in a region of very few pages, and stalls
+//! the connection; a test gives the pages back one by one.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{
+    Choice, Context, End, Limits, Pages, Part, Payload, Protocol, RegionConfig, Rouser, Server,
+    Stall,
+};
+use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
+
+const PAGES: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(20);
+const SECOND: u64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Clone, Default)]
+struct Keeper {
+    kept: Arc<Mutex<Vec<(u8, Payload)>>>,
+    /// Those that were called before: `R` has them roused, and then they receive into the common
+    /// buffers.
+    met: Arc<Mutex<Vec<End>>>,
+}
+
+impl Keeper {
+    fn names(&self) -> Vec<u8> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Drops the message that was kept first, on this thread: its page is free then.
+    fn give_back(&self) -> u8 {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, payload) = kept.remove(0);
+        assert!(
+            matches!(payload.parts().next(), Some(Part::Kept(_))),
+            "kept, not copied"
+        );
+        name
+    }
+}
+
+#[derive(Default)]
+struct Session {
+    is_met: bool,
+    name: u8,
+}
+
+impl Protocol for Keeper {
+    type Lane = Option<Rouser>;
+    type Session = Session;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "keeper"
+    }
+
+    fn lane(&self) -> Option<Rouser> {
+        None
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        Some(RegionConfig {
+            pages: PAGES,
+            page_bytes: 4096,
+            reserve_pages: 0,
+            ..RegionConfig::default()
+        })
+    }
+
+    /// The first byte is a name, received into the common buffers; what follows it is kept.
+    fn received(
+        &self,
+        _: &mut Option<Rouser>,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let Some(first) = input.first() else {
+            return 0;
+        };
+        if !session.is_met {
+            (session.is_met, session.name) = (true, *first);
+            let mut met = self.met.lock().expect("not poisoned");
+            if session.name == b'R' {
+                let rouser = context.rouser();
+                met.iter().for_each(|end| rouser.rouse(*end));
+            }
+            met.push(context.end());
+            context.receive_into(Pages::Listener);
+            return 1;
+        }
+        let mut payload = Payload::new();
+        context.keep_or_copy(input, &mut payload).expect("room");
+        let mut kept = self.kept.lock().expect("not poisoned");
+        kept.push((session.name, payload));
+        context.stall(Stall::Outside);
+        input.len()
+    }
+
+    fn roused(&self, _: &mut Option<Rouser>, _: &mut Session, context: &mut Context<'_, Self>) {
+        context.receive_into(Pages::Common);
+    }
+
+    /// Those with even names are ended at once.
+    fn draining(
+        &self,
+        _: &mut Option<Rouser>,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        if session.name.is_multiple_of(2) {
+            context.abort();
+        }
+    }
+}
+
+fn wait_for(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Clients 1 and 2 take both pages, 3 to 5 starve for longer than a head may take.
+fn one_by_one(choice: Choice) {
+    let keeper = Keeper::default();
+    let limits = Limits {
+        head_ns_max: 3 * SECOND / 2,
+        ..Limits::default()
+    };
+    let server = Server::new().driver(choice).limits(limits);
+    let running = server.listen("127.0.0.1:0", keeper.clone()).start();
+    let running = running.expect("starts");
+    let statistics = running.handle();
+    let mut clients = vec![];
+    for name in 1..=5 {
+        let mut client = TcpStream::connect(running.addresses()[0].address).expect("a listener");
+        client.write_all(&[name]).expect("sent");
+        wait_for("the name", || {
+            keeper.met.lock().expect("whole").len() == name as usize
+        });
+        client.write_all(&[name; 100]).expect("sent");
+        clients.push(client);
+        if u32::from(name) <= PAGES {
+            wait_for("a page is kept", || keeper.names().len() == name as usize);
+        }
+    }
+    let stalls = || statistics.statistics().receive_stalls.read();
+    wait_for("three starve", || stalls() >= 3);
+    for served in 1..=3 {
+        // No completion for longer than any timer would turn the thread for.
+        std::thread::sleep(Duration::from_millis(if served == 3 { 1 } else { 1_600 }));
+        assert_eq!(keeper.names().len(), PAGES as usize);
+        assert_eq!(keeper.give_back(), served);
+        wait_for("the page is used", || {
+            keeper.names().len() == PAGES as usize
+        });
+    }
+    assert_eq!(
+        statistics.statistics().expired.read(),
+        0,
+        "closed for slowness"
+    );
+    keeper.kept.lock().expect("whole").clear();
+    drop(clients);
+    running.handle().force();
+    running.wait().expect("ends");
+}
+
+#[test]
+fn starved_connections_are_served_as_pages_come_back_one_by_one_epoll() {
+    one_by_one(Choice::Epoll);
+}
+
+#[test]
+fn starved_connections_are_served_as_pages_come_back_one_by_one_uring() {
+    one_by_one(Choice::Uring);
+}
+
+/// A simulated server whose waits last as long as they may: nothing but what ends a wait does.
+struct World {
+    server: SimulatedServer,
+    network: Network,
+    keeper: Keeper,
+    clients: Vec<Client>,
+}
+
+impl World {
+    const STEP_NS: u64 = 100_000 * SECOND;
+
+    fn new(seed: u64, faults: Faults) -> World {
+        let keeper = Keeper::default();
+        let mut conditions = Conditions::calm(seed);
+        conditions.faults = faults;
+        let server = SimulatedServer::new(conditions, keeper.clone());
+        let network = server.world().clone();
+        World {
+            server,
+            network,
+            keeper,
+            clients: vec![],
+        }
+    }
+
+    /// Turns until something holds, and says for how long in simulated time.
+    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) -> u64 {
+        let begun_ns = self.network.now_ns();
+        for _ in 0..10_000 {
+            if holds(self) {
+                return self.network.now_ns() - begun_ns;
+            }
+            self.server.turn();
+        }
+        panic!("seed {}: never came: {what}", self.network.seed());
+    }
+
+    /// A client that has said its name and then a message.
+    fn say(&mut self, name: u8) {
+        let client = self.server.connect();
+        client.write(&[name]);
+        self.clients.push(client);
+        let met = self.clients.len();
+        self.until("a name", |world| {
+            world.keeper.met.lock().expect("whole").len() == met
+        });
+        self.clients[met - 1].write(&[name; 100]);
+    }
+
+    /// As many clients as that, of which the first ones have the pages and the others starve.
+    fn starve(&mut self, clients: u8) {
+        for name in 1..=clients {
+            self.say(name);
+            if u32::from(name) <= PAGES {
+                self.until("a page", |world| {
+                    world.keeper.names().len() == name as usize
+                });
+            }
+        }
+        for _ in 0..1_000 {
+            self.server.turn();
+        }
+        assert_eq!(self.keeper.names().len(), PAGES as usize);
+        self.network.set_step_ns_max(World::STEP_NS);
+    }
+}
+
+#[test]
+fn sim_pages_that_come_back_end_the_wait_for_every_starved_connection() {
+    each_seed(100, |seed| {
+        let faults = match seed % 2 {
+            0 => Faults::none(),
+            _ => Faults::mixed(seed).without_losses(),
+        };
+        let mut world = World::new(seed, faults);
+        world.starve(20);
+        // What is kept is let go between two turns, that is, while the thread sleeps.
+        for _ in 0..20 - PAGES {
+            world.keeper.give_back();
+            let waited_ns = world.until("a page is used", |world| {
+                world.keeper.names().len() == PAGES as usize
+            });
+            assert!(
+                waited_ns < SECOND,
+                "seed {seed}: {waited_ns} ns were slept with a page free"
+            );
+        }
+        assert_eq!(world.server.statistics().expired.read(), 0);
+    });
+}
+
+#[test]
+fn sim_a_connection_that_ends_while_it_starves_leaves_the_others_their_pages() {
+    let mut world = World::new(7, Faults::none());
+    world.starve(12);
+    world.server.drain();
+    world.server.turn();
+    // 4, 6, 8, 10 and 12 are gone, and 2, whose page is kept all the same.
+    for expected in [3, 5, 7, 9, 11] {
+        world.keeper.give_back();
+        let waited_ns = world.until("a page is used", |world| {
+            world.keeper.names().last() == Some(&expected)
+        });
+        assert!(
+            waited_ns < SECOND,
+            "{waited_ns} ns were slept with a page free"
+        );
+    }
+}
+
+#[test]
+fn sim_a_starved_connection_that_changes_its_pages_waits_no_more() {
+    let mut world = World::new(7, Faults::none());
+    world.starve(4);
+    world.network.set_step_ns_max(SECOND / 1_000);
+    world.say(b'R');
+    world.network.set_step_ns_max(World::STEP_NS);
+    // 3 and 4 receive into the common buffers now, and their pages are kept there.
+    world.until("both are served", |world| {
+        world.keeper.names() == [1, 2, 3, 4]
+    });
+}
