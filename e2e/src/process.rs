@@ -1,5 +1,6 @@
 //! A process seen from outside: memory, processor time, descriptors, threads, limits, signals.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -50,6 +51,19 @@ impl Process {
             .collect();
         workers.sort_unstable();
         workers
+    }
+
+    /// What its descriptors refer to, by the names that the kernel has for it.
+    ///
+    /// # Panics
+    /// The process is gone.
+    #[must_use]
+    pub fn open_files(self) -> Vec<PathBuf> {
+        let directory = std::fs::read_dir(format!("/proc/{}/fd", self.0));
+        directory
+            .expect("the process is there")
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .collect()
     }
 
     /// Open descriptors.

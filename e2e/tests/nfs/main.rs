@@ -8,6 +8,7 @@ mod crash;
 mod framing;
 mod overtaking;
 mod restart;
+mod space;
 mod tools;
 mod two;
 
@@ -15,11 +16,26 @@ use flatpath_e2e::{Driver, Launch, Server, Site};
 
 /// The server exports the site; its key is kept in `state`.
 fn serve(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Server {
+    launch(Launch::serve(driver), site, state, more)
+}
+
+/// The same, and the kernel opens no handles for it: files are found by name. `None` without the
+/// tool for that.
+fn serve_by_name(driver: Driver, site: &Site, state: &Site) -> Option<Server> {
+    let program = flatpath_e2e::tools::find("setpriv")?;
+    let unprivileged = Launch::new(program)
+        .with(["--bounding-set", "-dac_read_search", "--"])
+        .with([flatpath_e2e::binary::flatpath()])
+        .with(["serve", "--driver", driver.name()]);
+    Some(launch(unprivileged, site, state, &[]))
+}
+
+fn launch(launch: Launch, site: &Site, state: &Site, more: &[&str]) -> Server {
     use std::os::unix::fs::PermissionsExt;
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(site.path(), open).expect("our own directory");
     let state = state.path().to_str().expect("a path in text");
-    Launch::serve(driver)
+    launch
         .directory(site.path())
         .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
         .with(more)

@@ -1,12 +1,11 @@
 //! Handles of a server that has ended, shown to a new process with the same key: nothing it has in
 //! memory can help, only the kernel's handles, or without those the search through the tree.
 
-use std::path::PathBuf;
-
-use flatpath_e2e::{Driver, Launch, Server, Site, binary, each_driver, tools};
+use flatpath_e2e::{Driver, Server, Site, each_driver};
 use rustix::process::Signal;
 
 use crate::calls::{Connection, Words, data, read};
+use crate::serve_by_name;
 
 each_driver!(
     handles_lead_a_new_process_to_their_files,
@@ -18,21 +17,11 @@ const BY_NAME: &str = "files are found by name";
 
 /// The server, able to open files by the kernel's handles or not.
 fn serve(driver: Driver, site: &Site, state: &Site, privileged: bool) -> Option<Server> {
-    let launch = if privileged {
-        Launch::serve(driver)
+    if privileged {
+        Some(crate::serve(driver, site, state, &[]))
     } else {
-        let program: PathBuf = tools::find("setpriv")?;
-        Launch::new(program)
-            .with(["--bounding-set", "-dac_read_search", "--"])
-            .with([binary::flatpath()])
-            .with(["serve", "--driver", driver.name()])
-    };
-    let state = state.path().to_str().expect("a path in text");
-    let server = launch
-        .directory(site.path())
-        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
-        .start();
-    Some(server)
+        serve_by_name(driver, site, state)
+    }
 }
 
 fn lookup(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Site, each_driver, tools};
+use flatpath_e2e::{Driver, Server, Site, each_driver, tools};
 use nfs3_client::Nfs3ConnectionBuilder;
 use nfs3_client::tokio::TokioConnector;
 use nfs3_types::nfs3::{
@@ -15,11 +15,12 @@ use nfs3_types::nfs3::{
 use nfs3_types::xdr_codec::Opaque;
 
 use crate::client::{Mounted, at};
-use crate::serve;
 use crate::tools::{run, url};
+use crate::{serve, serve_by_name};
 
 each_driver!(
     two_clients_share_files,
+    two_clients_share_files_that_are_found_by_name,
     two_clients_write_one_file_in_turns_and_side_by_side,
     libnfs_and_another_client_see_each_others_files,
 );
@@ -122,7 +123,17 @@ async fn is_stale(nfs: &mut Mounted, file: &nfs_fh3) -> bool {
 
 fn two_clients_share_files(driver: Driver) {
     let (site, state) = (Site::new(), Site::new());
-    let server = serve(driver, &site, &state, &[]);
+    share_files(&site, &serve(driver, &site, &state, &[]));
+}
+
+fn two_clients_share_files_that_are_found_by_name(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    if let Some(server) = serve_by_name(driver, &site, &state) {
+        share_files(&site, &server);
+    }
+}
+
+fn share_files(site: &Site, server: &Server) {
     let port = server.address("nfs").port();
     block_on(async {
         let (mut one, mut other) = (mount(port).await, mount(port).await);

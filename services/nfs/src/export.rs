@@ -15,6 +15,7 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use flatpath_driver::files::{handle_of, open_handle};
@@ -23,10 +24,11 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
+use crate::key;
 use crate::limits::{CHANGE_LOCKS, DEPTH_MAX, NAME_BYTES_MAX, NODES_MAX};
 use crate::node::{Node, Nodes};
 use crate::places::Places;
-use crate::search::Search;
+use crate::search::{Found, Search};
 use crate::status::Status;
 
 /// How a name is opened: what it is, not what it points to, and here, not elsewhere.
@@ -39,6 +41,9 @@ const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLO
 
 /// The kernel tells paths of at most a page.
 const KERNEL_PATH_BYTES_MAX: usize = 4096;
+
+/// What the kernel puts behind a name that is gone.
+const DELETED: &[u8] = b" (deleted)";
 
 /// Where an open file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +62,16 @@ pub struct Export {
     pub(crate) root_key: FileKey,
     root_path: RwLock<Vec<u8>>,
     pub(crate) number: u32,
-    secret: HandleKey,
+    pub(crate) secret: HandleKey,
     descriptors: OwnedFd,
     /// The kernel finds files by handle here.
     by_handle: bool,
-    nodes: Nodes,
+    pub(crate) nodes: Nodes,
     places: Places,
     search: Search,
     change_locks: Box<[Mutex<()>]>,
+    /// Changes when what was written but not committed may be lost (RFC 1813 section 3.3.7).
+    write_verifier: AtomicU64,
 }
 
 /// Opens one name in a directory; the kernel checks whether the calling thread may.
@@ -122,6 +129,7 @@ impl Export {
             places: Places::default(),
             search: Search::default(),
             change_locks: (0..CHANGE_LOCKS).map(|_| Mutex::default()).collect(),
+            write_verifier: AtomicU64::new(u64::from_be_bytes(key::random()?)),
         };
         export.refresh_root()?;
         Ok(export)
@@ -137,6 +145,28 @@ impl Export {
         Ok(self.nodes.keep(Node::new(path, &attributes, handle)))
     }
 
+    /// What goes with every WRITE and COMMIT.
+    pub(crate) fn write_verifier(&self) -> u64 {
+        self.write_verifier.load(Ordering::Acquire)
+    }
+
+    /// What was written and not committed may be lost: clients have to write it again.
+    pub(crate) fn renew_write_verifier(&self) {
+        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes
+        // anew.
+        self.write_verifier.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Closes a node whose file was removed without this server; true when it was.
+    pub(crate) fn bury_if_dead(&self, node: &Node) -> Result<bool, Status> {
+        let place = self.place_of(node.path.as_fd(), node.kind, node.key);
+        let dead = place != Where::Inside && node.attributes()?.links == 0;
+        if dead {
+            self.bury(node.key);
+        }
+        Ok(dead)
+    }
+
     /// True when the kernel finds files by handle; else places and search do.
     pub fn finds_by_handle(&self) -> bool {
         self.by_handle
@@ -146,6 +176,17 @@ impl Export {
     pub(crate) fn without_handles(mut self) -> Export {
         self.by_handle = false;
         self
+    }
+
+    /// As if a caller walked, until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn search_in_progress(&self) -> impl Drop + '_ {
+        self.search.in_progress()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn search_waiters(&self) -> usize {
+        self.search.waiters()
     }
 
     /// The number of a descriptor as a name in `/proc/self/fd`, without an allocation.
@@ -218,9 +259,15 @@ impl Export {
         }
         if !self.is_below_root(path) && (self.refresh_root().is_err() || !self.is_below_root(path))
         {
-            return Where::Outside;
+            // Of a name outside that is gone nothing follows for a name inside.
+            let gone = path.ends_with(DELETED);
+            return if gone {
+                Where::Unlinked
+            } else {
+                Where::Outside
+            };
         }
-        if path.ends_with(b" (deleted)") && !self.is_named_deleted(path, key) {
+        if path.ends_with(DELETED) && !self.is_named_deleted(path, key) {
             return Where::Unlinked;
         }
         Where::Inside
@@ -293,7 +340,7 @@ impl Export {
     ///
     /// # Errors
     /// [`Status::BadHandle`] for one we did not make, [`Status::Stale`] when its file is gone or no
-    /// longer inside, [`Status::Later`] while another search goes on.
+    /// longer inside, [`Status::Later`] while others search for long.
     pub(crate) fn resolve(&self, bytes: &[u8]) -> Result<Arc<Node>, Status> {
         let opened = handle::open(&self.secret, bytes)?;
         if opened.export != self.number {
@@ -304,8 +351,9 @@ impl Export {
             return self.root();
         }
         if let Some(node) = self.nodes.find(key) {
-            if self.place_of(node.path.as_fd(), node.kind, key) == Where::Inside {
-                return Ok(node);
+            match self.place_of(node.path.as_fd(), node.kind, key) {
+                Where::Inside => return Ok(node),
+                place => self.check_lost(place, key, &node.attributes()?)?,
             }
             self.nodes.forget(key);
         }
@@ -317,13 +365,49 @@ impl Export {
             }
             match self.place_of(file.as_fd(), attributes.kind, key) {
                 Where::Inside => return Ok(self.keep(file, &attributes)),
-                // It may have another name inside.
-                _ if attributes.links > 1 && !attributes.is_directory() => {}
-                Where::Unknown => {}
-                Where::Outside | Where::Unlinked => return Err(Status::Stale),
+                place => self.check_lost(place, key, &attributes)?,
             }
         }
         self.find_by_name(key)
+    }
+
+    /// A file is not where it was: stale, when it cannot be anywhere else in the export.
+    fn check_lost(&self, place: Where, key: FileKey, found: &Attributes) -> Result<(), Status> {
+        // Some file systems never say how many names there are; where it lies decides with that.
+        let dead = found.links == 0 && place != Where::Outside;
+        if dead {
+            self.bury(key);
+        }
+        let single = found.links <= 1 || found.is_directory();
+        if dead || (single && place == Where::Outside) {
+            return Err(Status::Stale);
+        }
+        Ok(())
+    }
+
+    /// The last name of a file was taken away: nothing of it is kept open from now on, so that the
+    /// file system gets its space back when the calls end that still use it.
+    fn bury(&self, key: FileKey) {
+        self.nodes.forget(key);
+        // The kernel's own handles say so by themselves.
+        if !self.by_handle {
+            self.places.bury(key);
+        }
+    }
+
+    /// What a name stands for that is about to be taken away or given to another file.
+    pub(crate) fn before_loss(&self, directory: &Node, name: &[u8]) -> Option<OwnedFd> {
+        open_name(&directory.path, name).ok()
+    }
+
+    /// The name was taken away. The file is asked whether it was the last one, so it does not
+    /// matter who else changed the directory meanwhile.
+    pub(crate) fn after_loss(&self, lost: Option<OwnedFd>) {
+        if let Some(found) = lost.and_then(|file| Attributes::of(file).ok())
+            && found.links == 0
+        {
+            self.bury(found.key);
+        }
     }
 
     fn keep(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
@@ -333,16 +417,28 @@ impl Export {
 
     /// Where it was seen last, or wherever it is.
     fn find_by_name(&self, key: FileKey) -> Result<Arc<Node>, Status> {
-        if let Some(names) = self.places.path(self.root_key, key) {
-            if let Ok((file, attributes)) = self.open_path(&names)
-                && attributes.key == key
-            {
-                return Ok(self.keep(file, &attributes));
-            }
-            self.places.forget(key);
+        if self.places.is_gone(key) {
+            return Err(Status::Stale);
         }
-        let (file, attributes) = self.search.find(self.root.as_fd(), key, &self.places)?;
-        Ok(self.keep(file, &attributes))
+        if let Some(node) = self.find_at_place(key) {
+            return Ok(node);
+        }
+        match self.search.find(self.root.as_fd(), key, &self.places)? {
+            Found::Here(file, attributes) => Ok(self.keep(file, &attributes)),
+            // Moved again since: the client asks again, too.
+            Found::Remembered => self.find_at_place(key).ok_or(Status::Later),
+        }
+    }
+
+    fn find_at_place(&self, key: FileKey) -> Option<Arc<Node>> {
+        let names = self.places.path(self.root_key, key)?;
+        if let Ok((file, attributes)) = self.open_path(&names)
+            && attributes.key == key
+        {
+            return Some(self.keep(file, &attributes));
+        }
+        self.places.forget(key);
+        None
     }
 
     fn open_path(&self, names: &[Box<[u8]>]) -> Result<(OwnedFd, Attributes), Status> {

@@ -1,9 +1,9 @@
 //! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
-//! inside the directory (`node`, `places`, `search` help), `identity` lets a worker act as the
-//! caller, `procedures` has one file per group of procedures, and `service` puts them behind ONC
-//! RPC.
+//! inside the directory (`node`, `places`, `search` help, `sweep` closes again), `identity` lets a
+//! worker act as the caller, `procedures` has one file per group of procedures, and `service` puts
+//! them behind ONC RPC.
 //!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod node;
 mod places;
 mod search;
 mod export;
+mod sweep;
 mod portmap;
 mod rpcbind;
 mod mount;

@@ -45,6 +45,19 @@ pub const ENTRIES_BYTES: usize = 32 * 1024;
 /// Open files kept for handles that are in use, per server; three descriptors each at most.
 pub const NODES_MAX: usize = 4096;
 
+/// Time between two looks at the open files.
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Looks at a file that nobody uses after which it is closed for reading and writing: 2 s to 2.5 s,
+/// as the kernel's server does. A program cannot be started while it is open for writing.
+pub const SWEEPS_IDLE: u8 = 4;
+
+/// Looks at a file that nobody uses between two questions whether it still has a name: every 2 s.
+pub const SWEEPS_PER_QUESTION: u8 = 4;
+
+/// Time after which no further idle file is written to disk in one sweep.
+pub const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Parts the table of open files is divided in.
 pub const NODE_SHARDS: usize = 16;
 
@@ -60,8 +73,19 @@ pub const DEPTH_MAX: usize = 1024;
 /// Entries looked at when the tree is searched for a file whose place is not known.
 pub const SEARCH_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How long a fruitless search is remembered, in seconds.
-pub const ABSENT_SECONDS: u64 = 5;
+/// How long a fruitless search is remembered at least.
+pub const ABSENT_TIME_MIN: Duration = Duration::from_secs(5);
+
+/// How long it is remembered in times of what it took, so that clients with handles of files that
+/// are gone cost at most a twentieth of one worker, however large the tree.
+pub const ABSENT_SHARE: u32 = 19;
+
+/// Callers that wait for another one's search; each holds a worker meanwhile.
+pub const SEARCH_WAITERS_MAX: usize = 8;
+
+/// How long such a caller waits, searches of others together: less than the time after which
+/// clients send a call again. Tests wait for as long as a busy machine takes.
+pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 
 /// Fruitless searches remembered.
 pub const ABSENT_MAX: usize = 1024;

@@ -4,17 +4,20 @@
 //! descriptors for reading and writing once somebody read or wrote. What a caller may do is the
 //! kernel's verdict per caller, remembered until the file changes.
 //!
-//! | may run beside | find | keep | forget |
-//! |----------------|------|------|--------|
-//! | all three      | yes  | yes  | yes    |
+//! A node that nobody uses is replaced by one without those two descriptors (`sweep`).
+//!
+//! | may run beside | find | keep | forget | renew |
+//! |----------------|------|------|--------|-------|
+//! | all four       | yes  | yes  | yes    | yes   |
 //!
 //! Invariants
 //! - N1: at most `nodes_max` nodes are kept; the ones used least recently go first (second chance).
+//! - N2: a node is replaced only while no call has it.
 //!
 //! Cost: one lock of one of sixteen shards.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fd::OwnedFd;
@@ -23,7 +26,7 @@ use rustix::fs::{Access, FileType};
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
-use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS};
+use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS, SWEEPS_IDLE};
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
 #[derive(Clone, Copy)]
@@ -70,8 +73,18 @@ pub struct Node {
     pub(crate) reader: OnceLock<OwnedFd>,
     pub(crate) writer: OnceLock<OwnedFd>,
     known: Mutex<Known>,
-    used: AtomicBool,
+    /// [`USED`] and [`TOUCHED`], both set by every use.
+    used: AtomicU8,
+    /// Looks of the sweep since the last use.
+    idle: AtomicU8,
+    /// Data was written that was not made to last since.
+    unsynced: AtomicBool,
 }
+
+/// Used since the table last looked for the node to drop.
+const USED: u8 = 1;
+/// Used since the sweep last looked.
+const TOUCHED: u8 = 2;
 
 impl Node {
     pub(crate) fn new(path: OwnedFd, attributes: &Attributes, handle: WireHandle) -> Node {
@@ -83,8 +96,55 @@ impl Node {
             reader: OnceLock::new(),
             writer: OnceLock::new(),
             known: Mutex::default(),
-            used: AtomicBool::new(true),
+            used: AtomicU8::new(USED | TOUCHED),
+            idle: AtomicU8::new(0),
+            unsynced: AtomicBool::new(false),
         }
+    }
+
+    /// The same file with nothing but the path open. What was known goes along.
+    fn renewed(&self) -> rustix::io::Result<Node> {
+        Ok(Node {
+            path: rustix::io::fcntl_dupfd_cloexec(&self.path, 0)?,
+            key: self.key,
+            handle: self.handle,
+            kind: self.kind,
+            reader: OnceLock::new(),
+            writer: OnceLock::new(),
+            known: Mutex::new(std::mem::take(&mut lock(&self.known))),
+            used: AtomicU8::new(0),
+            idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
+            unsynced: AtomicBool::new(false),
+        })
+    }
+
+    /// Says whether data was written that a COMMIT has to make last.
+    pub(crate) fn set_unsynced(&self, unsynced: bool) {
+        self.unsynced.store(unsynced, Ordering::Relaxed);
+    }
+
+    /// Looks of the sweep since the last use, with this one; for the sweep alone.
+    pub(crate) fn count_idle(&self) -> u8 {
+        let touched = self.used.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0;
+        let before = self.idle.load(Ordering::Relaxed);
+        let idle = if touched {
+            0
+        } else {
+            before.checked_add(1).unwrap_or(SWEEPS_IDLE)
+        };
+        self.idle.store(idle, Ordering::Relaxed);
+        idle
+    }
+
+    /// Open for more than its path.
+    pub(crate) fn has_data_open(&self) -> bool {
+        self.reader.get().is_some() || self.writer.get().is_some()
+    }
+
+    /// The descriptor whose data would be lost unseen if an error came once it is closed.
+    pub(crate) fn unsynced_writer(&self) -> Option<&OwnedFd> {
+        let unsynced = self.unsynced.load(Ordering::Relaxed);
+        self.writer.get().filter(|_| unsynced)
     }
 
     /// The attributes now.
@@ -172,7 +232,7 @@ impl Nodes {
     pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Node>> {
         let shard = self.shard(key);
         let node = shard.nodes.get(&key)?;
-        node.used.store(true, Ordering::Relaxed);
+        node.used.store(USED | TOUCHED, Ordering::Relaxed);
         Some(Arc::clone(node))
     }
 
@@ -190,7 +250,7 @@ impl Nodes {
             let second = shard
                 .nodes
                 .get(&oldest)
-                .is_some_and(|node| node.used.swap(false, Ordering::Relaxed));
+                .is_some_and(|node| node.used.fetch_and(!USED, Ordering::Relaxed) & USED != 0);
             if second {
                 shard.order.push_back(oldest);
             } else {
@@ -209,6 +269,26 @@ impl Nodes {
         if shard.nodes.remove(&key).is_some() {
             shard.order.retain(|other| *other != key);
         }
+    }
+
+    /// Adds the nodes of one of [`NODE_SHARDS`] parts to a list.
+    pub(crate) fn list(&self, shard: usize, list: &mut Vec<Arc<Node>>) {
+        list.extend(lock(&self.shards[shard]).nodes.values().cloned());
+    }
+
+    /// Puts a node without open data in the place of one that no call uses (N2): calls get nodes
+    /// under this lock, and those that are under way hold references beside the table's and the
+    /// caller's.
+    pub(crate) fn renew(&self, idle: &Arc<Node>) -> rustix::io::Result<()> {
+        let mut shard = self.shard(idle.key);
+        if let Some(node) = shard.nodes.get_mut(&idle.key)
+            && Arc::ptr_eq(node, idle)
+            && Arc::strong_count(node) == 2
+            && node.used.load(Ordering::Relaxed) & TOUCHED == 0
+        {
+            *node = Arc::new(idle.renewed()?);
+        }
+        Ok(())
     }
 
     #[cfg(test)]
@@ -255,6 +335,36 @@ mod tests {
         assert!(nodes.find(first.key).is_none());
         nodes.forget(first.key);
         assert_eq!(nodes.len(), 0);
+    }
+
+    #[test]
+    fn a_node_is_renewed_only_while_nobody_has_it_or_has_used_it_since() {
+        let nodes = Nodes::new(32);
+        let first = nodes.keep(node(7));
+        let data = std::fs::File::open("/").expect("open");
+        assert!(first.reader.set(data.into()).is_ok());
+        let is_first = || Arc::ptr_eq(&first, &nodes.find(first.key).expect("kept"));
+        assert_eq!(first.count_idle(), 0, "it is new");
+        assert_eq!(first.count_idle(), 1);
+        let call = nodes.find(first.key);
+        assert_eq!(first.count_idle(), 0, "it was used");
+        nodes.renew(&first).expect("a descriptor");
+        assert!(is_first(), "a call has it");
+        drop(call);
+        nodes.renew(&first).expect("a descriptor");
+        assert!(is_first(), "it was used since the last look");
+        assert_eq!(first.count_idle(), 0);
+        nodes.renew(&first).expect("a descriptor");
+        let renewed = nodes.find(first.key).expect("kept");
+        assert!(!Arc::ptr_eq(&first, &renewed));
+        assert!(first.has_data_open() && !renewed.has_data_open());
+        for _ in 0..600 {
+            renewed.count_idle();
+        }
+        assert!(
+            renewed.count_idle() >= SWEEPS_IDLE,
+            "the count does not wrap"
+        );
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Where files are that the kernel cannot find by handle: parent and name, as last seen.
 //!
-//! A hint and nothing more: whoever uses it opens the place and looks whether the file is there.
+//! A place is a hint and nothing more: whoever uses it opens it and looks whether the file is
+//! there. That a file is gone is knowledge: its last name was taken away, and no file gets a name
+//! back. Only a new file may look like it, where inode numbers are used again within one tick of
+//! the clock; such a file is seen before it is asked for, and that wins.
 //!
 //! Invariants
-//! - P1: at most `PLACES_MAX` places are kept, in two generations: the older half goes at once.
+//! - P1: at most `PLACES_MAX` files are known, in two generations: the older half goes at once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +14,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::handle::FileKey;
 use crate::limits::{DEPTH_MAX, PLACES_MAX};
 
-#[derive(Clone)]
 struct Place {
     parent: FileKey,
     name: Box<[u8]>,
 }
 
+/// What is known about a file.
+enum Known {
+    At(Place),
+    Gone,
+}
+
 #[derive(Default)]
 struct Generations {
-    young: HashMap<FileKey, Place>,
-    old: HashMap<FileKey, Place>,
+    young: HashMap<FileKey, Known>,
+    old: HashMap<FileKey, Known>,
+}
+
+impl Generations {
+    fn find(&self, file: FileKey) -> Option<&Known> {
+        self.young.get(&file).or_else(|| self.old.get(&file))
+    }
+
+    fn insert(&mut self, file: FileKey, known: Known) {
+        if self.young.len() >= PLACES_MAX / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(file, known);
+    }
 }
 
 /// See the module.
@@ -34,17 +55,26 @@ impl Places {
 
     /// `file` was seen as `name` in `parent`.
     pub(crate) fn remember(&self, file: FileKey, parent: FileKey, name: &[u8]) {
-        let mut places = self.lock();
-        if places.young.len() >= PLACES_MAX / 2 {
-            places.old = std::mem::take(&mut places.young);
-        }
-        places.young.insert(
-            file,
-            Place {
-                parent,
-                name: name.into(),
-            },
-        );
+        let place = Place {
+            parent,
+            name: name.into(),
+        };
+        self.lock().insert(file, Known::At(place));
+    }
+
+    /// The last name of `file` was taken away.
+    pub(crate) fn bury(&self, file: FileKey) {
+        self.lock().insert(file, Known::Gone);
+    }
+
+    /// True when the last name of `file` was taken away.
+    pub(crate) fn is_gone(&self, file: FileKey) -> bool {
+        matches!(self.lock().find(file), Some(Known::Gone))
+    }
+
+    /// True when a place of `file` is known.
+    pub(crate) fn knows(&self, file: FileKey) -> bool {
+        matches!(self.lock().find(file), Some(Known::At(_)))
     }
 
     /// `file` was looked for and not found where it was.
@@ -60,7 +90,9 @@ impl Places {
         let mut names = Vec::new();
         let mut at = file;
         while at != root {
-            let place = places.young.get(&at).or_else(|| places.old.get(&at))?;
+            let Some(Known::At(place)) = places.find(at) else {
+                return None;
+            };
             names.push(place.name.clone());
             at = place.parent;
             if names.len() > DEPTH_MAX {
@@ -90,6 +122,18 @@ mod tests {
         assert_eq!(places.path(key(1), key(1)), Some(Vec::new()));
         places.forget(key(2));
         assert_eq!(places.path(key(1), key(3)), None);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_has_no_place_until_one_like_it_is_seen() {
+        let places = Places::default();
+        places.remember(key(2), key(1), b"a");
+        assert!(places.knows(key(2)) && !places.is_gone(key(2)));
+        places.bury(key(2));
+        assert!(places.is_gone(key(2)) && !places.knows(key(2)));
+        assert_eq!(places.path(key(1), key(2)), None);
+        places.remember(key(2), key(1), b"b");
+        assert!(places.knows(key(2)) && !places.is_gone(key(2)));
     }
 
     #[test]

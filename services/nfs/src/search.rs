@@ -1,72 +1,228 @@
-//! Looks through the whole tree for an inode: the last way to find a file after a restart.
+//! Looks through the whole tree for inodes: the last way to find a file after a restart.
 //!
-//! Slow, so it is bounded: one search at a time, a bound on entries, and what was not found is
+//! Slow, so it is bounded: one walk at a time, a bound on entries, and what was not found is
 //! remembered for a while. Directories tell inode numbers with their names, so nothing but
 //! directories is opened.
+//!
+//! A caller that comes while a walk is on its way waits for it, and for one more: that one looks
+//! for everything that was asked for meanwhile. Few wait, and not for long, because each of them
+//! holds a worker; the others are sent away ([`Status::Later`]).
+//!
+//! | may run beside | find                                     |
+//! |----------------|------------------------------------------|
+//! | find           | yes; one of them walks, the others wait  |
+//!
+//! Invariants
+//! - S1: `walking` is set exactly while one caller walks, also when it panics.
+//! - S2: a key is called absent only after a whole walk has not met it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::attributes::Attributes;
 use crate::export::{RESOLVE, open_name};
 use crate::handle::FileKey;
-use crate::limits::{ABSENT_MAX, ABSENT_SECONDS, ENTRIES_BYTES, SEARCH_ENTRIES_MAX};
+use crate::limits::{
+    ABSENT_MAX, ABSENT_SHARE, ABSENT_TIME_MIN, ENTRIES_BYTES, PATH_BYTES_MAX, SEARCH_ENTRIES_MAX,
+    SEARCH_TIME_MAX, SEARCH_WAITERS_MAX,
+};
 use crate::places::Places;
 use crate::status::Status;
 
-/// See the module. The map remembers fruitless searches.
+/// See the module.
 #[derive(Default)]
-pub(crate) struct Search(Mutex<HashMap<FileKey, Instant>>);
+pub(crate) struct Search {
+    state: Mutex<State>,
+    walked: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    walking: bool,
+    /// Callers that wait.
+    waiting: usize,
+    /// What they look for, for the next walk.
+    wanted: Vec<FileKey>,
+    /// Until when fruitless searches are remembered.
+    absent: HashMap<FileKey, Instant>,
+}
+
+/// Where a search has led.
+pub(crate) enum Found {
+    Here(OwnedFd, Attributes),
+    /// Another caller's walk has met the file: its place is remembered.
+    Remembered,
+}
+
+/// The right to walk, given back whatever happens (S1).
+struct Walking<'a> {
+    search: &'a Search,
+    wanted: Vec<FileKey>,
+    began: Instant,
+}
 
 impl Search {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that could panic half-way runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_progress(&self) -> impl Drop + '_ {
+        self.lock().walking = true;
+        Walking {
+            search: self,
+            wanted: Vec::new(),
+            began: Instant::now(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiters(&self) -> usize {
+        self.lock().waiting
+    }
+
     /// Finds `wanted` below `root`, and leaves the places of the directories it passed.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it is not there, [`Status::Later`] when others search for longer than
+    /// this caller may wait.
     pub(crate) fn find(
         &self,
         root: BorrowedFd<'_>,
         wanted: FileKey,
         places: &Places,
-    ) -> Result<(OwnedFd, Attributes), Status> {
-        let mut absent = match self.0.try_lock() {
-            Ok(absent) => absent,
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(TryLockError::WouldBlock) => return Err(Status::Later),
+    ) -> Result<Found, Status> {
+        let Some(walking) = self.begin(wanted, places)? else {
+            return Ok(Found::Remembered);
         };
-        let fresh = Duration::from_secs(ABSENT_SECONDS);
-        if absent
-            .get(&wanted)
-            .is_some_and(|when| when.elapsed() < fresh)
-        {
-            return Err(Status::Stale);
+        let mut left = walking.wanted.clone();
+        let mut found = None;
+        walk(root, &mut left, places, |file, attributes| {
+            if attributes.key == wanted {
+                found = Some((file, attributes));
+            }
+        })?;
+        walking.end(&left);
+        let (file, attributes) = found.ok_or(Status::Stale)?;
+        Ok(Found::Here(file, attributes))
+    }
+
+    /// Waits for its turn to walk. `None`: that is not needed any more.
+    fn begin(&self, wanted: FileKey, places: &Places) -> Result<Option<Walking<'_>>, Status> {
+        let began = Instant::now();
+        let mut state = self.lock();
+        let mut waited = false;
+        loop {
+            let now = Instant::now();
+            if state.absent.get(&wanted).is_some_and(|until| now < *until) {
+                return Err(Status::Stale);
+            }
+            if waited && places.knows(wanted) {
+                return Ok(None);
+            }
+            if !state.walking {
+                break;
+            }
+            let left = SEARCH_TIME_MAX.saturating_sub(now - began);
+            if left.is_zero() || state.waiting >= SEARCH_WAITERS_MAX {
+                return Err(Status::Later);
+            }
+            if !waited && !state.wanted.contains(&wanted) {
+                state.wanted.push(wanted);
+            }
+            waited = true;
+            state.waiting += 1;
+            let (again, _) = self
+                .walked
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            state.waiting -= 1;
         }
-        if let Some(found) = walk(root, wanted, places)? {
-            absent.remove(&wanted);
-            return Ok(found);
+        state.walking = true;
+        let mut all = std::mem::take(&mut state.wanted);
+        if !all.contains(&wanted) {
+            all.push(wanted);
         }
-        if absent.len() >= ABSENT_MAX {
-            absent.retain(|_, when| when.elapsed() < fresh);
-        }
-        if absent.len() < ABSENT_MAX {
-            absent.insert(wanted, Instant::now());
-        }
-        Err(Status::Stale)
+        Ok(Some(Walking {
+            search: self,
+            wanted: all,
+            began: Instant::now(),
+        }))
     }
 }
 
-type Found = Option<(OwnedFd, Attributes)>;
+impl Walking<'_> {
+    /// The walk is done and has not met these (S2).
+    fn end(self, missed: &[FileKey]) {
+        let now = Instant::now();
+        let until = now + (self.began.elapsed() * ABSENT_SHARE).max(ABSENT_TIME_MIN);
+        let mut state = self.search.lock();
+        for key in &self.wanted {
+            state.absent.remove(key);
+        }
+        if state.absent.len() + missed.len() > ABSENT_MAX {
+            state.absent.retain(|_, until| now < *until);
+        }
+        for key in missed {
+            if state.absent.len() < ABSENT_MAX {
+                state.absent.insert(*key, until);
+            }
+        }
+    }
+}
 
-fn walk(root: BorrowedFd<'_>, wanted: FileKey, places: &Places) -> Result<Found, Status> {
+impl Drop for Walking<'_> {
+    fn drop(&mut self) {
+        self.search.lock().walking = false;
+        self.search.walked.notify_all();
+    }
+}
+
+/// Opens a directory by names from the root, however many they are: the kernel takes a page of them
+/// at once.
+fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at: Option<OwnedFd> = None;
+    let mut rest = path;
+    loop {
+        let here = at.as_ref().map_or(root, AsFd::as_fd);
+        if rest.len() <= PATH_BYTES_MAX {
+            return Ok(rustix::fs::openat2(
+                here,
+                rest,
+                flags,
+                Mode::empty(),
+                RESOLVE,
+            )?);
+        }
+        let cut = rest[..PATH_BYTES_MAX]
+            .iter()
+            .rposition(|byte| *byte == b'/');
+        let cut = cut.ok_or(Status::NameTooLong)?;
+        at = Some(open_name(here, &rest[..cut])?);
+        rest = &rest[cut + 1..];
+    }
+}
+
+/// Calls `found` for each of `wanted` and takes it off the list; ends when none is left.
+fn walk(
+    root: BorrowedFd<'_>,
+    wanted: &mut Vec<FileKey>,
+    places: &Places,
+    mut found: impl FnMut(OwnedFd, Attributes),
+) -> Result<(), Status> {
     let mut entries_left = SEARCH_ENTRIES_MAX;
     let mut buffer = Vec::with_capacity(ENTRIES_BYTES);
     // Names from the root, so that the width of the tree is held and no descriptors are.
     let mut waiting: Vec<Vec<u8>> = vec![b".".to_vec()];
     while let Some(path) = waiting.pop() {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(directory) = rustix::fs::openat2(root, &path[..], flags, Mode::empty(), RESOLVE)
-        else {
+        let Ok(directory) = open_below(root, &path) else {
             continue;
         };
         let Ok(parent) = Attributes::of(&directory) else {
@@ -79,24 +235,32 @@ fn walk(root: BorrowedFd<'_>, wanted: FileKey, places: &Places) -> Result<Found,
             if name == b"." || name == b".." {
                 continue;
             }
-            if entry.ino() == wanted.inode
-                && let Ok(file) = open_name(&directory, name)
-                && let Ok(attributes) = Attributes::of(&file)
-                && attributes.key == wanted
-            {
-                places.remember(wanted, parent.key, name);
-                return Ok(Some((file, attributes)));
+            let likely = wanted.iter().any(|key| key.inode == entry.ino());
+            let way_down = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+            if !likely && !way_down {
+                continue;
             }
-            if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
-                let below = [&path[..], b"/", name].concat();
-                if let Ok(file) = open_name(root, &below)
-                    && let Ok(attributes) = Attributes::of(&file)
-                {
-                    places.remember(attributes.key, parent.key, name);
+            if way_down {
+                waiting.push([&path[..], b"/", name].concat());
+            }
+            let Ok(file) = open_name(&directory, name) else {
+                continue;
+            };
+            let Ok(attributes) = Attributes::of(&file) else {
+                continue;
+            };
+            let met = wanted.iter().position(|key| *key == attributes.key);
+            if met.is_some() || way_down {
+                places.remember(attributes.key, parent.key, name);
+            }
+            if let Some(at) = met {
+                wanted.swap_remove(at);
+                found(file, attributes);
+                if wanted.is_empty() {
+                    return Ok(());
                 }
-                waiting.push(below);
             }
         }
     }
-    Ok(None)
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::{DriverConfig, Pipes, Pool};
 use flatpath_rpc::xdr::Writer;
@@ -14,7 +14,7 @@ use crate::identity::{Server, Squash, Who};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use crate::procedures::{self, Request};
-use crate::{mount, portmap};
+use crate::{mount, portmap, sweep};
 
 /// NFS, program 100003.
 pub(crate) const NFS_PROGRAM: u32 = 100_003;
@@ -84,13 +84,11 @@ impl Port {
 
 /// The NFS service.
 pub struct Nfs {
-    pub(crate) export: Export,
+    pub(crate) export: Arc<Export>,
     pub(crate) directory: PathBuf,
     pub(crate) access: Access,
     pub(crate) server: Server,
     pub(crate) pipes: Pipes,
-    /// Changes when what was written but not committed may be lost (RFC 1813 section 3.3.7).
-    write_verifier: AtomicU64,
     squash: Squash,
     allowed: Vec<Network>,
     secure_ports: bool,
@@ -104,8 +102,8 @@ impl Nfs {
     /// has applied its user's.
     ///
     /// # Errors
-    /// When the directory or the key cannot be opened, or when the key would lie inside the
-    /// directory, where every client could read it.
+    /// When the directory or the key cannot be opened, when the key would lie inside the directory,
+    /// where every client could read it, or when no thread can be started.
     pub fn open(options: Options) -> std::io::Result<Nfs> {
         let directory = options.directory.canonicalize()?;
         let secret = match &options.state {
@@ -125,17 +123,17 @@ impl Nfs {
         if !server.switches() {
             log::warn!("not run as root: every NFS client acts as the user of this server");
         }
-        let export = Export::open(&directory, secret)?;
+        let export = Arc::new(Export::open(&directory, secret)?);
         if !export.finds_by_handle() {
             log::info!("files are found by name: the kernel does not open handles here");
         }
+        sweep::start(&export)?;
         Ok(Nfs {
             export,
             directory,
             access: options.access,
             server,
             pipes: Pipes::new(pipes_max()),
-            write_verifier: AtomicU64::new(u64::from_be_bytes(key::random()?)),
             squash: options.squash,
             allowed: options.allowed,
             secure_ports: options.secure_ports,
@@ -161,17 +159,6 @@ impl Nfs {
     /// Where to say which port the listener got.
     pub fn port(&self) -> Port {
         self.port.clone()
-    }
-
-    pub(crate) fn write_verifier(&self) -> u64 {
-        self.write_verifier.load(Ordering::Acquire)
-    }
-
-    /// What was written and not committed may be lost: clients have to write it again.
-    pub(crate) fn renew_write_verifier(&self) {
-        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes
-        // anew.
-        self.write_verifier.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.

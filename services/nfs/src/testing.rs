@@ -1,6 +1,7 @@
 //! What the tests of this crate share: a served directory and a caller without a network.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use flatpath::Pool;
 use flatpath::limits::BUFFER_CLASSES;
@@ -8,6 +9,7 @@ use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, Call, Credential, Groups, Programs, Reply, Route, Served};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
+use crate::export::Export;
 use crate::service::{Nfs, Options};
 
 /// A pool with the engine's classes.
@@ -115,7 +117,9 @@ impl Fixture {
 
     /// The same, and the kernel finds no files by handle.
     pub(crate) fn without_handles(mut self) -> Fixture {
-        self.nfs.export = self.nfs.export.without_handles();
+        let export = Export::open(self.path(), self.nfs.export.secret).expect("opened");
+        self.nfs.export = Arc::new(export.without_handles());
+        crate::sweep::start(&self.nfs.export).expect("a thread");
         self
     }
 

@@ -215,7 +215,7 @@ pub(super) fn write(
         after,
     };
     let system = request.system();
-    let verifier = request.nfs.write_verifier();
+    let verifier = request.nfs.export.write_verifier();
     Ok(request.answer(|writer| {
         writer.u32(result.err().map_or(0, |status| status as u32));
         change.write(writer, system);
@@ -247,6 +247,9 @@ fn write_from(
         Stable::Data => ReadWriteFlags::DSYNC,
         Stable::File => ReadWriteFlags::SYNC,
     };
+    if stable == Stable::Unstable {
+        node.set_unsynced(true);
+    }
     let slices: Vec<IoSlice<'_>> = data.slices().map(IoSlice::new).collect();
     let operation = || {
         let mut written = 0;
@@ -300,7 +303,7 @@ pub(super) fn commit(
     let _count = reader.u32()?;
     let node = request.may_change().and_then(|()| request.resolve(handle));
     // Read before: what is written meanwhile is not promised.
-    let verifier = request.nfs.write_verifier();
+    let verifier = request.nfs.export.write_verifier();
     let (result, after) = match &node {
         Ok(node) => (commit_all(request, node), node.attributes().ok()),
         Err(status) => (Err(*status), None),
@@ -322,10 +325,11 @@ pub(super) fn commit(
 /// Makes everything written so far last. The whole file: that is never wrong.
 fn commit_all(request: &Request<'_>, node: &Node) -> Result<(), Status> {
     request.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
+    node.set_unsynced(false);
     let synced = rustix::fs::fsync(request.writer(node)?);
     if synced.is_err() {
         // The kernel reports lost data once; after that only a new verifier tells the clients.
-        request.nfs.renew_write_verifier();
+        request.nfs.export.renew_write_verifier();
     }
     Ok(synced?)
 }

@@ -30,7 +30,11 @@ pub(super) fn remove(
             b".." if flags.contains(AtFlags::REMOVEDIR) => return Err(Status::Exists),
             name => own_name(name)?,
         };
-        request.act(|| Ok(rustix::fs::unlinkat(&directory.path, name, flags)?))
+        let export = &request.nfs.export;
+        let lost = export.before_loss(directory, name);
+        request.act(|| Ok(rustix::fs::unlinkat(&directory.path, name, flags)?))?;
+        export.after_loss(lost);
+        Ok(())
     });
     let system = request.system();
     Ok(request.answer(|writer| {
@@ -72,6 +76,7 @@ fn rename_between(
     let guards = export.lock_changes(from.key, to.key);
     changes[0].before = from.attributes().ok();
     changes[1].before = to.attributes().ok();
+    let lost = export.before_loss(&to, to_name);
     let result = request.act(|| {
         Ok(rustix::fs::renameat(
             &from.path, from_name, &to.path, to_name,
@@ -81,6 +86,7 @@ fn rename_between(
     changes[1].after = to.attributes().ok();
     drop(guards);
     result?;
+    export.after_loss(lost);
     if let Ok(moved) = crate::export::open_name(&to.path, to_name).and_then(Attributes::of) {
         export.saw(moved.key, to.key, to_name);
     }

@@ -7,3 +7,4 @@ mod data;
 mod directories;
 mod handles;
 mod mounting;
+mod space;

@@ -1,0 +1,88 @@
+//! Files that are removed give their space back, and idle files are in nobody's way.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use flatpath_e2e::deadline::until;
+use flatpath_e2e::{Driver, Server, Site, each_driver};
+
+use crate::calls::{Connection, Words, read, write};
+use crate::serve;
+
+each_driver!(
+    what_a_client_removes_or_replaces_is_closed_before_the_reply,
+    what_is_removed_on_the_server_is_closed,
+    a_program_that_a_client_wrote_can_be_started,
+);
+
+const REMOVE: u32 = 12;
+const RENAME: u32 = 14;
+const COMMIT: u32 = 21;
+
+/// A file that was written, committed and read.
+fn used(client: &mut Connection, root: &[u8], name: &str, data: &[u8]) -> Vec<u8> {
+    let file = client.create(root, name);
+    assert_eq!(client.nfs(7, &write(&file, 0, data, 0)).status(), 0);
+    let all = Words::default().opaque(&file).long(0).word(0);
+    assert_eq!(client.nfs(COMMIT, &all).status(), 0);
+    assert_eq!(client.nfs(6, &read(&file, 0, 100)).status(), 0);
+    file
+}
+
+/// Descriptors of the server on files of the site that have no name any more.
+fn unnamed(server: &Server, site: &Site) -> Vec<String> {
+    let open = server.process().open_files().into_iter();
+    open.filter(|path| path.starts_with(site.path()))
+        .map(|path| path.to_string_lossy().into_owned())
+        .filter(|path| path.ends_with(" (deleted)"))
+        .collect()
+}
+
+fn what_a_client_removes_or_replaces_is_closed_before_the_reply(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let mut client = Connection::open(server.address("nfs"));
+    let root = client.root();
+    used(&mut client, &root, "removed", &[1; 100_000]);
+    let name = Words::default().opaque(&root).opaque(b"removed");
+    assert_eq!(client.nfs(REMOVE, &name).status(), 0);
+    assert_eq!(unnamed(&server, &site), [""; 0]);
+    used(&mut client, &root, "replaced", &[2; 100_000]);
+    used(&mut client, &root, "moved", &[3; 100_000]);
+    let names = Words::default().opaque(&root).opaque(b"moved");
+    let names = names.opaque(&root).opaque(b"replaced");
+    assert_eq!(client.nfs(RENAME, &names).status(), 0);
+    assert_eq!(unnamed(&server, &site), [""; 0]);
+}
+
+fn what_is_removed_on_the_server_is_closed(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let mut client = Connection::open(server.address("nfs"));
+    let root = client.root();
+    used(&mut client, &root, "removed", &[1; 100_000]);
+    std::fs::remove_file(site.at("removed")).expect("removed");
+    until("the file to be closed", || {
+        unnamed(&server, &site).is_empty().then_some(())
+    });
+}
+
+fn a_program_that_a_client_wrote_can_be_started(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let mut client = Connection::open(server.address("nfs"));
+    let root = client.root();
+    let program = std::fs::read("/bin/true").expect("every Linux has it");
+    used(&mut client, &root, "program", &program);
+    let path = site.at("program");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&path, executable).expect("our own file");
+    let ended = until("the program to be closed", || {
+        match Command::new(&path).status() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+            other => Some(other.expect("it starts")),
+        }
+    });
+    assert!(ended.success());
+}

@@ -1,0 +1,112 @@
+//! Closes what nobody uses: files that were removed on the server, and data of idle files.
+//!
+//! The descriptors of a removed file keep its blocks, a descriptor for writing keeps a program from
+//! being started and a file system from being made read-only, and no call may ever come that would
+//! close them. So a thread looks at all nodes twice a second. It may wait for a file system that
+//! hangs; that is why it is a thread of its own and holds no lock when it asks. All files are on
+//! one file system, so there are no others whose turn would have to come meanwhile.
+//!
+//! Data that was written and not committed is written to disk before its descriptor is closed: once
+//! no descriptor is open, the kernel may forget that this failed, and a client would never know.
+//!
+//! Invariants
+//! - W1: what a call uses is not closed (`node`, N2).
+//! - W2: the thread ends when the export does.
+//!
+//! Cost: with all of [`NODES_MAX`](crate::limits::NODES_MAX) files open and idle, two system calls
+//! for each of them in two seconds; for files in use, one look at a flag.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::export::Export;
+use crate::limits::{
+    NODE_SHARDS, SWEEP_INTERVAL, SWEEP_SYNC_TIME_MAX, SWEEPS_IDLE, SWEEPS_PER_QUESTION,
+};
+use crate::node::Node;
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the system has no more threads.
+pub(crate) fn start(export: &Arc<Export>) -> std::io::Result<()> {
+    let export = Arc::downgrade(export);
+    let thread = std::thread::Builder::new().name("flatpath-sweep".into());
+    thread.spawn(move || run(&export)).map(drop)
+}
+
+fn run(export: &Weak<Export>) {
+    let (mut nodes, mut unsynced) = (Vec::new(), Vec::new());
+    loop {
+        std::thread::sleep(SWEEP_INTERVAL);
+        let Some(export) = export.upgrade() else {
+            return;
+        };
+        for shard in 0..NODE_SHARDS {
+            export.nodes.list(shard, &mut nodes);
+            for node in nodes.drain(..) {
+                if node.key != export.root_key {
+                    look_at(&export, node, &mut unsynced);
+                }
+            }
+        }
+        sync(&export, &mut unsynced);
+    }
+}
+
+fn look_at(export: &Export, node: Arc<Node>, unsynced: &mut Vec<Arc<Node>>) {
+    let idle = node.count_idle();
+    if idle == 0 {
+        return;
+    }
+    if idle.is_multiple_of(SWEEPS_PER_QUESTION) && may_be_dead(&node) {
+        match export.bury_if_dead(&node) {
+            Ok(false) => {}
+            Ok(true) => return,
+            Err(status) => log::debug!("a file cannot be looked at: {status:?}"),
+        }
+    }
+    if idle >= SWEEPS_IDLE && node.has_data_open() {
+        if node.unsynced_writer().is_some() {
+            unsynced.push(node);
+        } else {
+            close(export, &node);
+        }
+    }
+}
+
+/// From what the kernel knows without asking a server elsewhere.
+fn may_be_dead(node: &Node) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(&node.path, c"", flags, StatxFlags::NLINK)
+        .is_ok_and(|found| found.stx_nlink == 0)
+}
+
+fn close(export: &Export, node: &Arc<Node>) {
+    if let Err(errno) = export.nodes.renew(node) {
+        log::debug!("an idle file stays open: {errno}");
+    }
+}
+
+/// Writes to disk what would be closed before it was committed; what there is no time for is left
+/// to the next sweep.
+fn sync(export: &Export, nodes: &mut Vec<Arc<Node>>) {
+    let began = Instant::now();
+    for node in nodes.drain(..) {
+        let Some(writer) = node.unsynced_writer() else {
+            continue;
+        };
+        if began.elapsed() > SWEEP_SYNC_TIME_MAX {
+            continue;
+        }
+        // Before it: what is written meanwhile is not synced by it.
+        node.set_unsynced(false);
+        if let Err(errno) = rustix::fs::fdatasync(writer) {
+            log::warn!("what was written is lost: {errno}; clients have to write it again");
+            export.renew_write_verifier();
+        }
+        close(export, &node);
+    }
+}
