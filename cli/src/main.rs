@@ -6,11 +6,13 @@
 
 mod failure;
 mod units;
+mod logging;
 mod settings;
 mod nfs;
 mod relay;
 mod ingest;
 mod report;
+mod watchdog;
 mod serve;
 mod doctor;
 mod bench;
@@ -40,17 +42,22 @@ enum Command {
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
     let arguments = Arguments::parse();
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    if let Err(cause) = logging::start() {
+        eprintln!("flatpath: cannot start a thread: {cause}");
+        return ExitCode::from(1);
+    }
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     };
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("flatpath: {failure}");
+            logging::say(&format!("flatpath: {failure}"));
             failure.exit_code()
         }
-    }
+    };
+    logging::finish();
+    code
 }

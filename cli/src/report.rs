@@ -1,16 +1,42 @@
-//! What a running server tells of itself when it gets SIGUSR1: lines in the log.
+//! What a running server reports of itself when it gets SIGUSR1: lines in the log.
+//!
+//! On a thread of its own: the figures lie behind locks that other threads hold, and the thread
+//! that handles signals must not wait for one. Signals that come during a report are one report.
+
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use flatpath::{Handle, Statistics};
 use flatpath_ingest::Ingest;
 
+use crate::logging::REPORT;
+
+/// Starts the thread that reports; what to call for a report, from any thread, without waiting.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(crate) fn start(ingest: Option<Ingest>) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
+    let (ask, asked) = sync_channel::<Handle>(1);
+    thread::Builder::new()
+        .name("flatpath-report".into())
+        .spawn(move || {
+            for handle in asked {
+                tell(&handle, ingest.as_ref());
+            }
+        })?;
+    // No room: a report is asked for and has not begun, so it will say what this one would.
+    Ok(move |handle: &Handle| drop(ask.try_send(handle.clone())))
+}
+
 /// Logs the counters of the server, where its receive memory is, and what ingest does.
-pub(crate) fn tell(handle: &Handle, ingest: Option<&Ingest>) {
-    log::info!("{}", counters(handle.statistics()));
+fn tell(handle: &Handle, ingest: Option<&Ingest>) {
+    log::info!(target: REPORT, "{}", counters(handle.statistics()));
     for figures in handle.memory() {
-        log::info!("memory: {figures}");
+        log::info!(target: REPORT, "memory: {figures}");
     }
     if let Some(ingest) = ingest {
-        log::info!("ingest: {}", ingest.figures());
+        log::info!(target: REPORT, "ingest: {}", ingest.figures());
     }
 }
 
@@ -19,8 +45,12 @@ fn counters(statistics: &Statistics) -> String {
         ("accepted", &statistics.accepted),
         ("closed", &statistics.closed),
         ("refused", &statistics.refused),
+        ("accept_pauses", &statistics.accept_pauses),
         ("expired", &statistics.expired),
         ("dispatched", &statistics.dispatched),
+        ("handler_panics", &statistics.handler_panics),
+        ("workers_grown", &statistics.workers_grown),
+        ("stalls_refused", &statistics.stalls_refused),
         ("receive_stalls", &statistics.receive_stalls),
         ("keep_stalls", &statistics.keep_stalls),
         ("body_bytes_kept", &statistics.body_bytes_kept),

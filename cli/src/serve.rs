@@ -26,6 +26,7 @@ use crate::relay::{self, Reporter};
 use crate::report;
 use crate::settings::{Accept, Driver, Settings};
 use crate::units::Address;
+use crate::watchdog::Watchdog;
 
 /// Where HTTP is served when nothing else is named.
 const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -61,9 +62,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .unzip();
     let told = ingest.clone();
     let server = server(&settings, nfs, ingest, &mut relays)?;
+    let report = report::start(told).map_err(|cause| no_thread(&cause))?;
+    let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
-        .and_then(|watch| watch.reporting(move |handle| report::tell(handle, told.as_ref())))
+        .and_then(|watch| watch.reporting(report))
         .map_err(|error| explain(&error))?;
+    let drain = Duration::from_nanos(limits(&settings)?.drain_ns_max);
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
     if let (Some(port), Some(bound)) = (port, bound) {
@@ -75,8 +79,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .transpose()?;
     let reporter = (!relays.is_empty()).then(|| Reporter::start(running.handle(), relays));
     announce(&running);
-    let (draining, withdrawn) = registrar.unzip();
-    let outcome = watch.run_with(running, move || drop(draining));
+    let (mut draining, withdrawn) = registrar.unzip();
+    let mut end_in_time = watchdog.on_stopping(drain);
+    let outcome = watch.run_with(running, move |stopping| {
+        end_in_time(stopping);
+        drop(draining.take());
+    });
     drop(reporter);
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
@@ -245,6 +253,10 @@ fn announce(running: &Running) {
     if let Err(cause) = written {
         log::warn!("standard output is closed: {cause}");
     }
+}
+
+fn no_thread(cause: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot start a thread: {cause}"))
 }
 
 /// An error of the engine in the words of the command line.

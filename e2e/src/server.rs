@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,7 @@ pub struct Launch {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     expects_panics: bool,
+    leaves_log_unread: bool,
 }
 
 /// Why a server did not come up.
@@ -61,6 +62,7 @@ impl Launch {
             // Reasons and decisions are logged as information.
             environment: vec![("RUST_LOG".into(), "info".into())],
             expects_panics: false,
+            leaves_log_unread: false,
         }
     }
 
@@ -115,6 +117,14 @@ impl Launch {
         self
     }
 
+    /// Reads nothing of the server's log before [`Server::read_log`], through a pipe that holds one
+    /// page.
+    #[must_use]
+    pub fn leaving_log_unread(mut self) -> Self {
+        self.leaves_log_unread = true;
+        self
+    }
+
     /// The whole command, confined if need be.
     #[must_use]
     pub fn command(&self) -> Command {
@@ -161,11 +171,19 @@ impl Launch {
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let log = Log::of(child.stderr.take().expect("standard error is piped"));
+        let stderr = child.stderr.take().expect("standard error is piped");
+        let (log, unread) = if self.leaves_log_unread {
+            const LEAST: usize = 4096;
+            rustix::pipe::fcntl_setpipe_size(&stderr, LEAST).expect("a pipe may be small");
+            (None, Some(stderr))
+        } else {
+            (Some(Log::of(stderr)), None)
+        };
         let lines = lines_of(child.stdout.take().expect("standard output is piped"));
         let mut server = Server {
             child,
             log,
+            unread,
             lines,
             addresses: HashMap::new(),
             expects_panics: self.expects_panics,
@@ -179,7 +197,7 @@ impl Launch {
                     let status = server.exit_status();
                     return Err(NotStarted {
                         status,
-                        log: server.log.whole(),
+                        log: server.whole_log(),
                     });
                 }
                 Err(RecvTimeoutError::Timeout) => panic!("the server is not ready for too long"),
@@ -191,7 +209,9 @@ impl Launch {
 /// A running server.
 pub struct Server {
     child: Child,
-    log: Log,
+    /// Its standard error: being read, or not yet.
+    log: Option<Log>,
+    unread: Option<ChildStderr>,
     lines: Receiver<String>,
     addresses: HashMap<String, SocketAddr>,
     expects_panics: bool,
@@ -247,7 +267,20 @@ impl Server {
     /// Standard error so far.
     #[must_use]
     pub fn log(&self) -> String {
-        self.log.so_far()
+        self.log.as_ref().map(Log::so_far).unwrap_or_default()
+    }
+
+    /// Begins to read a log that was left unread.
+    pub fn read_log(&mut self) {
+        if let Some(stderr) = self.unread.take() {
+            self.log = Some(Log::of(stderr));
+        }
+    }
+
+    /// The log of a server that has ended.
+    fn whole_log(&mut self) -> String {
+        self.read_log();
+        self.log.as_ref().map(Log::whole).unwrap_or_default()
     }
 
     /// Waits until the log holds `words`.
@@ -302,7 +335,7 @@ impl Drop for Server {
         // It may have ended by itself: then there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let log = self.log.whole();
+        let log = self.whole_log();
         if std::thread::panicking() {
             eprintln!("--- the server's log:\n{log}---");
             return;

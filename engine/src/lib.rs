@@ -43,6 +43,6 @@ pub use protocol::{Phase, Protocol, Spread, Turn};
 pub use returns::Resumer;
 pub use running::{Bound, Handle, Running};
 pub use server::{Scheduling, Server};
-pub use signals::SignalWatch;
+pub use signals::{SignalWatch, Stopping};
 pub use statistics::Statistics;
 pub use worker::{Rouser, WorkerScope};

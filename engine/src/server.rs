@@ -196,7 +196,8 @@ impl Server {
         running::start(self)
     }
 
-    /// Starts, runs until SIGTERM or SIGINT, then drains. A second signal cuts off what is left.
+    /// Starts, runs until SIGTERM, SIGINT or SIGHUP, then drains. A second signal cuts off what is
+    /// left.
     ///
     /// # Errors
     /// As [`Server::start`], and what made a network thread give up.

@@ -1,12 +1,16 @@
-//! SIGTERM and SIGINT: the first drains, the second cuts off what is left. SIGUSR1, if somebody has
-//! something to tell, lets it be told.
+//! Signals that end a server: the first SIGTERM, SIGINT or SIGHUP drains it, a later SIGTERM or
+//! SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered. SIGUSR2 is logged
+//! and does nothing else.
 //!
-//! Watched from before the server starts: whoever reads `ready` may send a signal at once, and it
-//! must find somebody. One that comes during the start drains the server as soon as it runs.
+//! SIGHUP never forces: a terminal that closes may send it twice, and a supervisor may send it with
+//! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
+//!
+//! Watched from before the server starts: a signal may come as soon as `ready` is written. One that
+//! comes during the start drains the server as soon as it runs.
 
 use std::thread;
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
@@ -15,20 +19,33 @@ use crate::running::{Handle, Running};
 /// Called for each SIGUSR1.
 type Report = Box<dyn FnMut(&Handle) + Send>;
 
-/// Signals, being watched. [`Server::run`](crate::Server::run) does all of this by itself; whoever
-/// calls [`Server::start`](crate::Server::start) may want the same.
+/// What a signal has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopping {
+    /// The first signal: the server drains.
+    Draining,
+    /// A later one: what is left is cut off.
+    Forced,
+}
+
+/// Signals, being watched. [`Server::run`](crate::Server::run) does all of this by itself; programs
+/// that call [`Server::start`](crate::Server::start) may want the same.
 pub struct SignalWatch {
     signals: Signals,
     report: Option<Report>,
 }
 
 impl SignalWatch {
-    /// Begins to watch: from now on neither SIGTERM nor SIGINT ends the process by itself.
+    /// Begins to watch: from now on SIGTERM, SIGINT, SIGUSR2 and, unless it is ignored, SIGHUP do
+    /// not end the process by themselves.
     ///
     /// # Errors
     /// The signals cannot be watched.
     pub fn begin() -> Result<SignalWatch, Error> {
-        let signals = Signals::new([SIGTERM, SIGINT]).map_err(Error::Signals)?;
+        let signals = Signals::new([SIGTERM, SIGINT, SIGUSR2]).map_err(Error::Signals)?;
+        if !is_ignored(SIGHUP) {
+            signals.add_signal(SIGHUP).map_err(Error::Signals)?;
+        }
         Ok(SignalWatch {
             signals,
             report: None,
@@ -54,25 +71,25 @@ impl SignalWatch {
     /// # Errors
     /// As [`Running::wait`].
     pub fn run(self, running: Running) -> Result<(), Error> {
-        self.run_with(running, || {})
+        self.run_with(running, |_| {})
     }
 
-    /// The same, and calls `draining` once, on a thread of its own, right after the first signal
-    /// has begun to drain the server. It must not block: the second signal waits for it. A server
-    /// that ends without a signal drops it uncalled.
+    /// The same, and calls `stopping` after each signal that has begun to drain or force the
+    /// server, on a thread of its own. It must not block: other signals wait for it. It is dropped
+    /// when the server has ended.
     ///
     /// # Errors
     /// As [`Running::wait`].
     pub fn run_with(
         mut self,
         running: Running,
-        draining: impl FnOnce() + Send + 'static,
+        stopping: impl FnMut(Stopping) + Send + 'static,
     ) -> Result<(), Error> {
         let handle = running.handle();
         let closer = self.signals.handle();
         let watcher = thread::Builder::new()
             .name("flatpath-signals".into())
-            .spawn(move || self.hand_on(&handle, draining));
+            .spawn(move || self.hand_on(&handle, stopping));
         let watcher = watcher.map_err(Error::Thread)?;
         let outcome = running.wait();
         closer.close();
@@ -82,21 +99,58 @@ impl SignalWatch {
         outcome
     }
 
-    fn hand_on(&mut self, handle: &Handle, draining: impl FnOnce()) {
-        let mut draining = Some(draining);
+    fn hand_on(&mut self, handle: &Handle, mut stopping: impl FnMut(Stopping)) {
+        let mut is_draining = false;
         for signal in self.signals.forever() {
-            if signal == SIGUSR1 {
-                if let Some(report) = &mut self.report {
-                    report(handle);
+            match signal {
+                SIGUSR1 => {
+                    if let Some(report) = &mut self.report {
+                        report(handle);
+                    }
                 }
-            } else if let Some(draining) = draining.take() {
-                log::info!("signal {signal}: draining; a second one forces");
-                handle.drain();
-                draining();
-            } else {
-                log::warn!("signal {signal}: forced");
-                handle.force();
+                SIGUSR2 => log::info!("signal {signal} does nothing here"),
+                _ if !is_draining => {
+                    log::info!("signal {signal}: draining; a second one forces");
+                    is_draining = true;
+                    handle.drain();
+                    stopping(Stopping::Draining);
+                }
+                SIGHUP => {}
+                _ => {
+                    log::warn!("signal {signal}: forced");
+                    handle.force();
+                    stopping(Stopping::Forced);
+                }
             }
         }
+    }
+}
+
+/// Whether this process ignores a signal, as its parent may have asked for. What cannot be found
+/// out is not ignored.
+fn is_ignored(signal: i32) -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
+}
+
+/// Reads the mask `SigIgn` of proc_pid_status(5): bit 0 is signal 1.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+        assert!(ignores(status, SIGHUP));
+        assert!(ignores(status, 13));
+        assert!(!ignores(status, SIGTERM));
+        assert!(!ignores("", SIGHUP));
     }
 }

@@ -1,0 +1,309 @@
+//! The log of the command: one thread writes standard error, and no other thread waits for it.
+//!
+//! A line is filtered and formatted by `env_logger` on the thread that has something to say, and
+//! then queued. The writer thread takes it from there. A pipe that is full, a terminal that was
+//! stopped or a slow disk therefore holds up the writer alone: neither a network thread nor a
+//! worker, the thread that handles signals, or the end of the process.
+//!
+//! - Per message (file and line of the call) a burst passes, and then one line per second, which
+//!   says how many were left out: see [`limiter`]. Not limited are `debug` and `trace`, which are
+//!   asked for by hand, and [`REPORT`], which answers a signal.
+//! - Lines for which the queue has no room are dropped; their number is written in their place:
+//!   see [`queue`].
+//! - Messages of panics pass through here too: the default hook writes from the thread that panics.
+//! - The end of the process waits for what is queued, for [`FLUSH`] at most.
+//!
+//! Cost: a line that is left out takes one lock and one lookup and is not formatted; one that
+//! passes is formatted, and copied once.
+
+mod limiter;
+mod queue;
+mod sink;
+
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use log::{Level, Log, Metadata, Record};
+
+use limiter::{Limiter, Verdict};
+use queue::{Next, Patience, Queue};
+use sink::Sink;
+
+/// The target of lines that an operator asked for with a signal: never limited.
+pub(crate) const REPORT: &str = "flatpath::report";
+
+/// What the end of the process waits for the writer.
+const FLUSH: Patience = Patience {
+    blocked: Duration::from_millis(200),
+    most: Duration::from_secs(1),
+};
+
+/// The same where the process is late already.
+const LATE_FLUSH: Patience = Patience {
+    blocked: Duration::from_millis(50),
+    most: Duration::from_millis(200),
+};
+
+/// What a thread that panics waits for the writer: its message may be the last of this process.
+const PANIC_FLUSH: Patience = Patience {
+    blocked: Duration::ZERO,
+    most: Duration::from_millis(50),
+};
+
+/// The queue of this process, from [`start`] on.
+static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
+
+/// Starts the writer, and makes it the log of this process and of its panics.
+///
+/// # Errors
+/// The writer thread cannot be started.
+pub(crate) fn start() -> io::Result<()> {
+    let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
+    let limiter = Arc::new(Limiter::default());
+    let writer = Writer {
+        sink: Sink::new(Arc::clone(&queue)),
+        queue: Arc::clone(&queue),
+        limiter: Arc::clone(&limiter),
+        direct: builder(Sink::new(Arc::clone(&queue))).build(),
+    };
+    std::thread::Builder::new()
+        .name("flatpath-log".into())
+        .spawn(move || writer.run())?;
+    let inner = builder(Lines(Arc::clone(&queue))).build();
+    let level = inner.filter();
+    let logger = Logger {
+        inner,
+        queue: Arc::clone(&queue),
+        limiter: Arc::clone(&limiter),
+    };
+    if log::set_boxed_logger(Box::new(logger)).is_ok() {
+        log::set_max_level(level);
+    }
+    std::panic::set_hook(Box::new(move |info| note_panic(info, &queue, &limiter)));
+    Ok(())
+}
+
+/// Writes a line that is no log record, such as the reason why a command failed.
+pub(crate) fn say(text: &str) {
+    if let Some(queue) = QUEUE.get() {
+        queue.push(format!("{text}\n"));
+    }
+}
+
+/// Waits until everything queued is written; gives up early if standard error takes nothing.
+pub(crate) fn finish() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH);
+    }
+}
+
+/// The same, for a process that should have ended already.
+pub(crate) fn finish_soon() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(LATE_FLUSH);
+    }
+}
+
+/// Filter and format, the same for both ways to the writer.
+fn builder(target: impl Write + Send + 'static) -> env_logger::Builder {
+    let filter = env_logger::Env::default().default_filter_or("info");
+    let mut builder = env_logger::Builder::from_env(filter);
+    builder.target(env_logger::Target::Pipe(Box::new(target)));
+    builder
+}
+
+/// The log of this process.
+struct Logger {
+    inner: env_logger::Logger,
+    queue: Arc<Queue>,
+    limiter: Arc<Limiter>,
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.inner.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.inner.matches(record) {
+            return;
+        }
+        if record.level() > Level::Info || record.target() == REPORT {
+            return self.inner.log(record);
+        }
+        let file = record.file().unwrap_or(record.target());
+        let line = record.line().unwrap_or_default();
+        match self
+            .limiter
+            .judge(record.level(), file, line, Instant::now())
+        {
+            Verdict::Pass { left_out: 0 } => self.inner.log(record),
+            Verdict::Pass { left_out } => {
+                let args = record.args();
+                let more = more_like_this(left_out);
+                self.inner.log(
+                    &Record::builder()
+                        .metadata(record.metadata().clone())
+                        .module_path(record.module_path())
+                        .file(record.file())
+                        .line(record.line())
+                        .args(format_args!("{args}{more}"))
+                        .build(),
+                );
+            }
+            Verdict::LeaveOut { is_first: true } => self.queue.nudge(),
+            Verdict::LeaveOut { is_first: false } => {}
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn more_like_this(left_out: u64) -> String {
+    format!(" (and {left_out} more like this)")
+}
+
+/// The hook for panics: the words of the default one, through the queue.
+fn note_panic(info: &PanicHookInfo<'_>, queue: &Queue, limiter: &Limiter) {
+    let (file, line, column) = info.location().map_or(("?", 0, 0), |location| {
+        (location.file(), location.line(), location.column())
+    });
+    let left_out = match limiter.judge(Level::Error, file, line, Instant::now()) {
+        Verdict::Pass { left_out } => left_out,
+        Verdict::LeaveOut { is_first } => {
+            if is_first {
+                queue.nudge();
+            }
+            return;
+        }
+    };
+    let payload = info.payload();
+    let message = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a payload that is not text");
+    let more = match left_out {
+        0 => String::new(),
+        left_out => more_like_this(left_out),
+    };
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let mut text =
+        format!("thread '{name}' panicked at {file}:{line}:{column}:\n{message}{more}\n");
+    let backtrace = std::backtrace::Backtrace::capture();
+    if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
+        text += &format!("{backtrace}\n");
+    }
+    queue.push(text);
+    queue.flush(PANIC_FLUSH);
+}
+
+/// Where `env_logger` writes whole records.
+struct Lines(Arc<Queue>);
+
+impl Write for Lines {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.0.push(String::from_utf8_lossy(record).into_owned());
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The only thread that touches standard error.
+struct Writer {
+    sink: Sink,
+    queue: Arc<Queue>,
+    limiter: Arc<Limiter>,
+    /// Formats what the writer says itself.
+    direct: env_logger::Logger,
+}
+
+impl Writer {
+    fn run(mut self) {
+        loop {
+            match self.queue.next() {
+                // What standard error refuses is gone; there is no place to report that.
+                Next::Line(line) => drop(self.sink.write_all(line.as_bytes())),
+                Next::Dropped(count) => self.say(
+                    Level::Warn,
+                    format_args!("{count} lines were dropped: standard error did not take them"),
+                ),
+                Next::Nudged { is_ending } => self.tell_left_out(is_ending),
+            }
+        }
+    }
+
+    /// Writes how many lines were left out by messages that have not come again since.
+    fn tell_left_out(&self, is_ending: bool) {
+        let now = Instant::now();
+        for left in self.limiter.take_quiet(now, is_ending) {
+            let (count, message) = (left.count, left.message);
+            self.say(
+                left.level,
+                format_args!("{count} more lines like the last one of {message} were left out"),
+            );
+        }
+        if !is_ending && self.limiter.has_left_out() {
+            self.queue.nudge_later();
+        }
+    }
+
+    fn say(&self, level: Level, args: std::fmt::Arguments<'_>) {
+        let record = Record::builder()
+            .level(level)
+            .target("flatpath::log")
+            .args(args)
+            .build();
+        self.direct.log(&record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_in_a_flood_is_formatted_with_the_number_of_those_left_out() {
+        let queue = Arc::new(Queue::default());
+        let logger = Logger {
+            inner: env_logger::Builder::new()
+                .filter_level(log::LevelFilter::Info)
+                .target(env_logger::Target::Pipe(Box::new(Lines(Arc::clone(
+                    &queue,
+                )))))
+                .build(),
+            queue: Arc::clone(&queue),
+            limiter: Arc::default(),
+        };
+        let log = |level: Level, target: &str, line: u32| {
+            let record = Record::builder()
+                .level(level)
+                .target(target)
+                .file(Some("a.rs"))
+                .line(Some(line))
+                .args(format_args!("words"))
+                .build();
+            logger.log(&record);
+        };
+        for _ in 0..2_000 {
+            log(Level::Info, "a", 1);
+            log(Level::Info, REPORT, 2);
+            log(Level::Debug, "a", 3);
+        }
+        let mut lines = Vec::new();
+        while let Some(Next::Line(line)) = queue.try_next() {
+            lines.push(line);
+        }
+        let of = |target: &str| lines.iter().filter(|line| line.contains(target)).count();
+        assert_eq!(of(REPORT), 2_000, "what was asked for is not limited");
+        assert!(of(" a]") >= 16, "a burst passes");
+        assert!(of(" a]") < 1_000, "a flood does not");
+        assert!(lines.iter().all(|line| line.ends_with('\n')));
+    }
+}
