@@ -169,6 +169,10 @@ fn files(settings: &Settings) -> Result<Files, Failure> {
         ))
     })?;
     let files = files.hot(HOT_ENTRIES_MAX, hot_bytes_max(settings));
+    let files = match settings.stat_age {
+        Some(age) => files.stat_age(Duration::from_nanos(age.ns)),
+        None => files,
+    };
     let files = files.writable(match settings.writable {
         Some(true) => Writing::Allowed(write_options(settings)),
         Some(false) | None => Writing::Refused,

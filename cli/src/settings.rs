@@ -210,6 +210,13 @@ pub(crate) struct Settings {
     )]
     pub(crate) hidden: Option<bool>,
 
+    /// Longest time for which a small file is answered from memory without looking at it again,
+    /// where looking may block, in seconds: on another mount than DIR's own, or if DIR is on a
+    /// network or user-space file system [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) stat_age: Option<Seconds>,
+
     /// HTTP: PUT makes and replaces files, with the rights of this process
     #[arg(
         long,
@@ -348,6 +355,7 @@ impl Settings {
                 .or(other.connections_per_address),
             memory: self.memory.or(other.memory),
             hidden: self.hidden.or(other.hidden),
+            stat_age: self.stat_age.or(other.stat_age),
             writable: self.writable.or(other.writable),
             put_max: self.put_max.or(other.put_max),
             durable: self.durable.or(other.durable),
@@ -443,6 +451,8 @@ mod tests {
             "--memory",
             "64M",
             "--hidden",
+            "--stat-age",
+            "0.25",
             "--writable",
             "--put-max",
             "2G",
@@ -492,6 +502,7 @@ mod tests {
             connections-per-address = 0
             memory = "64M"
             hidden = true
+            stat-age = 0.25
             writable = true
             put-max = "2G"
             durable = true

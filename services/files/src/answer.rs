@@ -4,7 +4,6 @@
 //! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
 //! is one piece and the cache can keep it; what is larger is read while it is sent.
 
-use std::fs::File;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -18,12 +17,13 @@ use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
 use crate::fields::Fields;
+use crate::freshness::{Began, Looked};
 use crate::hot::Note;
 use crate::limits::{CHANGE_TRIES_MAX, HOT_FILE_BYTES_MAX};
 use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
-use crate::root::{Kind, Opened, Root};
+use crate::root::{Kind, Locality, Opened, Root};
 use crate::service::Writing;
 use crate::target::{Form, Hidden, Target, name_of};
 use crate::witness::{Claim, Witness};
@@ -40,6 +40,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
     pub(crate) pool: &'a Pool,
+    pub(crate) began: Began,
 }
 
 /// A file in the form in which it is to be sent.
@@ -53,6 +54,8 @@ struct Chosen {
     media: String,
     /// What the choice hangs on, beside the file that is sent.
     claims: Vec<Claim>,
+    /// Where all that lies.
+    locality: Locality,
 }
 
 impl Answerer<'_> {
@@ -166,6 +169,7 @@ impl Answerer<'_> {
     ) -> Result<Option<Chosen>, FilesError> {
         let media = media::of_name(name_of(path));
         let mut claims = Vec::new();
+        let locality = opened.locality;
         for coding in preference.codings() {
             if coding == Coding::Identity {
                 let path = path.to_vec();
@@ -176,6 +180,7 @@ impl Answerer<'_> {
                     looked_at,
                     media,
                     claims,
+                    locality,
                 }));
             }
             let sibling = [path, coding.suffix()].concat();
@@ -183,6 +188,7 @@ impl Answerer<'_> {
             match self.root.find(&sibling) {
                 Ok(found) if found.kind == Kind::File => {
                     claims.push(Claim::File(path.to_vec(), opened.identity));
+                    let locality = locality.beside(found.locality);
                     let (path, opened) = (sibling, found);
                     return Ok(Some(Chosen {
                         path,
@@ -191,6 +197,7 @@ impl Answerer<'_> {
                         looked_at,
                         media,
                         claims,
+                        locality,
                     }));
                 }
                 Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
@@ -234,7 +241,7 @@ impl Answerer<'_> {
                         start: 0,
                         end: size,
                     };
-                    Body::reader(Span::new(chosen.opened.file, whole), Some(size))
+                    Body::reader(Span::new(chosen.opened.into_source(), whole), Some(size))
                 }
                 _ => Body::Empty,
             };
@@ -308,6 +315,10 @@ impl Answerer<'_> {
             body: Bytes::copy_from_slice(content),
             validators,
             witnesses,
+            looked: Looked {
+                began: self.began,
+                locality: chosen.locality,
+            },
         })
     }
 }
@@ -392,7 +403,7 @@ fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
 /// 206 with one part or several, or 416.
 fn partial(chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
     let size = chosen.opened.identity.size;
-    let file: File = chosen.opened.file;
+    let file = chosen.opened.into_source();
     let body = match ranges {
         Ranges::Single(part) => {
             insert(

@@ -10,11 +10,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 
+use crate::closer::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::range::Part;
@@ -56,13 +56,14 @@ pub(crate) fn read_whole(
 /// Reads one part of a file.
 #[derive(Debug)]
 pub(crate) struct Span {
-    file: File,
+    file: Source,
     part: Part,
 }
 
 impl Span {
     /// `part` of `file`. It may be empty.
-    pub(crate) fn new(file: File, part: Part) -> Self {
+    pub(crate) fn new(file: impl Into<Source>, part: Part) -> Self {
+        let file = file.into();
         Self { file, part }
     }
 }
@@ -74,7 +75,7 @@ impl Read for Span {
 }
 
 /// Reads what fits of `part` and takes it away from its front.
-fn read_part(file: &File, part: &mut Part, room: &mut [u8]) -> io::Result<usize> {
+fn read_part(file: &Source, part: &mut Part, room: &mut [u8]) -> io::Result<usize> {
     let left = usize::try_from(part.length()).unwrap_or(usize::MAX);
     let length = room.len().min(left);
     if length == 0 {
@@ -94,7 +95,7 @@ fn read_part(file: &File, part: &mut Part, room: &mut [u8]) -> io::Result<usize>
 /// Reads several parts of a file as `multipart/byteranges` (RFC 9110, 14.6).
 #[derive(Debug)]
 pub(crate) struct Multipart {
-    file: File,
+    file: Source,
     left: VecDeque<Piece>,
 }
 
@@ -106,7 +107,14 @@ enum Piece {
 
 impl Multipart {
     /// The parts of a file of `size` bytes and of type `media`.
-    pub(crate) fn new(file: File, parts: &[Part], size: u64, media: &str, boundary: &str) -> Self {
+    pub(crate) fn new(
+        file: impl Into<Source>,
+        parts: &[Part],
+        size: u64,
+        media: &str,
+        boundary: &str,
+    ) -> Self {
+        let file = file.into();
         let mut left = VecDeque::with_capacity(2 * parts.len() + 1);
         let mut line_end = "";
         for part in parts {

@@ -1,9 +1,7 @@
-//! Hot small files of one network thread: answered without a worker, and never out of date.
+//! Hot small files of one network thread: answered without a worker, and not out of date.
 //!
 //! An entry is the whole answer to a GET: its head up to `Date`, its body, the head of its 304, and
-//! its witnesses. Before an entry is used for the first time in a turn, its witnesses are asked.
-//! Whatever is answered during a turn was received before the turn began, so no answer is older
-//! than its request; and a file that many clients ask for in one turn is looked at once.
+//! how it is checked ([`crate::freshness`]).
 //!
 //! The key is the path as the client spelled it, and what codings it takes. Other spellings of the
 //! same name are other entries, or none: only what was answered once can be found.
@@ -16,7 +14,8 @@
 //! it came by last is spared, once. After `LOOKS_MAX` spared ones the next goes in any case, so
 //! that one insertion never walks the whole cache.
 //!
-//! Cost: a hit is one lookup by hash, plus the witnesses once per turn; no allocation.
+//! Cost: a hit is one lookup by hash, plus the witnesses once per turn or a comparison of times; no
+//! allocation.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -25,7 +24,8 @@ use bytes::Bytes;
 
 use crate::conditional::Validators;
 use crate::encoding::Preference;
-use crate::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX, HOT_TARGET_BYTES_MAX};
+use crate::freshness::{Check, Looked, Moment, Use};
+use crate::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX, HOT_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
 use crate::witness::Witness;
 
@@ -44,13 +44,16 @@ pub(crate) struct Note {
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
     pub(crate) witnesses: Box<[Witness]>,
+    pub(crate) looked: Looked,
 }
 
-/// How much is kept.
+/// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HotLimits {
     pub(crate) entries_max: usize,
     pub(crate) bytes_max: usize,
+    /// For files that a network thread does not look at.
+    pub(crate) age_ns_max: u64,
 }
 
 impl Default for HotLimits {
@@ -58,6 +61,7 @@ impl Default for HotLimits {
         Self {
             entries_max: HOT_ENTRIES_MAX,
             bytes_max: HOT_BYTES_MAX,
+            age_ns_max: STAT_AGE_NS,
         }
     }
 }
@@ -87,8 +91,7 @@ pub(crate) struct Entry {
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
     witnesses: Box<[Witness]>,
-    /// The turn in which the witnesses were asked last. Turns count from 1.
-    confirmed: u64,
+    check: Check,
     chance: Chance,
 }
 
@@ -111,29 +114,36 @@ impl Hot {
         }
     }
 
-    /// The answer for a path and a preference, if it is right in this turn.
+    /// The answer for a path and a preference, if it is right at this moment.
     pub(crate) fn find(
         &mut self,
         root: &Root,
-        turn_number: u64,
+        moment: Moment,
         target: &[u8],
         preference: Preference,
     ) -> Option<&Entry> {
         let index = *self.maps.get(preference.class())?.get(target)?;
-        let entry = &mut self.entries[index];
-        if entry.confirmed != turn_number {
-            if !entry.witnesses.iter().all(|witness| witness.confirms(root)) {
-                self.remove(index);
-                return None;
+        let Entry {
+            check, witnesses, ..
+        } = &mut self.entries[index];
+        let hold = || witnesses.iter().all(|witness| witness.confirms(root));
+        match check.ask(moment, self.limits.age_ns_max, hold) {
+            Use::Answer => {
+                let entry = &mut self.entries[index];
+                entry.chance = Chance::Used;
+                Some(entry)
             }
-            entry.confirmed = turn_number;
+            Use::Renew => None,
+            Use::Drop => {
+                self.remove(index);
+                None
+            }
         }
-        entry.chance = Chance::Used;
-        Some(&self.entries[index])
     }
 
-    /// Keeps an answer, in place of the one for the same request if there is one.
-    pub(crate) fn insert(&mut self, note: Note) {
+    /// Keeps an answer, in place of the one for the same request if there is one. `now_ns` is the
+    /// time of the turn.
+    pub(crate) fn insert(&mut self, note: Note, now_ns: u64) {
         let Some(known) = self.maps.get(note.class) else {
             return;
         };
@@ -152,6 +162,7 @@ impl Hot {
         {
             self.evict();
         }
+        let check = note.looked.check(now_ns);
         let target: Rc<[u8]> = note.target.into();
         self.maps[note.class].insert(Rc::clone(&target), self.entries.len());
         self.bytes += cost;
@@ -163,12 +174,12 @@ impl Hot {
             body: note.body,
             validators: note.validators,
             witnesses: note.witnesses,
-            confirmed: 0,
+            check,
             chance: Chance::Spent,
         });
     }
 
-    /// Drops one entry. There is one.
+    /// Drops one entry. There is one. Its pages are memory alone: no descriptor is closed here.
     fn evict(&mut self) {
         for _ in 0..LOOKS_MAX {
             self.hand = if self.hand < self.entries.len() {
@@ -244,13 +255,23 @@ fn cost_of(
 mod tests {
     use super::*;
     use crate::conditional::Modified;
+    use crate::freshness::Began;
+    use crate::limits::STAT_AGE_REFRESH_DIVISOR;
+    use crate::root::Locality;
     use crate::witness::Claim;
     use std::fs;
+    use std::time::Instant;
+
+    const AGE_NS_MAX: u64 = 1_000_000_000_000;
 
     struct Bench {
         _folder: tempfile::TempDir,
         root: Root,
         hot: Hot,
+        locality: Locality,
+        now_ns: u64,
+        mounts_version: u64,
+        writes: u64,
     }
 
     /// A cache over a root with one file, whose state every note is about.
@@ -261,11 +282,17 @@ mod tests {
         let hot = Hot::new(HotLimits {
             entries_max,
             bytes_max,
+            age_ns_max: AGE_NS_MAX,
         });
         Bench {
             _folder: folder,
             root,
             hot,
+            locality: Locality::Local,
+            // Later than a test takes, as ages are counted back from it.
+            now_ns: 10 * AGE_NS_MAX,
+            mounts_version: 0,
+            writes: 0,
         }
     }
 
@@ -273,7 +300,7 @@ mod tests {
         fn insert(&mut self, target: &str, body: &str) {
             let found = self.root.find(b"file").expect("found");
             let claims = [Claim::File(b"file".to_vec(), found.identity)];
-            self.hot.insert(Note {
+            let note = Note {
                 target: target.as_bytes().into(),
                 class: Preference::PLAIN.class(),
                 found: (*b"head").into(),
@@ -284,15 +311,32 @@ mod tests {
                     modified: Modified::Unknown,
                 },
                 witnesses: Witness::of_claims(&self.root, &claims).expect("they hold"),
-            });
+                looked: Looked {
+                    began: Began {
+                        at: Instant::now(),
+                        mounts_version: 0,
+                        writes: 0,
+                    },
+                    locality: self.locality,
+                },
+            };
+            self.hot.insert(note, self.now_ns);
             self.assert_sound();
         }
 
+        fn moment(&self, turn_number: u64) -> Moment {
+            Moment {
+                turn_number,
+                now_ns: self.now_ns,
+                mounts_version: self.mounts_version,
+                writes: self.writes,
+            }
+        }
+
         fn body(&mut self, turn_number: u64, target: &str) -> Option<Bytes> {
+            let moment = self.moment(turn_number);
             let target = target.as_bytes();
-            let entry = self
-                .hot
-                .find(&self.root, turn_number, target, Preference::PLAIN);
+            let entry = self.hot.find(&self.root, moment, target, Preference::PLAIN);
             let body = entry.map(|entry| entry.body.clone());
             self.assert_sound();
             body
@@ -319,7 +363,12 @@ mod tests {
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"content"[..]));
         assert_eq!(bench.body(1, "/File"), None);
         let brotli = Preference::parse([&b"br"[..]].into_iter());
-        assert!(bench.hot.find(&bench.root, 1, b"/file", brotli).is_none());
+        assert!(
+            bench
+                .hot
+                .find(&bench.root, bench.moment(1), b"/file", brotli)
+                .is_none()
+        );
     }
 
     #[test]
@@ -332,6 +381,40 @@ mod tests {
         assert!(bench.body(1, "/file").is_some());
         assert_eq!(bench.body(2, "/file"), None);
         assert!(bench.hot.entries.is_empty());
+    }
+
+    #[test]
+    fn a_remote_file_is_not_looked_at_within_its_age_but_renewed_by_one_request() {
+        let mut bench = bench(10, 1 << 20);
+        bench.locality = Locality::Remote;
+        bench.insert("/file", "content");
+        fs::remove_file(bench._folder.path().join("file")).expect("remove");
+        assert!(bench.body(1, "/file").is_some(), "it would have noticed");
+        bench.now_ns += AGE_NS_MAX / STAT_AGE_REFRESH_DIVISOR;
+        assert!(bench.body(2, "/file").is_none(), "one looks again");
+        assert!(bench.body(2, "/file").is_some(), "the others are answered");
+        bench.now_ns += AGE_NS_MAX / STAT_AGE_REFRESH_DIVISOR - 1;
+        assert!(bench.body(3, "/file").is_none(), "too old");
+        assert!(bench.hot.entries.is_empty());
+    }
+
+    #[test]
+    fn a_remote_file_is_asked_for_again_after_a_write_through_the_service() {
+        let mut bench = bench(10, 1 << 20);
+        bench.locality = Locality::Remote;
+        bench.insert("/file", "content");
+        assert!(bench.body(1, "/file").is_some());
+        bench.writes += 1;
+        assert!(bench.body(2, "/file").is_none());
+    }
+
+    #[test]
+    fn a_new_mount_below_the_directory_ends_what_was_found_before() {
+        let mut bench = bench(10, 1 << 20);
+        bench.insert("/file", "content");
+        assert!(bench.body(1, "/file").is_some());
+        bench.mounts_version += 1;
+        assert!(bench.body(2, "/file").is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! | step | module |
 //! |------|--------|
-//! | a hot file is answered on the network thread | `hot`, `witness` |
+//! | a hot file is answered on the network thread | `hot`, `freshness`, `witness` |
 //! | else a worker takes the request | `answer` |
 //! | target → path: decoded once, no dots, no hidden names | [`target`] |
 //! | path → file: beneath the root whatever is renamed or linked | [`root`], `walk` |
@@ -24,7 +24,10 @@ pub mod limits;
 
 mod service;
 mod hot;
+mod freshness;
 mod witness;
+mod mounts;
+mod closer;
 mod answer;
 mod writing;
 mod publish;

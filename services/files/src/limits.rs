@@ -64,3 +64,32 @@ pub const UNFINISHED_MAX: usize = 1_024;
 /// How long an unfinished upload is kept after its last byte, unless said otherwise: a day, so that
 /// what was broken off in the evening is resumed in the morning.
 pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The longest time for which an answer from the cache is given without looking at its file again,
+/// where looking may block (a network or user-space file system, or another mount than that of the
+/// served directory). NFS clients themselves trust what they know for 3 to 60 seconds.
+pub const STAT_AGE_NS: u64 = 1_000_000_000;
+
+/// The part of that time after which one request is sent to a worker to look again, while the
+/// others are still answered: 1/2.
+pub const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
+
+/// Mounts below the served directory that are told apart.
+pub const MOUNTS_MAX: usize = 1_024;
+
+/// File systems whose answers come from memory or from a disk of this machine, by their magic
+/// numbers (`statfs(2)`, `include/uapi/linux/magic.h`). What is not listed may be on another
+/// machine or in a process that hangs.
+pub const LOCAL_FILE_SYSTEMS: &[u32] = &[
+    0x0000_ef53, // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // zfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x794c_7630, // overlayfs: its layers are local wherever containers run
+    0xe0f5_e1e2, // erofs
+    0x7371_7368, // squashfs
+];

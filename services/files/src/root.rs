@@ -15,20 +15,21 @@
 //! The kernel does the resolving (`openat2`), so no rename can race with it. Where `openat2` is
 //! missing (before Linux 5.6) or forbidden (seccomp), `walk` does the same step by step.
 //!
-//! Cost: one `openat2` and one `fstat`; one `openat2` more where the path has links.
+//! Cost: one `openat2` and one `statx`; one `openat2` more where the path has links.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use crate::closer::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
-use crate::limits::RENAME_TRIES_MAX;
+use crate::limits::{LOCAL_FILE_SYSTEMS, RENAME_TRIES_MAX};
 use crate::walk;
 
 /// How a file that is to be read is opened.
@@ -44,6 +45,10 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGIC
 pub struct Root {
     directory: OwnedFd,
     resolution: Resolution,
+    /// The kernel's number for the mount; `None` before Linux 5.8.
+    mount: Option<u64>,
+    /// What the file system of the mount is.
+    locality: Locality,
 }
 
 /// Who turns a path into a file.
@@ -66,6 +71,34 @@ pub struct Opened {
     pub kind: Kind,
     /// Whether its path holds links.
     pub route: Route,
+    /// Whether its file system answers at once.
+    pub locality: Locality,
+}
+
+/// Where a file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locality {
+    /// On the mount of the root, whose file system is in memory or on a disk of this machine.
+    Local,
+    /// Anywhere else, or the kernel cannot tell: a call may block for as long as it likes.
+    Remote,
+}
+
+impl Locality {
+    /// Where two files lie together.
+    pub(crate) fn beside(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Local, Self::Local) => Self::Local,
+            _ => Self::Remote,
+        }
+    }
+}
+
+impl Opened {
+    /// The file, for a body that is read while it is sent.
+    pub(crate) fn into_source(self) -> Source {
+        Source::new(self.file, self.locality)
+    }
 }
 
 /// The two kinds of files that are served.
@@ -106,10 +139,22 @@ impl Root {
     pub fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
         let flags = READ | OFlags::DIRECTORY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        let mount = look_at(directory.as_fd())?.mount;
         Ok(Self {
+            locality: locality_of(directory.as_fd()),
             directory,
             resolution,
+            mount,
         })
+    }
+
+    /// The same root, of which no file is [`Locality::Local`].
+    #[must_use]
+    pub(crate) fn remote(self) -> Self {
+        Self {
+            locality: Locality::Remote,
+            ..self
+        }
     }
 
     /// Who resolves paths.
@@ -124,19 +169,29 @@ impl Root {
             Resolution::Kernel => self.resolve(path)?,
             Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,
         };
-        let stat = rustix::fs::fstat(&descriptor)?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
+        let looked = look_at(descriptor.as_fd())?;
+        let kind = match looked.file_type {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
             _ => return Err(FilesError::NotFound),
         };
-        let identity = Identity::from_stat(&stat);
+        let is_own = looked.mount.is_some() && looked.mount == self.mount;
         Ok(Opened {
             file: File::from(descriptor),
-            identity,
+            identity: looked.identity,
             kind,
             route,
+            locality: if is_own {
+                self.locality
+            } else {
+                Locality::Remote
+            },
         })
+    }
+
+    /// The directory itself.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     /// What stands at `path` now, link or not; links above it are followed, wherever they lead.
@@ -169,6 +224,43 @@ impl Root {
         // Somebody renames without a pause. The walk needs no such certainty: it holds on to every
         // directory that it came through.
         walk::resolve(self.directory.as_fd(), path)
+    }
+}
+
+/// Whether a file system answers from memory or a disk of this machine.
+fn locality_of(directory: BorrowedFd<'_>) -> Locality {
+    match rustix::fs::fstatfs(directory) {
+        // The magic numbers have 32 bits; the field's type differs between machines.
+        Ok(found) if LOCAL_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Locality::Local,
+        _ => Locality::Remote,
+    }
+}
+
+/// What the kernel tells of a descriptor.
+struct Looked {
+    file_type: FileType,
+    identity: Identity,
+    mount: Option<u64>,
+}
+
+fn look_at(descriptor: BorrowedFd<'_>) -> Result<Looked, Errno> {
+    let mask = Identity::MASK | StatxFlags::MNT_ID;
+    match rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, mask) {
+        Ok(statx) => Ok(Looked {
+            file_type: FileType::from_raw_mode(u32::from(statx.stx_mode)),
+            identity: Identity::from_statx(&statx),
+            mount: (statx.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(statx.stx_mnt_id),
+        }),
+        // Forbidden by a filter of system calls.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::fstat(descriptor)?;
+            Ok(Looked {
+                file_type: FileType::from_raw_mode(stat.st_mode),
+                identity: Identity::from_stat(&stat),
+                mount: None,
+            })
+        }
+        Err(errno) => Err(errno),
     }
 }
 

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use flatpath::Pool;
+use flatpath::{Payload, Pool};
 use flatpath_http::{
-    Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Turn,
+    Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Sink, Turn,
     WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
@@ -14,8 +17,10 @@ use http::{Extensions, Method};
 use crate::answer::Answerer;
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
+use crate::freshness::{Began, Moment};
 use crate::hot::{Hot, HotLimits, Note};
 use crate::limits::HOT_TARGET_BYTES_MAX;
+use crate::mounts::Mounts;
 use crate::put;
 use crate::root::{Resolution, Root};
 use crate::target::Hidden;
@@ -31,6 +36,9 @@ pub struct Files {
     hidden: Hidden,
     hot: HotLimits,
     writing: Writing,
+    mounts: Mounts,
+    /// Files that were written through this service, successfully or not.
+    writes: Arc<AtomicU64>,
 }
 
 /// Whether files may be replaced.
@@ -56,8 +64,16 @@ impl Files {
     /// Those of opening a directory for reading.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let root = Root::open(directory)?;
+        let mounts = Mounts::watch(root.directory());
+        let root = if mounts.is_watched() {
+            root
+        } else {
+            root.remote()
+        };
         Ok(Self {
             root,
+            mounts,
+            writes: Arc::default(),
             hidden: Hidden::default(),
             hot: HotLimits::default(),
             writing: Writing::default(),
@@ -84,6 +100,21 @@ impl Files {
             hot: HotLimits {
                 entries_max,
                 bytes_max,
+                ..self.hot
+            },
+            ..self
+        }
+    }
+
+    /// Sets for how long a small file is answered without looking at it again, where looking may
+    /// block: on another mount than the directory's own, or on a file system that is not local.
+    /// Zero: a worker looks each time. [`STAT_AGE_NS`](crate::limits::STAT_AGE_NS) by default.
+    #[must_use]
+    pub fn stat_age(self, age_max: Duration) -> Self {
+        Self {
+            hot: HotLimits {
+                age_ns_max: u64::try_from(age_max.as_nanos()).unwrap_or(u64::MAX),
+                ..self.hot
             },
             ..self
         }
@@ -94,12 +125,28 @@ impl Files {
         self.root.resolution()
     }
 
+    /// Has the end of a write counted.
+    fn counted(&self, opened: Opened) -> Opened {
+        match opened {
+            Opened::Sink(sink) => Opened::Sink(Box::new(CountedSink {
+                sink,
+                writes: Arc::clone(&self.writes),
+            })),
+            refused => refused,
+        }
+    }
+
     pub(crate) fn answerer<'a>(&'a self, pool: &'a Pool) -> Answerer<'a> {
         Answerer {
             root: &self.root,
             hidden: self.hidden,
             writing: self.writing,
             pool,
+            began: Began {
+                at: Instant::now(),
+                mounts_version: self.mounts.version(),
+                writes: self.writes.load(Ordering::Relaxed),
+            },
         }
     }
 }
@@ -132,7 +179,13 @@ impl Service for Files {
             Some(_) => Preference::parse(head.values(ACCEPT_ENCODING.as_str())),
             None => Preference::PLAIN,
         };
-        let found = lane.hot.find(&self.root, turn.number, target, preference);
+        let moment = Moment {
+            turn_number: turn.number,
+            now_ns: turn.now_ns,
+            mounts_version: self.mounts.version(),
+            writes: self.writes.load(Ordering::Relaxed),
+        };
+        let found = lane.hot.find(&self.root, moment, target, preference);
         let Some(entry) = found else {
             return Run::Pooled;
         };
@@ -153,7 +206,10 @@ impl Service for Files {
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
         match self.writing {
-            Writing::Allowed(options) => put::begin(&self.root, self.hidden, options, request),
+            Writing::Allowed(options) => {
+                let opened = put::begin(&self.root, self.hidden, options, request);
+                self.counted(opened)
+            }
             Writing::Refused => Opened::Response(self.pooled(request, scope)),
         }
     }
@@ -166,15 +222,40 @@ impl Service for Files {
         if let Writing::Allowed(options) = self.writing
             && *request.method() == Method::PUT
         {
-            return put::empty(&self.root, self.hidden, options, request);
+            let response = put::empty(&self.root, self.hidden, options, request);
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            return response;
         }
         self.answerer(scope.pool()).answer(request)
     }
 
-    fn settled(&self, lane: &mut FilesLane, _turn: Turn, note: &mut Extensions) {
+    fn settled(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
         if let Some(note) = note.remove::<Note>() {
-            lane.hot.insert(note);
+            lane.hot.insert(note, turn.now_ns);
         }
+    }
+}
+
+/// A sink that counts when its file is in place: what was found out before is not trusted then,
+/// where a network thread does not look for itself.
+struct CountedSink {
+    sink: Box<dyn Sink>,
+    writes: Arc<AtomicU64>,
+}
+
+impl Sink for CountedSink {
+    fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.sink.write(piece, scope)
+    }
+
+    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
+        let response = self.sink.finish(scope);
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        response
     }
 }
 

@@ -1,0 +1,73 @@
+//! Closing files whose file system may block: on a thread of its own.
+//!
+//! FUSE sends a request for each `close` and waits for the answer, and a body that is read while it
+//! is sent may be dropped on a network thread, when its client has gone. So the file of such a body
+//! is closed where nothing else waits, unless it lies on the mount of the served directory and that
+//! is local. The thread starts with the first such file and ends with the process. A file system
+//! that hangs keeps its descriptors open, and those closed after it; there are at most as many as
+//! answers being sent.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+
+use crate::root::Locality;
+
+/// A file that is read while an answer is sent.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// `None` only while it is dropped.
+    file: Option<File>,
+    locality: Locality,
+}
+
+impl Source {
+    pub(crate) fn new(file: File, locality: Locality) -> Self {
+        Self {
+            file: Some(file),
+            locality,
+        }
+    }
+
+    /// One read at a place of the file.
+    pub(crate) fn read_at(&self, room: &mut [u8], offset: u64) -> io::Result<usize> {
+        match &self.file {
+            Some(file) => file.read_at(room, offset),
+            None => Ok(0),
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take()
+            && self.locality == Locality::Remote
+        {
+            close_elsewhere(file);
+        }
+    }
+}
+
+/// A file of a local file system.
+#[cfg(test)]
+impl From<File> for Source {
+    fn from(file: File) -> Self {
+        Self::new(file, Locality::Local)
+    }
+}
+
+fn close_elsewhere(file: File) {
+    static CLOSER: OnceLock<Option<Sender<File>>> = OnceLock::new();
+    let closer = CLOSER.get_or_init(|| {
+        let (sender, receiver) = channel::<File>();
+        let thread = std::thread::Builder::new().name("flatpath-closer".into());
+        let started = thread.spawn(move || receiver.into_iter().for_each(drop));
+        started.ok().map(|_| sender)
+    });
+    if let Some(closer) = closer {
+        // Without the thread it is closed here.
+        let _ = closer.send(file);
+    }
+}

@@ -1,0 +1,286 @@
+//! Which mounts lie at and below the served directory, and whose answer a network thread may await.
+//!
+//! A path is looked up and a file's state read on a network thread only where the kernel answers
+//! from memory or a local disk. A network or user-space file system (NFS, FUSE, autofs) may take
+//! for ever, and a path that crosses into one takes its time with it. So a network thread looks
+//! only at files on the mount of the directory itself ([`crate::root::Locality`]), and only while
+//! the version of the mounts below it ([`Mounts::version`]) is the one under which a worker found
+//! them. It changes when a mount appears, goes or is replaced.
+//!
+//! The kernel marks `/proc/self/mountinfo` readable with priority when the table changes. A thread
+//! waits for that; network threads read one atomic. Where the table cannot be watched, no file
+//! counts as local.
+//!
+//! Does not: notice a mount before the kernel has reported it. In the moments between, a walk to a
+//! cached file that the new mount covers crosses into it.
+//!
+//! | may run beside | version | of_path | watcher |
+//! |----------------|---------|---------|---------|
+//! | version        | yes     | yes     | yes     |
+//! | of_path        | yes     | yes     | yes     |
+//!
+//! Cost: `version` is one relaxed load; `of_path` one short lock and one comparison per mount below
+//! the directory.
+
+use std::fs;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::limits::MOUNTS_MAX;
+
+/// The kernel's table of mounts, as this process sees it (proc(5)).
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// One mount below the served directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Where it is, relative to the directory.
+    pub(crate) point: Vec<u8>,
+    /// The kernel's number for it.
+    pub(crate) number: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    known: Arc<Known>,
+    /// Ends the watcher.
+    end: Option<OwnedFd>,
+}
+
+/// What the watcher keeps up to date.
+#[derive(Debug, Default)]
+struct Known {
+    version: AtomicU64,
+    below: Mutex<Vec<Mount>>,
+}
+
+impl Mounts {
+    /// Reads the table and begins to watch it. `directory` is the one that is served.
+    pub(crate) fn watch(directory: BorrowedFd<'_>) -> Self {
+        let known = Arc::new(Known::default());
+        let end = Watcher::start(directory, &known).inspect_err(|cause| {
+            log::warn!("{TABLE} cannot be watched ({cause}): cached files are checked by workers");
+        });
+        let end = end.ok();
+        Self { known, end }
+    }
+
+    /// Whether a change will be noticed.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Another number when the mounts below the directory are others.
+    pub(crate) fn version(&self) -> u64 {
+        self.known.version.load(Ordering::Relaxed)
+    }
+
+    /// The innermost mount below the directory that this path leads to by its text; links are not
+    /// followed. `None`: it stays on the mount of the directory itself.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for shares of workers"))]
+    pub(crate) fn of_path(&self, path: &[u8]) -> Option<Mount> {
+        let below = self.known.below();
+        let holds = |mount: &&Mount| {
+            let rest = path.strip_prefix(&mount.point[..]);
+            rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let innermost = below.iter().filter(holds);
+        innermost.max_by_key(|mount| mount.point.len()).cloned()
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        if let Some(end) = &self.end {
+            // An eventfd takes a one; the watcher may have ended already.
+            let _ = rustix::io::write(end, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Known {
+    fn below(&self) -> std::sync::MutexGuard<'_, Vec<Mount>> {
+        // Only assigned to under the lock.
+        self.below.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, below: Vec<Mount>) {
+        let mut known = self.below();
+        if *known != below {
+            *known = below;
+            self.version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The thread that waits for the table to change.
+struct Watcher {
+    table: fs::File,
+    directory: OwnedFd,
+    end: OwnedFd,
+    known: Arc<Known>,
+}
+
+impl Watcher {
+    /// Returns the descriptor that ends it.
+    fn start(directory: BorrowedFd<'_>, known: &Arc<Known>) -> io::Result<OwnedFd> {
+        let end = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let mut watcher = Self {
+            table: fs::File::open(TABLE)?,
+            directory: directory.try_clone_to_owned()?,
+            end: end.try_clone()?,
+            known: Arc::clone(known),
+        };
+        watcher.read()?;
+        std::thread::Builder::new()
+            .name("flatpath-mounts".into())
+            .spawn(move || watcher.run())?;
+        Ok(end)
+    }
+
+    fn run(mut self) {
+        loop {
+            let changed = PollFlags::PRI | PollFlags::ERR;
+            let mut polled = [
+                PollFd::new(&self.table, changed),
+                PollFd::new(&self.end, PollFlags::IN),
+            ];
+            match poll(&mut polled, None) {
+                Ok(_) if !polled[1].revents().is_empty() => return,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => {
+                    log::warn!("{TABLE} is not watched any more: {errno}");
+                    return;
+                }
+            }
+            if let Err(cause) = self.read() {
+                log::warn!("{TABLE} cannot be read: {cause}");
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut text = Vec::new();
+        self.table.rewind()?;
+        self.table.read_to_end(&mut text)?;
+        // Read anew each time: the directory may have been renamed.
+        let descriptor = self.directory.as_fd().as_raw_fd();
+        let directory = fs::read_link(format!("/proc/self/fd/{descriptor}"))?;
+        let directory = directory.into_os_string().into_vec();
+        self.known.update(mounts_below(&directory, &text));
+        Ok(())
+    }
+}
+
+/// The mounts below `directory` in the text of a mountinfo file. Of several on one point the last
+/// line is the one on top.
+fn mounts_below(directory: &[u8], text: &[u8]) -> Vec<Mount> {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    let mut below: Vec<Mount> = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
+        let mut fields = line.split(|byte| *byte == b' ');
+        let number = fields.next().and_then(|number| {
+            let number = std::str::from_utf8(number).ok()?;
+            number.parse::<u64>().ok()
+        });
+        let point = fields.nth(3).map(unescape);
+        let (Some(number), Some(point)) = (number, point) else {
+            continue;
+        };
+        let inside = point.strip_prefix(directory);
+        let Some(point) = inside.and_then(|inside| inside.strip_prefix(b"/")) else {
+            continue;
+        };
+        if point.is_empty() {
+            continue;
+        }
+        below.retain(|mount| mount.point != point);
+        if below.len() < MOUNTS_MAX {
+            let point = point.to_vec();
+            below.push(Mount { point, number });
+        }
+    }
+    below
+}
+
+/// A field of mountinfo: space, tab, line end and backslash are written as `\` and three octal
+/// digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut left = field;
+    while let Some((byte, rest)) = left.split_first() {
+        let escaped = rest.get(..3).filter(|_| *byte == b'\\').and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        plain.push(escaped.unwrap_or(*byte));
+        left = if escaped.is_some() { &rest[3..] } else { rest };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"\
+        22 27 0:21 / /proc rw,relatime - proc proc rw\n\
+        27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+        40 27 0:50 / /srv/www/data rw shared:1 - nfs4 host:/x rw\n\
+        41 40 0:51 / /srv/www/data/in\\040ner rw - fuse.sshfs host: rw\n\
+        42 27 0:52 / /srv/www2 rw - tmpfs tmpfs rw\n\
+        43 27 0:53 / /srv/www/data rw - nfs4 other:/x rw\n";
+
+    fn points(directory: &str) -> Vec<(String, u64)> {
+        let point = |mount: Mount| {
+            let point = String::from_utf8(mount.point).expect("text");
+            (point, mount.number)
+        };
+        let below = mounts_below(directory.as_bytes(), TEXT);
+        below.into_iter().map(point).collect()
+    }
+
+    #[test]
+    fn mounts_below_the_directory_are_found_by_their_point() {
+        let data = [("data/in ner".to_string(), 41), ("data".to_string(), 43)];
+        assert_eq!(points("/srv/www"), data);
+        assert_eq!(points("/srv/www/"), data);
+        assert_eq!(points("/srv/www2"), []);
+        assert_eq!(points("/srv/ww"), []);
+        assert_eq!(points("/").len(), 4, "/ itself is not below");
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_innermost_mount() {
+        let known = Arc::new(Known::default());
+        known.update(mounts_below(b"/srv/www", TEXT));
+        let mounts = Mounts { known, end: None };
+        let number = |path: &str| mounts.of_path(path.as_bytes()).map(|mount| mount.number);
+        assert_eq!(number("data"), Some(43));
+        assert_eq!(number("data/a"), Some(43));
+        assert_eq!(number("data/in ner/a/b"), Some(41));
+        assert_eq!(number("data2/a"), None);
+        assert_eq!(number(""), None);
+    }
+
+    #[test]
+    fn the_version_changes_with_the_mounts_below_and_only_then() {
+        let known = Known::default();
+        known.update(mounts_below(b"/srv/www", TEXT));
+        let before = known.version.load(Ordering::Relaxed);
+        let elsewhere = [TEXT, b"50 27 0:60 / /mnt rw - tmpfs tmpfs rw\n"].concat();
+        known.update(mounts_below(b"/srv/www", &elsewhere));
+        assert_eq!(known.version.load(Ordering::Relaxed), before);
+        let here = [TEXT, b"50 27 0:60 / /srv/www/m rw - tmpfs tmpfs rw\n"].concat();
+        known.update(mounts_below(b"/srv/www", &here));
+        assert_ne!(known.version.load(Ordering::Relaxed), before);
+    }
+}
