@@ -4,6 +4,13 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
+/// The clock behind [`Driver::now_ns`](crate::Driver::now_ns) of the real drivers, in nanoseconds:
+/// CLOCK_MONOTONIC.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    unsigned(now.tv_sec) * 1_000_000_000 + unsigned(now.tv_nsec)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     now_ns: u64,
@@ -21,8 +28,7 @@ impl Clock {
     }
 
     pub(crate) fn read(&mut self) {
-        let now = clock_gettime(ClockId::Monotonic);
-        self.now_ns = unsigned(now.tv_sec) * 1_000_000_000 + unsigned(now.tv_nsec);
+        self.now_ns = monotonic_ns();
         self.wall_seconds = unsigned(clock_gettime(ClockId::RealtimeCoarse).tv_sec);
     }
 

@@ -45,6 +45,7 @@ pub mod files;
 pub mod heap;
 pub mod shared;
 
+pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};

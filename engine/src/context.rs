@@ -373,7 +373,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Sends a job to the workers; it comes back through [`Protocol::finished`].
     pub fn dispatch(&mut self, job: Job<P>) {
         self.control.jobs_out += 1;
-        self.desk.dispatch(job.0);
+        self.desk.dispatch(job.0, self.turn.now_ns);
     }
 
     /// Keeps a finished (or unused) job for the next request.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use flatpath_driver::Refusal;
 
@@ -35,6 +36,37 @@ pub enum Error {
     Limits(String),
     /// Signals could not be watched.
     Signals(io::Error),
+    /// The server has ended, but not all of its threads: some were blocked when the time for the
+    /// end was over. They stay until whatever blocks them is over, with what they hold; a process
+    /// that has nothing else to do should exit.
+    LeftBehind {
+        /// The threads; never empty.
+        left: Vec<LeftBehind>,
+        /// What had made a network thread give up, if that is why the server ended.
+        cause: Option<io::Error>,
+    },
+}
+
+/// A thread that did not end in time: a handler has not returned, or a system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// Which one: `a worker`, or `network thread 0`.
+    pub thread: String,
+    /// The name of the protocol that it ran, as far as is known.
+    pub listener: Option<&'static str>,
+    /// How long it had been at it: since a worker's job was dispatched, or since the beginning of a
+    /// network thread's turn.
+    pub busy: Duration,
+}
+
+impl std::fmt::Display for LeftBehind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.thread)?;
+        if let Some(listener) = self.listener {
+            write!(formatter, ", at work for listener {listener}")?;
+        }
+        write!(formatter, ", busy for {:.1} s", self.busy.as_secs_f64())
+    }
 }
 
 impl std::fmt::Display for Error {
@@ -55,6 +87,17 @@ impl std::fmt::Display for Error {
             Error::Thread(cause) => write!(formatter, "a thread could not be started: {cause}"),
             Error::Limits(what) => formatter.write_str(what),
             Error::Signals(cause) => write!(formatter, "signals cannot be watched: {cause}"),
+            Error::LeftBehind { left, cause } => {
+                if let Some(cause) = cause {
+                    write!(formatter, "the driver failed: {cause}; ")?;
+                }
+                formatter.write_str("threads did not end in time and were left behind")?;
+                for (number, thread) in left.iter().enumerate() {
+                    formatter.write_str(if number == 0 { ": " } else { "; " })?;
+                    write!(formatter, "{thread}")?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -67,6 +110,7 @@ impl std::error::Error for Error {
             | Error::Driver(cause)
             | Error::Thread(cause)
             | Error::Signals(cause) => Some(cause),
+            Error::LeftBehind { cause, .. } => cause.as_ref().map(|cause| cause as _),
             Error::NoListener | Error::Uring(_) | Error::Limits(_) => None,
         }
     }

@@ -19,9 +19,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::error::LeftBehind;
 use crate::limits::GROWTH_PERIOD_NS;
 use crate::worker::{Shared, work};
 
@@ -31,8 +33,9 @@ const PATIENCE: u32 = 8;
 /// Samples without work waiting before the foreman sleeps again.
 const CALM: u32 = 4;
 
-/// How long workers may take to leave once nothing is in flight any more. A handler that never
-/// returns is left behind; the end of the process is its end.
+/// How long workers may take to leave once nothing is in flight any more, if the limit of the
+/// [lifecycle](crate::lifecycle) does not come first. A handler that never returns is left behind;
+/// the end of the process is its end.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// The foreman's thread.
@@ -68,48 +71,91 @@ impl Foreman {
     /// Starts the first workers and the foreman.
     pub(crate) fn start(shared: Arc<Shared>, batch_scheduling: bool) -> io::Result<Foreman> {
         let mut workers = Vec::new();
-        for _ in 0..shared.workers_min {
-            workers.push(start_worker(&shared, batch_scheduling)?);
+        let started = start_all(&shared, batch_scheduling, &mut workers);
+        let thread = started.and_then(|()| {
+            let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
+            let thread = std::thread::Builder::new()
+                .name("flatpath-foreman".into())
+                .spawn(move || {
+                    let workers = handed.recv().unwrap_or_default();
+                    oversee(&shared, batch_scheduling, workers)
+                })?;
+            // The thread is waiting for it.
+            let _ = hand.send(std::mem::take(&mut workers));
+            Ok(thread)
+        });
+        match thread {
+            Ok(thread) => {
+                // No network thread runs yet, so nothing rings before the handle is there, and
+                // whatever starts a network thread orders this before its first ring.
+                let _ = shared.bell.thread.set(thread.thread().clone());
+                Ok(Foreman { thread })
+            }
+            Err(cause) => {
+                shared.crew.stop();
+                for worker in workers {
+                    // There was no job, so it leaves at once.
+                    let _ = worker.join();
+                }
+                Err(cause)
+            }
         }
-        let thread = std::thread::Builder::new()
-            .name("flatpath-foreman".into())
-            .spawn(move || {
-                // The first to set it is this thread; there is one foreman per server.
-                let _ = shared.bell.thread.set(std::thread::current());
-                oversee(&shared, batch_scheduling, workers)
-            })?;
-        Ok(Foreman { thread })
     }
 
-    /// Sends all workers home and waits for them, but not for ever.
-    pub(crate) fn stop(self, shared: &Shared) {
+    /// Sends all workers home and waits for them, but not for ever: those that do not come are the
+    /// result.
+    pub(crate) fn stop(self, shared: &Shared) -> Vec<LeftBehind> {
+        let patience = Instant::now() + LEAVE_MAX;
         // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
         shared.bell.stop.store(true, Ordering::Release);
-        while !self.thread.is_finished() {
-            // The thread may not have put its handle up yet when the first unpark comes.
-            shared.bell.unpark();
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        let Ok(workers) = self.thread.join() else {
-            return;
-        };
+        shared.bell.unpark();
+        let has_ended = shared.lifecycle.await_end(&self.thread, patience);
         shared.crew.stop();
         #[cfg(feature = "before")]
         if let Some(walked) = &shared.walked {
             walked.stop();
         }
-        let deadline = Instant::now() + LEAVE_MAX;
+        if !has_ended {
+            // A thread that it starts is what it waits for; the workers are its own.
+            return vec![unknown("the foreman")];
+        }
+        let workers = self.thread.join().unwrap_or_default();
+        let mut stuck = 0;
         for worker in workers {
-            while !worker.is_finished() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_micros(500));
-            }
-            if worker.is_finished() {
+            if shared.lifecycle.await_end(&worker, patience) {
                 let _ = worker.join();
             } else {
-                log::warn!("a handler has not returned; its worker is left behind");
+                stuck += 1;
             }
         }
+        if stuck == 0 {
+            return Vec::new();
+        }
+        let mut left = shared.running();
+        left.resize(stuck, unknown("a worker"));
+        left
     }
+}
+
+fn unknown(thread: &str) -> LeftBehind {
+    LeftBehind {
+        thread: thread.into(),
+        listener: None,
+        busy: LEAVE_MAX,
+    }
+}
+
+/// Starts the fewest workers that there may be; those that were started are in `workers` also when
+/// one cannot be.
+fn start_all(
+    shared: &Arc<Shared>,
+    batch_scheduling: bool,
+    workers: &mut Vec<JoinHandle<()>>,
+) -> io::Result<()> {
+    for _ in 0..shared.workers_min {
+        workers.push(start_worker(shared, batch_scheduling)?);
+    }
+    Ok(())
 }
 
 fn start_worker(shared: &Arc<Shared>, batch_scheduling: bool) -> io::Result<JoinHandle<()>> {
@@ -181,6 +227,7 @@ fn oversee(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
     use flatpath_structures::crew::CrewLimits;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
@@ -190,12 +237,16 @@ mod tests {
             workers_max,
             idle_ns_max: u64::MAX,
         };
+        let limits = Limits {
+            in_flight_max: 4,
+            ..Limits::default()
+        };
         let pool = Pool::new(PoolConfig {
             classes: vec![4_096],
             budget_bytes: 4_096,
             zero: Zero::WrittenOnPut,
         });
-        Arc::new(Shared::new(1, 4, crew, pool))
+        Arc::new(Shared::new(1, &limits, crew, pool))
     }
 
     fn is_rung(shared: &Shared) -> bool {

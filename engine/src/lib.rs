@@ -11,6 +11,7 @@ mod connection;
 mod context;
 mod error;
 mod foreman;
+mod lifecycle;
 mod listener;
 mod lists;
 mod memory;
@@ -30,7 +31,7 @@ pub mod before;
 
 pub use bytes::Bytes;
 pub use context::{Context, End, Job, NoRoom, Pages, Stall};
-pub use error::Error;
+pub use error::{Error, LeftBehind};
 pub use flatpath_driver::{
     Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
     Returner, Shots, SmallReceives,

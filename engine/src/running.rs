@@ -12,10 +12,12 @@ use std::thread::JoinHandle;
 
 use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
 use flatpath_structures::crew::CrewLimits;
+use flatpath_structures::panics::contain;
 use flatpath_structures::pool::{Pool, PoolConfig, PoolStatistics, Zero};
 
 use crate::error::Error;
 use crate::foreman::Foreman;
+use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
 use crate::listener::{Speaker, regions_of};
 use crate::memory::MemoryFigures;
@@ -23,7 +25,7 @@ use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
 use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
 use crate::statistics::Statistics;
-use crate::worker::{Shared, Stage};
+use crate::worker::Shared;
 
 /// Where a listener was bound, and what is spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,8 @@ pub struct Running {
     addresses: Vec<Bound>,
     driver: &'static str,
     handle: Handle,
-    networks: Vec<JoinHandle<io::Result<()>>>,
+    networks: Vec<JoinHandle<()>>,
+    /// There until the end has been waited for.
     foreman: Option<Foreman>,
 }
 
@@ -49,12 +52,14 @@ pub struct Handle(Arc<Shared>);
 
 impl Handle {
     /// Stops accepting, finishes what is in flight, tells kept connections to close; what is left
-    /// after `drain_ns_max` is cut off. Returns at once.
+    /// after `drain_ns_max` is cut off. Returns at once; [`Running::wait`] returns within
+    /// `drain_ns_max` and a second from now on, whatever blocks.
     pub fn drain(&self) {
         self.0.advance(Stage::Draining);
     }
 
-    /// Cuts off everything at once. Requests that workers are running still end there.
+    /// Cuts off everything at once. Returns at once; [`Running::wait`] returns within 250 ms from
+    /// now on, and leaves behind the workers whose handlers have not returned by then.
     pub fn force(&self) {
         self.0.advance(Stage::Forced);
     }
@@ -106,36 +111,45 @@ impl Running {
         self.handle.clone()
     }
 
-    /// Waits until the server has drained; see [`Handle::drain`].
+    /// Waits until the server has drained; see [`Handle::drain`]. The end of any network thread
+    /// begins the drain of all.
     ///
     /// # Errors
-    /// What made a network thread give up before its time.
+    /// What made a network thread give up before its time; [`Error::LeftBehind`] when threads were
+    /// blocked beyond the limit (see [`Handle::drain`] and [`Handle::force`]): they and what they
+    /// hold stay in the process.
     pub fn wait(mut self) -> Result<(), Error> {
         self.join()
     }
 
     fn join(&mut self) -> Result<(), Error> {
-        let mut result = Ok(());
+        let shared = &self.handle.0;
+        let mut left = shared.lifecycle.await_networks(self.networks.len());
         for network in self.networks.drain(..) {
-            let ended = network.join().unwrap_or_else(|_| {
-                Err(io::Error::other("a network thread panicked; this is a bug"))
-            });
-            if let Err(cause) = ended {
-                // The others would wait for clients that one thread can no longer serve.
-                self.handle.drain();
-                result = Err(Error::Driver(cause));
+            // It has reported its end, or is left behind.
+            if left.is_empty() || network.is_finished() {
+                let _ = network.join();
             }
         }
         if let Some(foreman) = self.foreman.take() {
-            foreman.stop(&self.handle.0);
+            left.extend(foreman.stop(shared));
         }
-        result
+        shared.lifecycle.outcome(left)
+    }
+
+    /// The start has failed: no thread of it stays.
+    fn abandon(mut self, error: Error) -> Error {
+        self.handle.force();
+        if let Err(outcome) = self.join() {
+            log::debug!("the start failed: {outcome}");
+        }
+        error
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.networks.is_empty() {
+        if self.foreman.is_some() {
             self.handle.drain();
             if let Err(error) = self.join() {
                 log::error!("{error}");
@@ -182,18 +196,15 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
                 .map(|endpoint| Arc::clone(&endpoint.speaker))
                 .collect(),
         };
-        running
-            .networks
-            .push(thread.spawn(report.clone()).map_err(Error::Thread)?);
+        match thread.spawn(report.clone()) {
+            Ok(thread) => running.networks.push(thread),
+            Err(cause) => return Err(running.abandon(Error::Thread(cause))),
+        }
     }
     drop(report);
     match await_reports(&reports, options.rings) {
         Ok(()) => Ok(running),
-        Err(error) => {
-            running.handle.force();
-            let _ = running.join();
-            Err(error)
-        }
+        Err(error) => Err(running.abandon(error)),
     }
 }
 
@@ -203,8 +214,7 @@ fn shared(options: &Options) -> Shared {
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
-    let in_flight_max = options.limits.in_flight_max;
-    let mut shared = Shared::new(options.rings, in_flight_max, crew, pool(options));
+    let mut shared = Shared::new(options.rings, &options.limits, crew, pool(options));
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
@@ -241,17 +251,17 @@ fn select(options: &Options) -> Result<Selection, Error> {
     }
 }
 
+/// Waits until every network thread serves or has given up.
 fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(), Error> {
-    for _ in 0..rings {
-        match reports.recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(cause)) => return Err(Error::Driver(cause)),
-            Err(_) => {
-                return Err(Error::Driver(io::Error::other(
-                    "a network thread ended early",
-                )));
-            }
-        }
+    // Each thread drops its sender with its report, and one that panics without.
+    let reports: Vec<io::Result<()>> = reports.iter().collect();
+    let count = reports.len();
+    for report in reports {
+        report.map_err(Error::Driver)?;
+    }
+    if count < rings {
+        let cause = "a network thread panicked while it started; this is a bug";
+        return Err(Error::Driver(io::Error::other(cause)));
     }
     Ok(())
 }
@@ -378,14 +388,15 @@ struct NetworkThread {
 }
 
 impl NetworkThread {
-    fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
+        let (ring, shared) = (self.ring, Arc::clone(&self.shared));
         std::thread::Builder::new()
-            .name(format!("flatpath-net-{}", self.ring))
-            .spawn(move || self.run(&report))
+            .name(format!("flatpath-net-{ring}"))
+            .spawn(move || run_network(ring, &shared, move || self.run(report)))
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.
-    fn run(mut self, report: &Sender<io::Result<()>>) -> io::Result<()> {
+    fn run(mut self, report: Sender<io::Result<()>>) -> io::Result<()> {
         let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
         // Only for listeners that this ring accepts for.
         let speakers = self.listeners.iter().zip(&self.speakers);
@@ -420,7 +431,7 @@ impl NetworkThread {
         self,
         driver: D,
         (speakers, groups): (Vec<Box<dyn Speaker>>, Vec<u16>),
-        report: &Sender<io::Result<()>>,
+        report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let waker: Waker = driver.waker();
         if self.shared.inboxes[usize::from(self.ring)]
@@ -444,6 +455,7 @@ impl NetworkThread {
         );
         // The sockets listen already: whoever connects from now on is served.
         let _ = report.send(Ok(()));
+        drop(report);
         loop {
             if network.turn()? == After::Done {
                 log::debug!("ring {}: {:?}", self.ring, network.driver().statistics());
@@ -453,8 +465,86 @@ impl NetworkThread {
     }
 }
 
-fn give_up(cause: &io::Error, report: &Sender<io::Result<()>>) -> io::Result<()> {
-    let copy = || io::Error::new(cause.kind(), cause.to_string());
-    let _ = report.send(Err(copy()));
-    Err(copy())
+/// The whole of a network thread: serves, and reports its end whatever that is.
+fn run_network(ring: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<()>) {
+    let ended = contain(serve).unwrap_or_else(|| {
+        let bug = format!("network thread {ring} panicked; this is a bug");
+        Err(io::Error::other(bug))
+    });
+    if let Err(cause) = &ended {
+        // The others would wait for clients that this one can no longer serve.
+        log::error!("network thread {ring} has ended, the server drains: {cause}");
+        shared.advance(Stage::Draining);
+    }
+    shared.lifecycle.network_ended(ring, ended);
+}
+
+/// Reports why the thread cannot serve; the start returns it, so the thread itself ends in peace.
+fn give_up(cause: &io::Error, report: Sender<io::Result<()>>) -> io::Result<()> {
+    let _ = report.send(Err(io::Error::new(cause.kind(), cause.to_string())));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use std::time::{Duration, Instant};
+
+    fn two_threads() -> Arc<Shared> {
+        let crew = CrewLimits {
+            workers_min: 1,
+            workers_max: 1,
+            idle_ns_max: u64::MAX,
+        };
+        let limits = Limits {
+            in_flight_max: 1,
+            ..Limits::default()
+        };
+        let options = Server::new().options;
+        Arc::new(Shared::new(2, &limits, crew, pool(&options)))
+    }
+
+    /// As a network thread that has nothing to do: it ends when the server drains.
+    fn until_drained(shared: &Shared) -> io::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while shared.stage() == Stage::Running {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the server does not drain"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_any_network_thread_drains_the_others_and_is_the_outcome() {
+        for panics in [false, true] {
+            let shared = two_threads();
+            let first = std::thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || run_network(0, &shared, || until_drained(&shared))
+            });
+            let second = std::thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    run_network(1, &shared, || match panics {
+                        true => std::panic::resume_unwind(Box::new("as asked")),
+                        false => Err(io::Error::other("no more completions")),
+                    });
+                }
+            });
+            let left = shared.lifecycle.await_networks(2);
+            assert_eq!(left, [], "both have ended");
+            let outcome = shared.lifecycle.outcome(left).expect_err("a cause");
+            let expected = if panics {
+                "thread 1 panicked"
+            } else {
+                "no more"
+            };
+            assert!(outcome.to_string().contains(expected), "{outcome}");
+            first.join().expect("no panic leaves it");
+            second.join().expect("no panic leaves it");
+        }
+    }
 }

@@ -12,13 +12,14 @@ use flatpath_driver::{DriverConfig, Shots};
 use flatpath_structures::crew::CrewLimits;
 use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
+use crate::lifecycle::Stage;
 use crate::limits::{BUFFER_CLASSES, Limits};
 use crate::listener::{Lanes, Speaker, regions_of};
 use crate::network::{After, Network, Setup};
 use crate::protocol::Protocol;
 use crate::running::Handle;
 use crate::statistics::Statistics;
-use crate::worker::{Shared, Stage};
+use crate::worker::Shared;
 
 /// What a simulated server is made of.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ impl SimulatedServer {
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
-        let shared = Arc::new(Shared::new(1, limits.in_flight_max, crew, pool));
+        let shared = Arc::new(Shared::new(1, &limits, crew, pool));
         let places = limits.connections_max + crate::limits::ACCEPT_ONE_BY_ONE;
         let speaker = Box::new(Lanes::new(Arc::new(protocol), places));
         let (regions, groups) = regions_of(std::iter::once(&*speaker as &dyn Speaker));

@@ -22,8 +22,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatpath_driver::{Wake as _, Waker};
 use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
@@ -33,7 +33,10 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
 use crate::context::End;
+use crate::error::LeftBehind;
 use crate::foreman::Bell;
+use crate::lifecycle::{Lifecycle, Stage, since};
+use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
 use crate::statistics::Statistics;
@@ -83,23 +86,22 @@ pub(crate) struct Inbox {
     pub(crate) orders: Orders,
 }
 
-/// How far the end of the server has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    Running,
-    Draining,
-    Forced,
-}
-
 /// Where a job sits while its index travels.
-type Place = Mutex<Option<Box<dyn Task>>>;
+#[derive(Default)]
+struct Place {
+    task: Option<Box<dyn Task>>,
+    /// Where the job belongs that a worker runs now.
+    running: Option<ConnectionId>,
+    /// When it was dispatched, by the driver's clock.
+    dispatched_ns: u64,
+}
 
 /// What all threads of one server share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) crew: Crew,
     pub(crate) workers_min: u32,
-    places: Box<[Place]>,
+    places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pool: Pool,
     pub(crate) statistics: Statistics,
@@ -110,7 +112,7 @@ pub(crate) struct Shared {
     observes_dispatch: bool,
     /// Event sources made so far, to share them out.
     pub(crate) sources_made: AtomicUsize,
-    stage: AtomicU8,
+    pub(crate) lifecycle: Lifecycle,
     /// Jobs taken from the queue since the start; the foreman's measure of progress.
     popped: AtomicU64,
     /// In the places of queue and crew, if it is there.
@@ -119,14 +121,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(rings: usize, in_flight_max: usize, crew: CrewLimits, pool: Pool) -> Shared {
-        let places = rings * in_flight_max;
+    pub(crate) fn new(rings: usize, limits: &Limits, crew: CrewLimits, pool: Pool) -> Shared {
+        let places = rings * limits.in_flight_max;
         let capacity = u32::try_from(places).expect("rings times in_flight_max fits 32 bits");
         Shared {
             queue: Queue::new(capacity),
             crew: Crew::new(crew),
             workers_min: crew.workers_min,
-            places: (0..places).map(|_| Mutex::new(None)).collect(),
+            places: (0..places).map(|_| Mutex::default()).collect(),
             inboxes: (0..rings)
                 .map(|_| Inbox {
                     arrived: Queue::new(capacity),
@@ -140,7 +142,7 @@ impl Shared {
             bell: Bell::default(),
             observes_dispatch: false,
             sources_made: AtomicUsize::new(0),
-            stage: AtomicU8::new(0),
+            lifecycle: Lifecycle::new(rings, limits.drain_ns_max),
             popped: AtomicU64::new(0),
             #[cfg(feature = "before")]
             walked: None,
@@ -160,31 +162,45 @@ impl Shared {
     }
 
     pub(crate) fn stage(&self) -> Stage {
-        // ORDER: Acquire pairs with `advance`; who sees the stage sees what was set up before it.
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Running,
-            1 => Stage::Draining,
-            _ => Stage::Forced,
-        }
+        self.lifecycle.stage()
     }
 
-    /// Moves on to `stage` and tells every network thread. Going back does nothing.
+    /// Moves on to `stage` and wakes every network thread. Going back does nothing.
     pub(crate) fn advance(&self, stage: Stage) {
-        // ORDER: Release publishes to `stage`; the wakers' own fences order it before the sleep
-        // test.
-        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        self.lifecycle.advance(stage);
         for inbox in &self.inboxes {
+            // Behind the fence in `Lifecycle::advance`.
             if let Some(waker) = inbox.waker.get() {
                 waker.wake();
             }
         }
     }
 
-    fn place(&self, index: u32) -> std::sync::MutexGuard<'_, Option<Box<dyn Task>>> {
+    /// Jobs that workers run now: what a worker that does not come back is at. Walks all places.
+    pub(crate) fn running(&self) -> Vec<LeftBehind> {
+        let places = self.places.iter();
+        let running = places.filter_map(|place| {
+            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            place.running.map(|id| LeftBehind {
+                thread: "a worker".into(),
+                listener: self.lifecycle.listener(id.ring, id.listener),
+                busy: since(place.dispatched_ns),
+            })
+        });
+        running.collect()
+    }
+
+    fn place(&self, index: u32) -> MutexGuard<'_, Place> {
         // A place is only moved in and out of; no code that could panic runs under the lock.
         self.places[index as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a job in its place, before its index is pushed.
+    fn put(&self, index: u32, task: Box<dyn Task>, now_ns: u64) {
+        let mut place = self.place(index);
+        (place.task, place.dispatched_ns) = (Some(task), now_ns);
     }
 
     /// Runs the oldest queued job, if there is one. Passes the baton before it starts.
@@ -200,7 +216,12 @@ impl Shared {
     /// Runs the job of an index that came from the queue, and sends it home.
     pub(crate) fn run(&self, index: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
-        let task = self.place(index).take();
+        let task = {
+            let mut place = self.place(index);
+            let task = place.task.take();
+            place.running = task.as_ref().map(|task| task.connection());
+            task
+        };
         debug_assert!(task.is_some(), "a queued place holds a job");
         if let Some(mut task) = task {
             let mut scope = WorkerScope { pool: &self.pool };
@@ -210,7 +231,9 @@ impl Shared {
                 contain(|| task.panicked());
             }
             let ring = usize::from(task.connection().ring);
-            *self.place(index) = Some(task);
+            let mut place = self.place(index);
+            (place.task, place.running) = (Some(task), None);
+            drop(place);
             let inbox = &self.inboxes[ring];
             inbox.arrived.push(index);
             if let Some(waker) = inbox.waker.get() {
@@ -236,8 +259,8 @@ impl Drop for Shared {
     /// Jobs of connections that a forced end cut off; one by one, as their drops may panic.
     fn drop(&mut self) {
         for place in &mut self.places {
-            let task = place.get_mut().unwrap_or_else(PoisonError::into_inner);
-            drop_contained(task.take());
+            let place = place.get_mut().unwrap_or_else(PoisonError::into_inner);
+            drop_contained(place.task.take());
         }
     }
 }
@@ -364,24 +387,24 @@ impl JobDesk {
     }
 
     /// Queues a job; the wake-up follows once, at [`JobDesk::flush`].
-    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>) {
+    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, now_ns: u64) {
         #[cfg(feature = "before")]
         if self.shared.walked.is_some() {
-            return self.dispatch_walked(task);
+            return self.dispatch_walked(task, now_ns);
         }
         self.queued += 1;
         self.timed(|desk| {
             let index = desk.free.pop().expect("W1: a reserved job has a place");
-            *desk.shared.place(index) = Some(task);
+            desk.shared.put(index, task, now_ns);
             desk.shared.queue.push(index);
         });
     }
 
     /// Queues a job and wakes a worker, the old way.
     #[cfg(feature = "before")]
-    fn dispatch_walked(&mut self, task: Box<dyn Task>) {
+    fn dispatch_walked(&mut self, task: Box<dyn Task>, now_ns: u64) {
         let index = self.free.pop().expect("W1: a reserved job has a place");
-        *self.shared.place(index) = Some(task);
+        self.shared.put(index, task, now_ns);
         if let Some(walked) = &self.shared.walked {
             walked.enqueue(index);
         }
@@ -409,7 +432,7 @@ impl JobDesk {
 
     /// Takes back a job that came through the inbox.
     pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
-        let task = self.shared.place(index).take();
+        let task = self.shared.place(index).task.take();
         debug_assert!(task.is_some(), "an index in the inbox brings its job");
         self.free.push(index);
         task

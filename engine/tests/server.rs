@@ -277,7 +277,7 @@ fn a_forced_end_does_not_wait_for_a_handler() {
         client.say("ping\nsleep 300\n");
         assert_eq!(client.line(), "pong\n");
         site.running().handle().force();
-        site.end();
+        site.end_forced();
         assert!(client.rest().is_empty());
     });
 }

@@ -19,9 +19,9 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::Connection;
 use crate::context::Pages;
+use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
 use crate::listener::Speaker;
-use crate::worker::Stage;
 
 use super::{KIND_ACCEPT, Network, token};
 

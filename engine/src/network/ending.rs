@@ -4,7 +4,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Overdue};
-use crate::worker::Stage;
+use crate::lifecycle::Stage;
 
 use super::Network;
 

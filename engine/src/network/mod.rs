@@ -45,6 +45,7 @@ use flatpath_structures::wheel::Wheel;
 use crate::addresses::Addresses;
 use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
+use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, TICK_NS, TRIM_PERIOD_NS,
     TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
@@ -54,7 +55,7 @@ use crate::memory::Entered;
 use crate::protocol::Turn;
 use crate::returns::Returns;
 use crate::spares::Trimmed;
-use crate::worker::{ConnectionId, JobDesk, Shared, Stage};
+use crate::worker::{ConnectionId, JobDesk, Shared};
 
 use accept::Listener;
 use watch::Source;
@@ -171,6 +172,9 @@ impl<D: Driver> Network<D> {
         let listeners = setup.listeners.into_iter().zip(setup.groups);
         let listeners = listeners.map(|(parts, group)| Listener::new(parts, group, pages_max));
         let listeners: Vec<Listener> = listeners.collect();
+        let names = listeners.iter().map(|listener| listener.speaker.name());
+        let lifecycle = &setup.shared.lifecycle;
+        lifecycle.name_listeners(setup.ring, names.collect());
         let mut regions = vec![("common", driver.region(0).clone())];
         for listener in &listeners {
             if listener.group > 0 {
@@ -242,6 +246,9 @@ impl<D: Driver> Network<D> {
             now_ns: self.driver.now_ns(),
             wall_seconds: self.driver.wall_seconds(),
         };
+        self.shared
+            .lifecycle
+            .turn_began(self.ring, self.turn.now_ns);
 
         for _ in 0..TURN_COMPLETIONS_MAX {
             let Some(completion) = self.backlog.pop_front() else {
@@ -323,6 +330,7 @@ impl<D: Driver> Network<D> {
         let listener = connection.listener;
         let listening = &mut self.listeners[usize::from(listener)];
         listening.was_called = true;
+        self.shared.lifecycle.calls(self.ring, listener);
         let call = Call {
             turn: self.turn,
             limits: &self.limits,

@@ -169,6 +169,8 @@ impl<D: Driver> Network<D> {
         }
         let listener = &mut self.listeners[usize::from(connection.listener)];
         listener.was_called = true;
+        let (number, lifecycle) = (connection.listener, &self.shared.lifecycle);
+        lifecycle.calls(self.ring, number);
         let bytes = &self.driver.bytes(&piece)[from as usize..];
         let region = self.driver.region(piece.group());
         let call = crate::listener::Call {

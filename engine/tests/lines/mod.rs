@@ -208,6 +208,16 @@ impl Site {
         running.handle().drain();
         running.wait().expect("a clean end");
     }
+
+    /// Ends by force: a worker that still runs a job may be left behind.
+    pub(crate) fn end_forced(mut self) {
+        let running = self.running.take().expect("ended once");
+        running.handle().force();
+        match running.wait() {
+            Ok(()) | Err(flatpath::Error::LeftBehind { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
 }
 
 /// A blocking client with deadlines.

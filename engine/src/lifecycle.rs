@@ -1,0 +1,291 @@
+//! The life of a server from its start to its end: the stage, when it began, and the threads that
+//! have ended or have not.
+//!
+//! A server ends when it is drained, when it is forced, and when any of its network threads ends
+//! before its time. It is not healed: that thread's listening sockets, connections and caches are
+//! gone, and what ended it would end its successor. So the end is logged at once, the other threads
+//! drain, and [`Running::wait`](crate::Running::wait) returns the cause.
+//!
+//! The end comes in time, whatever hangs: a thread that is not back at its limit is left behind and
+//! named. A thread cannot be ended from outside; the end of the process is its end.
+//!
+//! | limit for       | after a drain began     | after it was forced |
+//! |-----------------|-------------------------|---------------------|
+//! | network threads | `drain_ns_max` + 300 ms | 150 ms              |
+//! | everything      | `drain_ns_max` + 500 ms | 220 ms              |
+//!
+//! Ordering
+//! - E1 stage: `advance` (Release) -> `stage` (Acquire): what was set up before it.
+//! - E2 told: `advance` moves the stage, fence, looks for wakers -> a network thread puts its waker
+//!   up, fence (in the driver's wait), looks at the stage. One of the two sees the other's store.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, LeftBehind};
+
+/// How long network threads may take beyond `drain_ns_max`: they cut off what is left by
+/// themselves, and free what they hold.
+const NETWORK_LATE: Duration = Duration::from_millis(300);
+
+/// How long all threads together may take beyond it: less than a second.
+const ALL_LATE: Duration = Duration::from_millis(500);
+
+/// The same after [`Stage::Forced`].
+const NETWORK_FORCED: Duration = Duration::from_millis(150);
+const ALL_FORCED: Duration = Duration::from_millis(220);
+
+/// How often a thread is looked at that has no means to report its end.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// How far the end of the server has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Running,
+    Draining,
+    Forced,
+}
+
+/// See the module.
+pub(crate) struct Lifecycle {
+    stage: AtomicU8,
+    state: Mutex<State>,
+    changed: Condvar,
+    drain_max: Duration,
+    pulses: Box<[Pulse]>,
+}
+
+#[derive(Default)]
+struct State {
+    draining: Option<Instant>,
+    forced: Option<Instant>,
+    /// Network threads that have ended, each once.
+    ended: Vec<u16>,
+    /// What ended the first one that ended before its time.
+    cause: Option<io::Error>,
+}
+
+/// What a network thread does, for the report that it is stuck. On a cache line of its own: it is
+/// written all the time.
+#[repr(align(128))]
+#[derive(Default)]
+struct Pulse {
+    turn_ns: AtomicU64,
+    listener: AtomicU16,
+    listeners: OnceLock<Box<[&'static str]>>,
+}
+
+/// Which threads a limit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    Network,
+    All,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(rings: usize, drain_ns_max: u64) -> Lifecycle {
+        Lifecycle {
+            stage: AtomicU8::new(0),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            drain_max: Duration::from_nanos(drain_ns_max),
+            pulses: (0..rings).map(|_| Pulse::default()).collect(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock panics half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        // ORDER: E1.
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Running,
+            1 => Stage::Draining,
+            _ => Stage::Forced,
+        }
+    }
+
+    /// Moves on to `stage`; going back does nothing. The caller wakes the network threads next.
+    pub(crate) fn advance(&self, stage: Stage) {
+        let mut state = self.state();
+        let now = Instant::now();
+        if stage >= Stage::Draining {
+            state.draining.get_or_insert(now);
+        }
+        if stage == Stage::Forced {
+            state.forced.get_or_insert(now);
+        }
+        // ORDER: E1, E2.
+        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// A turn begins on a network thread.
+    pub(crate) fn turn_began(&self, ring: u16, now_ns: u64) {
+        let pulse = &self.pulses[usize::from(ring)];
+        // ORDER: Relaxed: a figure for a report, it publishes nothing.
+        pulse.turn_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// A protocol of a network thread is called, by the thread's number for its listener.
+    pub(crate) fn calls(&self, ring: u16, listener: u16) {
+        let pulse = &self.pulses[usize::from(ring)];
+        // ORDER: Relaxed: as above.
+        pulse.listener.store(listener, Ordering::Relaxed);
+    }
+
+    /// The names of a network thread's listeners. Once.
+    pub(crate) fn name_listeners(&self, ring: u16, names: Box<[&'static str]>) {
+        let named = self.pulses[usize::from(ring)].listeners.set(names);
+        debug_assert!(named.is_ok(), "a network thread starts once");
+    }
+
+    /// The name of a listener of a network thread, by the thread's number for it.
+    pub(crate) fn listener(&self, ring: u16, listener: u16) -> Option<&'static str> {
+        let names = self.pulses.get(usize::from(ring))?.listeners.get()?;
+        names.get(usize::from(listener)).copied()
+    }
+
+    /// A network thread has ended. The last thing that it does.
+    pub(crate) fn network_ended(&self, ring: u16, result: io::Result<()>) {
+        let mut state = self.state();
+        state.ended.push(ring);
+        if let Err(cause) = result {
+            state.cause.get_or_insert(cause);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until all of the first `started` network threads have ended, or their limit has
+    /// passed. Those that have not ended are the result.
+    pub(crate) fn await_networks(&self, started: usize) -> Vec<LeftBehind> {
+        let mut state = self.state();
+        while state.ended.len() < started {
+            let left = match self.limit(&state, Threads::Network) {
+                None => Duration::MAX,
+                Some(limit) => limit.saturating_duration_since(Instant::now()),
+            };
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let rings = 0..u16::try_from(started).unwrap_or(u16::MAX);
+        rings
+            .filter(|ring| !state.ended.contains(ring))
+            .map(|ring| self.stuck(ring))
+            .collect()
+    }
+
+    fn stuck(&self, ring: u16) -> LeftBehind {
+        let pulse = &self.pulses[usize::from(ring)];
+        let listener = pulse.listener.load(Ordering::Relaxed);
+        LeftBehind {
+            thread: format!("network thread {ring}"),
+            listener: self.listener(ring, listener),
+            busy: since(pulse.turn_ns.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// When waiting for threads has to end; `None` while the server runs, and for a limit beyond
+    /// the clock.
+    fn limit(&self, state: &State, threads: Threads) -> Option<Instant> {
+        let (late, forced) = match threads {
+            Threads::Network => (NETWORK_LATE, NETWORK_FORCED),
+            Threads::All => (ALL_LATE, ALL_FORCED),
+        };
+        let drained = state
+            .draining
+            .and_then(|began| began.checked_add(self.drain_max)?.checked_add(late));
+        let forced = state.forced.map(|began| began + forced);
+        [drained, forced].into_iter().flatten().min()
+    }
+
+    /// Waits until a thread has ended, at most for `patience` and not beyond the limit for all.
+    /// False: it has not.
+    pub(crate) fn await_end<T>(&self, thread: &JoinHandle<T>, patience: Instant) -> bool {
+        while !thread.is_finished() {
+            let limit = self.limit(&self.state(), Threads::All);
+            let limit = limit.map_or(patience, |limit| limit.min(patience));
+            if Instant::now() >= limit {
+                return false;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        true
+    }
+
+    /// What [`Running::wait`](crate::Running::wait) returns, once nothing is waited for any more.
+    pub(crate) fn outcome(&self, left: Vec<LeftBehind>) -> Result<(), Error> {
+        let cause = self.state().cause.take();
+        for thread in &left {
+            log::error!("left behind: {thread}");
+        }
+        match (left.is_empty(), cause) {
+            (true, None) => Ok(()),
+            (true, Some(cause)) => Err(Error::Driver(cause)),
+            (false, cause) => Err(Error::LeftBehind { left, cause }),
+        }
+    }
+}
+
+/// How long ago a reading of the driver's clock was; nothing for a clock that is not the machine's.
+pub(crate) fn since(then_ns: u64) -> Duration {
+    Duration::from_nanos(flatpath_driver::monotonic_ns().saturating_sub(then_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_NS: u64 = 3_600_000_000_000;
+
+    #[test]
+    fn a_stage_never_goes_back() {
+        let lifecycle = Lifecycle::new(1, HOUR_NS);
+        lifecycle.advance(Stage::Forced);
+        lifecycle.advance(Stage::Draining);
+        assert_eq!(lifecycle.stage(), Stage::Forced);
+    }
+
+    #[test]
+    fn the_limit_of_a_force_is_sooner_than_that_of_a_drain() {
+        let lifecycle = Lifecycle::new(1, HOUR_NS);
+        let limit = |threads| lifecycle.limit(&lifecycle.state(), threads);
+        assert_eq!(limit(Threads::All), None);
+        lifecycle.advance(Stage::Draining);
+        let drained = limit(Threads::All).expect("a limit");
+        lifecycle.advance(Stage::Forced);
+        assert!(limit(Threads::All).expect("a limit") < drained);
+        assert!(limit(Threads::Network) < limit(Threads::All));
+    }
+
+    #[test]
+    fn a_drain_without_an_end_has_no_limit() {
+        let lifecycle = Lifecycle::new(1, u64::MAX);
+        lifecycle.advance(Stage::Draining);
+        // Five centuries from now on, or none.
+        let limit = lifecycle.limit(&lifecycle.state(), Threads::All);
+        assert!(limit.is_none_or(|limit| limit > Instant::now() + Duration::from_nanos(HOUR_NS)));
+    }
+
+    #[test]
+    fn a_thread_that_does_not_end_is_named_with_its_listener() {
+        let lifecycle = Lifecycle::new(2, 0);
+        lifecycle.name_listeners(1, Box::new(["files", "relay"]));
+        lifecycle.calls(1, 1);
+        lifecycle.network_ended(0, Ok(()));
+        lifecycle.advance(Stage::Forced);
+        let left = lifecycle.await_networks(2);
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].thread, "network thread 1");
+        assert_eq!(left[0].listener, Some("relay"));
+    }
+}

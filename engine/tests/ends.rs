@@ -1,0 +1,221 @@
+//! The end of a server comes in time, whatever hangs, and the end of any of its network threads is
+//! noticed. On both drivers.
+
+mod lines;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use flatpath::{Choice, Context, Error, Job, Limits, Protocol, Running, Server, WorkerScope};
+use lines::on_both;
+
+/// Far beyond what anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A gate that handlers wait at until the test opens it.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<Doors>, Condvar)>);
+
+#[derive(Default)]
+struct Doors {
+    is_open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    fn wait(&self) {
+        let mut doors = self.0.0.lock().expect("not poisoned");
+        doors.waiting += 1;
+        self.0.1.notify_all();
+        let opened = self.0.1.wait_while(doors, |doors| !doors.is_open);
+        opened.expect("not poisoned").waiting -= 1;
+    }
+
+    /// Until somebody waits.
+    fn await_one(&self) {
+        let doors = self.0.0.lock().expect("not poisoned");
+        let is_empty = |doors: &mut Doors| doors.waiting == 0;
+        let waited = self.0.1.wait_timeout_while(doors, PATIENCE, is_empty);
+        assert!(
+            waited.expect("not poisoned").0.waiting > 0,
+            "no handler runs"
+        );
+    }
+
+    fn open(&self) {
+        self.0.0.lock().expect("not poisoned").is_open = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// Opens its gate also when the test fails, so that no thread of it stays.
+struct Opener(Gate);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// `w`: a worker waits at the gate; `i`: the network thread does; `n`: the number of the thread;
+/// anything else: `x`.
+struct Stuck(Gate);
+
+impl Protocol for Stuck {
+    type Lane = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        (): &mut (),
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        match input.first() {
+            Some(b'w') => {
+                let job = context.job().expect("room");
+                context.dispatch(job);
+            }
+            Some(b'i') => self.0.wait(),
+            _ => context.write(b"x").expect("room"),
+        }
+        input.len()
+    }
+
+    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
+        self.0.wait();
+    }
+
+    fn finished(&self, (): &mut (), (): &mut (), context: &mut Context<'_, Self>, job: Job<Self>) {
+        context.recycle(job);
+    }
+}
+
+fn start(choice: Choice, gate: &Gate, limits: Limits) -> Running {
+    let server = Server::new().driver(choice).limits(limits);
+    let server = server.listen("127.0.0.1:0", Stuck(gate.clone()));
+    server.start().expect("started")
+}
+
+fn client(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client
+}
+
+/// Waits for a server on a thread of its own, so that the test has a deadline.
+fn wait(running: Running) -> Receiver<Result<(), Error>> {
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let _ = tell.send(running.wait());
+    });
+    told
+}
+
+fn ended(told: &Receiver<Result<(), Error>>) -> Result<(), Error> {
+    told.recv_timeout(PATIENCE)
+        .expect("the server ends in time")
+}
+
+/// A request that blocks its thread until the end, and what the end says of it.
+fn left_behind(choice: Choice, word: &[u8], is_forced: bool) -> Vec<flatpath::LeftBehind> {
+    let gate = Gate::default();
+    let _opener = Opener(gate.clone());
+    let limits = Limits {
+        // A force does not wait for it; a drain does.
+        drain_ns_max: if is_forced { u64::MAX } else { 1_000_000 },
+        ..Limits::default()
+    };
+    let running = start(choice, &gate, limits);
+    let mut client = client(running.addresses()[0].address);
+    client.write_all(word).expect("written");
+    gate.await_one();
+    let handle = running.handle();
+    let told = wait(running);
+    match is_forced {
+        true => handle.force(),
+        false => handle.drain(),
+    }
+    match ended(&told) {
+        Err(Error::LeftBehind { left, cause }) => {
+            assert!(cause.is_none(), "{cause:?}");
+            left
+        }
+        other => panic!("{other:?}: a thread is blocked"),
+    }
+}
+
+#[test]
+fn a_handler_that_never_returns_holds_up_no_end() {
+    on_both(|choice| {
+        for is_forced in [false, true] {
+            let left = left_behind(choice, b"w", is_forced);
+            assert_eq!(left.len(), 1, "{left:?}");
+            assert_eq!(left[0].thread, "a worker");
+            assert_eq!(left[0].listener, Some("stuck"));
+        }
+    });
+}
+
+#[test]
+fn a_network_thread_that_is_blocked_holds_up_no_end() {
+    on_both(|choice| {
+        for is_forced in [false, true] {
+            let left = left_behind(choice, b"i", is_forced);
+            assert_eq!(left.len(), 1, "{left:?}");
+            assert_eq!(left[0].thread, "network thread 0");
+            assert_eq!(left[0].listener, Some("stuck"));
+        }
+    });
+}
+
+#[test]
+fn a_force_ends_a_drain_that_waits() {
+    on_both(|choice| {
+        let gate = Gate::default();
+        let _opener = Opener(gate.clone());
+        let running = start(choice, &gate, Limits::default());
+        let mut client = client(running.addresses()[0].address);
+        client.write_all(b"i").expect("written");
+        gate.await_one();
+        let handle = running.handle();
+        let told = wait(running);
+        handle.drain();
+        let early = told.recv_timeout(Duration::from_millis(50));
+        assert!(matches!(early, Err(RecvTimeoutError::Timeout)), "{early:?}");
+        handle.force();
+        assert!(matches!(ended(&told), Err(Error::LeftBehind { .. })));
+    });
+}
+
+fn read_one(client: &mut TcpStream) -> Option<u8> {
+    let mut answer = [0];
+    client.read_exact(&mut answer).ok().map(|()| answer[0])
+}
+
+#[test]
+fn clients_that_are_there_when_a_server_ends_are_answered_until_then() {
+    on_both(|choice| {
+        let gate = Gate::default();
+        gate.open();
+        let running = start(choice, &gate, Limits::default());
+        let mut client = client(running.addresses()[0].address);
+        client.write_all(b"x").expect("written");
+        assert_eq!(read_one(&mut client), Some(b'x'));
+        running.handle().drain();
+        ended(&wait(running)).expect("a clean end");
+        assert_eq!(read_one(&mut client), None);
+    });
+}
