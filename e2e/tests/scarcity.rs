@@ -1,7 +1,7 @@
 //! Too little of something: descriptors, buffers, places for completions, connections.
 //!
-//! The rule is the same everywhere: what does not fit waits, nobody healthy is closed, nothing
-//! spins.
+//! A newcomer is served before a connection that rests; what else does not fit waits, no connection
+//! with a request in work is closed, and nothing spins.
 
 use std::time::Duration;
 
@@ -12,52 +12,29 @@ use flatpath_e2e::{Client, Driver, Launch, Server, Site, Swarm, each_driver};
 
 each_driver!(
     sixty_four_descriptors_serve_two_hundred_clients_in_turn,
-    running_out_of_descriptors_does_not_spin_and_comes_back,
-    a_connection_limit_makes_the_next_client_wait_or_go,
+    running_out_of_descriptors_does_not_spin_and_closes_those_that_rest,
+    at_the_connection_limit_the_longest_idle_is_closed_for_the_next_client,
+    half_heads_at_the_connection_limit_keep_no_client_out,
     four_receive_buffers_serve_a_thousand_clients,
     eight_completion_places_serve_a_thousand_clients,
 );
 
 const BODY: &str = "a small file\n";
 
-/// Clients of a server that cannot have more.
-struct Saturated {
-    /// They have been served and are still connected.
-    served: Vec<Client>,
-    /// They have sent a request and not been answered.
-    waiting: Vec<Client>,
-    /// So many were told 503.
-    refused: usize,
+/// Opens clients one after the other and keeps them; each is answered, however many there are.
+fn serve_in_turn(server: &Server, clients: usize) -> Vec<Client> {
+    let served = (0..clients).map(|number| {
+        let mut client = server.client();
+        assert_eq!(client.get("/small").text(), BODY, "client {number}");
+        client
+    });
+    served.collect()
 }
 
-/// Opens clients one after the other until the server serves no more of them, and then the rest.
-fn saturate(server: &Server, clients: usize) -> Saturated {
-    const LOOKS: u32 = 40;
-    let mut all = Saturated {
-        served: Vec::new(),
-        waiting: Vec::new(),
-        refused: 0,
-    };
-    for _ in 0..clients {
-        let mut client = server.client();
-        client.request("GET", "/small", &[]);
-        let mut looks = 0;
-        while client.is_quiet() && looks < LOOKS && all.waiting.is_empty() {
-            std::thread::sleep(Duration::from_millis(25));
-            looks += 1;
-        }
-        if client.is_quiet() {
-            all.waiting.push(client);
-            continue;
-        }
-        let reply = client.reply();
-        match reply.status {
-            200 => all.served.push(client),
-            503 => all.refused += 1,
-            _ => panic!("{reply:?}"),
-        }
-    }
-    all
+/// How many of the clients the server has not closed.
+fn still_open(clients: &mut [Client]) -> usize {
+    let open = clients.iter_mut().map(Client::is_quiet);
+    open.filter(|open| *open).count()
 }
 
 /// The share of one processor that the server uses while nothing happens, in percent.
@@ -71,47 +48,26 @@ fn processor_percent(server: &Server) -> u128 {
 /// A loop over a refused accept takes a whole processor; a pause takes next to nothing.
 const PERCENT_MAX: u128 = 30;
 
-/// Closes the served clients and sees that those who wait are served or told 503, and that a new
-/// one is served in the end.
-fn release(server: &Server, all: Saturated) {
-    drop(all.served);
-    for mut client in all.waiting {
-        let reply = client.reply();
-        assert!(matches!(reply.status, 200 | 503), "{reply:?}");
-    }
-    let mut client = server.client();
-    assert_eq!(
-        client.get("/small").text(),
-        BODY,
-        "a new client is served again"
-    );
-}
-
 fn sixty_four_descriptors_serve_two_hundred_clients_in_turn(driver: Driver) {
     const CLIENTS: usize = 200;
-    const SERVED_MIN: usize = 16;
+    const OPEN_MIN: usize = 16;
     let site = Site::new().with("small", BODY);
     let server = Launch::serve(driver)
         .descriptors(64)
         .directory(site.path())
         .start();
-    let all = saturate(&server, CLIENTS);
-    let count = all.served.len();
+    let mut all = serve_in_turn(&server, CLIENTS);
+    let count = still_open(&mut all);
     assert!(
-        (SERVED_MIN..64).contains(&count),
-        "{count} of {CLIENTS} are served at once"
+        (OPEN_MIN..64).contains(&count),
+        "{count} of {CLIENTS} are open at once"
     );
     assert!(server.process().descriptors() <= 64);
-    let percent = processor_percent(&server);
-    assert!(
-        percent <= PERCENT_MAX,
-        "{percent} % of a processor while nothing can be accepted"
-    );
-    release(&server, all);
+    server.await_log("connection limit: ");
 }
 
 /// The limit falls while the server runs, below what it planned with: the kernel refuses for real.
-fn running_out_of_descriptors_does_not_spin_and_comes_back(driver: Driver) {
+fn running_out_of_descriptors_does_not_spin_and_closes_those_that_rest(driver: Driver) {
     const CLIENTS: usize = 100;
     let site = Site::new().with("small", BODY);
     // A multishot accept keeps the limit it was armed with, so a lower one would not be noticed.
@@ -122,38 +78,53 @@ fn running_out_of_descriptors_does_not_spin_and_comes_back(driver: Driver) {
     assert_eq!(server.client().get("/small").text(), BODY);
     let limit = u64::try_from(server.process().descriptors() + 30).expect("a small number");
     server.process().limit_descriptors(limit);
-    let all = saturate(&server, CLIENTS);
-    let kept_out = all.waiting.len() + all.refused;
-    assert!(
-        !all.served.is_empty() && kept_out > 0,
-        "{} are served",
-        all.served.len()
-    );
+    let mut all = serve_in_turn(&server, CLIENTS);
+    let count = still_open(&mut all);
+    assert!(count > 0 && count < CLIENTS, "{count} are open");
+    server.await_log("descriptors: ");
     let percent = processor_percent(&server);
     assert!(
         percent <= PERCENT_MAX,
         "{percent} % of a processor while nothing can be accepted"
     );
-    release(&server, all);
 }
 
-fn a_connection_limit_makes_the_next_client_wait_or_go(driver: Driver) {
+fn at_the_connection_limit_the_longest_idle_is_closed_for_the_next_client(driver: Driver) {
     const LIMIT: usize = 10;
     let site = Site::new().with("small", BODY);
     let server = Launch::serve(driver)
         .with(["--max-connections", &LIMIT.to_string()])
         .directory(site.path())
         .start();
-    let mut all = saturate(&server, 3 * LIMIT);
-    assert_eq!(all.served.len(), LIMIT);
-    for client in &mut all.served {
-        assert_eq!(
-            client.get("/small").text(),
-            BODY,
-            "who is in is served as before"
-        );
+    let mut all = serve_in_turn(&server, 3 * LIMIT);
+    let newest = all.split_off(2 * LIMIT);
+    for mut client in all {
+        client.expect_closed();
     }
-    release(&server, all);
+    for mut client in newest {
+        assert_eq!(client.get("/small").text(), BODY, "the newest are served");
+    }
+    server.await_log("connection limit: 10 of 10 on this network thread");
+}
+
+/// Slowloris: the oldest unfinished head is told 408 and makes place.
+fn half_heads_at_the_connection_limit_keep_no_client_out(driver: Driver) {
+    const LIMIT: usize = 20;
+    let site = Site::new().with("small", BODY);
+    let server = Launch::serve(driver)
+        .with(["--max-connections", &LIMIT.to_string()])
+        .directory(site.path())
+        .start();
+    let heads = (0..LIMIT + LIMIT / 2).map(|_| {
+        let mut client = server.client();
+        client.send(b"GET /small HT");
+        client
+    });
+    let mut heads: Vec<Client> = heads.collect();
+    let mut clients = serve_in_turn(&server, 3);
+    assert_eq!(heads[0].reply().status, 408);
+    assert!(still_open(&mut heads) >= LIMIT / 2, "no more than needed");
+    assert_eq!(clients[2].get("/small").text(), BODY);
 }
 
 /// Every way through the server, with a thousand clients at once: inline, by a worker, a body from

@@ -6,7 +6,8 @@
 //! - C1: at most one receive and one send are outstanding.
 //! - C2: a connection leaves the table only when neither is (or the driver closed it with the
 //!   send), so a completion never meets a stranger in its slot.
-//! - C3: `closing` only ever gets harder.
+//! - C3: `closing` only ever gets harder, but for one that is closed for a newcomer: it does not
+//!   linger.
 //!
 //! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
 
@@ -66,6 +67,34 @@ impl Control {
     pub(crate) fn close(&mut self, closing: Closing) {
         self.closing = self.closing.max(closing);
         self.input_wanted = false;
+    }
+
+    /// Ends the connection after its output without waiting for its peer's end: somewhere else its
+    /// place is wanted. The one step back that C3 allows.
+    pub(crate) fn close_without_lingering(&mut self) {
+        if self.closing != Closing::Abort {
+            self.closing = Closing::AfterOutput;
+        }
+        self.input_wanted = false;
+    }
+}
+
+/// Which list of `network/room.rs` a connection is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    No,
+    Idle,
+    Heads,
+}
+
+impl Listed {
+    /// The list of connections that rest in `phase`.
+    pub(crate) fn of(phase: Phase) -> Listed {
+        match phase {
+            Phase::Idle => Listed::Idle,
+            Phase::Head => Listed::Heads,
+            Phase::Body | Phase::Work | Phase::Wait | Phase::Joined => Listed::No,
+        }
     }
 }
 
@@ -138,6 +167,11 @@ pub(crate) struct Connection {
     pub(crate) listener: u16,
     /// Where it is counted; `Network::address_of` finds out.
     pub(crate) address: AddressId,
+    /// The list it is on, and the start of its phase when it was entered there.
+    pub(crate) listed: Listed,
+    pub(crate) listed_ns: u64,
+    /// It was closed for another or refused, and counts for no limit any more.
+    pub(crate) leaves: bool,
     /// Number of the latest operation; a completion of an older one is dropped.
     pub(crate) operation: u8,
     pub(crate) receive: Receive,
@@ -194,6 +228,9 @@ impl Connection {
             session,
             listener,
             address: AddressId::UNKNOWN,
+            listed: Listed::No,
+            listed_ns: 0,
+            leaves: false,
             operation: 0,
             receive: Receive::Off,
             send: Send::Off,

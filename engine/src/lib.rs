@@ -9,6 +9,7 @@ pub mod simulation;
 mod addresses;
 mod connection;
 mod context;
+mod episode;
 mod error;
 mod foreman;
 mod lifecycle;

@@ -42,8 +42,12 @@ pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024];
 
 /// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
-/// ring + eventfd + epoll 3 (8 threads: 24), files that workers hold open, signals and logs 21.
-pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + 21;
+/// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit [`OVERFLOW_MAX`], signals
+/// and logs 5.
+pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + OVERFLOW_MAX as u64 + 5;
+
+/// Descriptors that workers find free for files after the kernel had none left for a connection.
+pub const DESCRIPTORS_SPARE: usize = 8;
 
 /// Connections that may wait in the kernel's backlog of one listener.
 pub const BACKLOG: i32 = 4096;
@@ -54,6 +58,26 @@ pub const ACCEPT_ONE_BY_ONE: usize = 1024;
 
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
+
+/// Connections closed for one newcomer at most, so that the spare places come back.
+pub const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
+
+/// Entries of a list that are inspected to find the connection that has rested longest.
+pub const EVICTION_STEPS_MAX: usize = 32;
+
+/// One place in so many is kept free by closing what rests, so that a burst finds room.
+pub const SPARE_PLACES_SHARE: usize = 16;
+
+/// Connections beyond the limit: those that are closed for others, and newcomers that are refused.
+/// Their descriptors are among [`DESCRIPTORS_RESERVED`].
+pub const OVERFLOW_MAX: usize = 16;
+
+/// Of those, how many may linger so that their clients can read why they are refused.
+pub const OVERFLOW_LINGERING_MAX: usize = 8;
+
+/// With every place taken and nothing at rest, newcomers wait in the backlog for so long, in
+/// nanoseconds, before they are refused: short requests end meanwhile.
+pub const FULL_PATIENCE_NS: u64 = 100_000_000;
 
 /// What rests for less than this, in nanoseconds, is closed for a newcomer last: a client between
 /// two requests, or a head that is on its way.

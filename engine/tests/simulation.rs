@@ -175,7 +175,11 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> Injected {
     let mut dice = Random::new(seed);
-    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Lines);
+    let mut conditions = conditions(seed, &mut dice, faults);
+    if !lossless {
+        conditions.limits.connections_max = [3, 1000][dice.below(2)];
+    }
+    let mut server = SimulatedServer::new(conditions, Lines);
     let count = 1 + dice.below(12);
     let mut talkers: Vec<Talker> = (0..count)
         .map(|_| {

@@ -115,3 +115,147 @@ fn sim_an_address_whose_connections_all_work_is_refused_and_others_are_not() {
     assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
     end(server);
 }
+
+/// As many clients as there are places, each having had an answer, a simulated second apart.
+fn idlers(server: &mut SimulatedServer, count: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let client = server.connect();
+        assert_eq!(ask(server, &client, "ping\n"), "pong\n");
+        server.world().advance(SECOND);
+        clients.push(client);
+    }
+    clients
+}
+
+fn open(clients: &[Client]) -> Vec<bool> {
+    let open = clients.iter().map(Client::state);
+    open.map(|state| state == ClientState::Open).collect()
+}
+
+fn full(connections_max: usize) -> SimulatedServer {
+    server(Limits {
+        connections_max,
+        ..Limits::default()
+    })
+}
+
+#[test]
+fn sim_a_full_table_closes_the_longest_idle_for_a_newcomer() {
+    let mut server = full(5);
+    let clients = idlers(&mut server, 5);
+    // The first two speak again, so the third is the longest idle, then the fourth.
+    for client in &clients[..2] {
+        assert_eq!(ask(&mut server, client, "ping\n"), "pong\n");
+    }
+    let newcomers = idlers(&mut server, 2);
+    turns(&mut server, 20);
+    assert_eq!(open(&clients), [true, true, false, false, true]);
+    assert_eq!(open(&newcomers), [true, true]);
+    assert_eq!(server.statistics().refused.read(), 0);
+    end(server);
+}
+
+#[test]
+fn sim_old_heads_are_closed_before_a_client_that_has_just_been_served() {
+    let mut server = full(5);
+    let heads: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for head in &heads {
+        head.write(b"pi");
+        turns(&mut server, 5);
+        server.world().advance(SECOND);
+    }
+    let kept = server.connect();
+    assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+    for round in 0..4 {
+        let newcomer = server.connect();
+        assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+        assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+        turns(&mut server, 20);
+        let still_open = open(&heads).iter().filter(|open| **open).count();
+        assert_eq!(still_open, 3 - round.min(3), "the oldest head is closed");
+        drop(newcomer);
+        // It is replaced by another head, so that the table is full again.
+        turns(&mut server, 5);
+        let head = server.connect();
+        head.write(b"pi");
+        turns(&mut server, 5);
+        std::mem::forget(head);
+    }
+    end(server);
+}
+
+#[test]
+fn sim_what_is_in_work_is_never_closed_and_newcomers_are_refused_after_a_moment() {
+    let mut server = full(3);
+    let busy: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 50);
+    let before_ns = server.world().now_ns();
+    let refused = server.connect();
+    assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
+    assert!(
+        server.world().now_ns() - before_ns >= 50_000_000,
+        "it may wait first"
+    );
+    assert_eq!(open(&busy), [true, true, true]);
+    // With a place again the next one is served.
+    busy[0].reset();
+    turns(&mut server, 20);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    assert_eq!(server.statistics().evicted.read(), 0);
+    end(server);
+}
+
+#[test]
+fn sim_a_newcomer_waits_for_a_moment_for_what_is_about_to_end() {
+    let mut server = full(2);
+    let busy: Vec<Client> = (0..2).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 10);
+    let newcomer = server.connect();
+    turns(&mut server, 10);
+    busy[0].reset();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    assert_eq!(server.statistics().refused.read(), 0);
+    end(server);
+}
+
+#[test]
+fn sim_without_descriptors_the_longest_idle_gives_its_own() {
+    let mut server = full(100);
+    let clients = idlers(&mut server, 4);
+    server.world().set_sockets_max(4);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    turns(&mut server, 20);
+    // One for the newcomer, and room for what workers open.
+    let open = open(&clients);
+    assert!(!open[0] && open[3], "{open:?}");
+    end(server);
+}
+
+#[test]
+fn sim_refused_clients_that_stay_keep_no_place_from_others() {
+    let mut server = full(3);
+    let busy: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 300);
+    // None of them closes its end.
+    let refused: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    for (number, client) in refused.iter().enumerate() {
+        assert_eq!(ask(&mut server, client, "ping\n"), "full\n", "{number}");
+    }
+    busy[0].reset();
+    turns(&mut server, 20);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    end(server);
+}

@@ -78,7 +78,8 @@ impl Faults {
         }
     }
 
-    /// The same without the faults that a client notices: nothing is reset, lost or timed out.
+    /// The same without the faults that a client notices: nothing is reset, lost or timed out, and
+    /// no accept lacks a descriptor, for which a server may close another connection.
     pub fn without_losses(self) -> Faults {
         Faults {
             receive_reset_permille: 0,
@@ -86,6 +87,7 @@ impl Faults {
             send_pipe_permille: 0,
             send_reset_permille: 0,
             aborted_permille: 0,
+            no_descriptor_permille: 0,
             no_file_permille: 0,
             ..self
         }

@@ -8,9 +8,9 @@
 //! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
 //! | Stopped    | the server drains                          | nothing                           |
 //!
-//! At the limit nothing is accepted: connections wait in the kernel's backlog (stall). Near it
-//! accept goes on one by one. One that comes nevertheless is told so in the protocol's words and
-//! closed.
+//! Near the limit connections are accepted one by one. At it a connection that rests is closed for
+//! each newcomer; if none rests, newcomers wait in the kernel's backlog for a moment and are then
+//! refused in the protocol's words: see `room.rs`.
 
 use flatpath_driver::{
     Completion, Driver, Errno, Listener as Source, Operation, Outcome, Shots, Socket,
@@ -113,11 +113,14 @@ impl<D: Driver> Network<D> {
                 self.accepted(index, socket);
             }
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
-            Outcome::Failed(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+            Outcome::Failed(
+                errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
+            ) => {
                 if listener.state == State::Off {
                     listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
                 self.shared.statistics.accept_pauses.add(1);
+                self.no_descriptor(errno);
             }
             Outcome::Failed(errno) => {
                 listener.failures = listener.failures.saturating_add(1);
@@ -175,10 +178,8 @@ impl<D: Driver> Network<D> {
         if self.stage > Stage::Running {
             return;
         }
-        let room = self
-            .limits
-            .connections_max
-            .saturating_sub(self.open_connections());
+        let room = self.places().saturating_sub(self.open_connections());
+        let accepts = self.accepts();
         for index in 0..self.listeners.len() {
             let listener = &mut self.listeners[index];
             if let State::PausedUntil(until) = listener.state
@@ -193,8 +194,9 @@ impl<D: Driver> Network<D> {
                 Shots::Once
             };
             match listener.state {
-                State::Off if room > 0 => self.arm_accept(index, shots),
+                State::Off if accepts => self.arm_accept(index, shots),
                 State::Armed(Shots::Many) if !plenty => self.cancel_accept(index),
+                State::Armed(_) if !accepts => self.cancel_accept(index),
                 _ => {}
             }
         }
@@ -252,7 +254,7 @@ impl<D: Driver> Network<D> {
                 State::PausedUntil(until) => Some(until.saturating_sub(now_ns)),
                 State::Off if listener.source.is_some() => {
                     // Armed at the end of the first turn, or as soon as there is room.
-                    (self.open_connections() < self.limits.connections_max).then_some(0)
+                    self.accepts_in_ns(now_ns)
                 }
                 _ => None,
             })

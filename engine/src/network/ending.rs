@@ -103,6 +103,7 @@ impl<D: Driver> Network<D> {
         if connection.starved {
             self.starved.remove(key.index);
         }
+        self.room.left(&mut connection, key.index);
         while let Some((piece, _)) = connection.held.pop_front() {
             self.put(piece);
         }

@@ -58,6 +58,7 @@ use crate::spares::Trimmed;
 use crate::worker::{ConnectionId, JobDesk, Shared};
 
 use accept::Listener;
+use room::Room;
 use watch::Source;
 
 /// What a network thread is built from.
@@ -80,6 +81,7 @@ pub(crate) struct Network<D: Driver> {
     listeners: Vec<Listener>,
     connections: Slots<Connection>,
     addresses: Addresses,
+    room: Room,
     wheel: Wheel,
     desk: JobDesk,
     turn: Turn,
@@ -201,6 +203,7 @@ impl<D: Driver> Network<D> {
             listeners,
             connections: Slots::new(capacity),
             addresses: Addresses::new(places),
+            room: Room::new(places),
             desk,
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,
@@ -271,6 +274,7 @@ impl<D: Driver> Network<D> {
         self.send_fins();
         self.end_turn_of_listeners();
         self.tend_listeners();
+        self.end_episodes();
         self.trim();
         self.desk.flush();
         Ok(self.after())
@@ -398,6 +402,9 @@ impl<D: Driver> Network<D> {
         }
         if let Some(ns) = self.accept_timeout_ns(now_ns) {
             sooner(ns);
+        }
+        if let Some(end_ns) = self.episode_end_ns() {
+            sooner(end_ns.saturating_sub(now_ns));
         }
         if self.trim_due {
             sooner((self.trimmed_ns + TRIM_PERIOD_NS).saturating_sub(now_ns));

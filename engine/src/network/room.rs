@@ -5,37 +5,151 @@
 //! any: those that have been idle longest first, then the oldest unfinished heads. What has rested
 //! for less than `SPARED_NS` comes last. A newcomer for whom nothing can be closed is refused in
 //! the protocol's words.
+//!
+//! The order is kept lazily. A connection is entered at the back of the list of its phase when it
+//! first rests, and stays there however often it is active: only when a newcomer needs a place are
+//! the oldest entries inspected, `EVICTION_STEPS_MAX` at most. One that was active since it was
+//! entered moves to the back, one that does not rest leaves the list until it rests again. If all
+//! that were inspected were active, the longest resting of them is closed. So a request on a kept
+//! connection costs a comparison, and an eviction a bounded number of steps.
+//!
+//! Invariants
+//! - O1: a connection is on the list that `listed` names, and leaves it with the table.
+//! - O2: every connection that rests is on the list of its phase.
+//! - O3: `leaving` counts the connections that were closed for others, or refused, and are still in
+//!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 
-use flatpath_driver::Driver;
+use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
-use crate::connection::{Closing, Connection};
-use crate::limits::{ADDRESS_STEPS_MAX, SPARED_NS};
+use crate::connection::{Closing, Connection, Listed};
+use crate::episode::{Episode, Price};
+use crate::limits::{
+    ADDRESS_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, EVICTIONS_PER_ACCEPT_MAX,
+    FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX, SPARE_PLACES_SHARE, SPARED_NS,
+};
+use crate::lists::{Links, List};
 use crate::protocol::Phase;
 
 use super::Network;
 
+/// The places of one network thread.
+#[derive(Debug)]
+pub(super) struct Room {
+    links: Links,
+    idle: List,
+    heads: List,
+    leaving: usize,
+    /// Connections that the descriptors allow, known since the kernel had none left.
+    descriptors_allow: usize,
+    /// Since when every place is taken and nothing rests; 0 for not now.
+    full_since_ns: u64,
+    places: Episode,
+    addresses: Episode,
+    descriptors: Episode,
+}
+
+impl Room {
+    pub(super) fn new(places: usize) -> Room {
+        Room {
+            links: Links::new(places),
+            idle: List::default(),
+            heads: List::default(),
+            leaving: 0,
+            descriptors_allow: usize::MAX,
+            full_since_ns: 0,
+            places: Episode::new("connection limit"),
+            addresses: Episode::new("connections per address"),
+            descriptors: Episode::new("descriptors"),
+        }
+    }
+
+    fn list(&mut self, listed: Listed) -> Option<&mut List> {
+        match listed {
+            Listed::No => None,
+            Listed::Idle => Some(&mut self.idle),
+            Listed::Heads => Some(&mut self.heads),
+        }
+    }
+
+    /// Enters a connection at the back of the list of its phase (O2).
+    pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
+        self.forget(connection, index);
+        connection.listed = Listed::of(connection.control.phase);
+        connection.listed_ns = connection.clocks.phase_ns;
+        match connection.listed {
+            Listed::No => {}
+            Listed::Idle => self.links.push_back(&mut self.idle, index),
+            Listed::Heads => self.links.push_back(&mut self.heads, index),
+        }
+    }
+
+    /// Takes a connection off its list.
+    pub(super) fn forget(&mut self, connection: &mut Connection, index: u32) {
+        match std::mem::replace(&mut connection.listed, Listed::No) {
+            Listed::No => {}
+            Listed::Idle => self.links.remove(&mut self.idle, index),
+            Listed::Heads => self.links.remove(&mut self.heads, index),
+        }
+    }
+
+    /// A connection has left the table.
+    pub(super) fn left(&mut self, connection: &mut Connection, index: u32) {
+        self.forget(connection, index);
+        self.leaving -= usize::from(connection.leaves);
+    }
+
+    fn episodes(&mut self) -> [&mut Episode; 3] {
+        [&mut self.places, &mut self.addresses, &mut self.descriptors]
+    }
+}
+
 impl<D: Driver> Network<D> {
     /// Decides over a connection that has just been accepted.
     pub(super) fn admit(&mut self, key: Key) {
-        if self.open_connections() > self.limits.connections_max {
+        let max = self.places();
+        let mut is_paid = false;
+        for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
+            let counted = self.counted_connections();
+            if counted + max / SPARE_PLACES_SHARE <= max {
+                break;
+            }
+            // As long as there are places, those that rest only for now keep theirs.
+            let rested_ns = if counted > max { 0 } else { SPARED_NS };
+            let Some(victim) = self.longest_resting(rested_ns) else {
+                break;
+            };
+            is_paid |= self.evict(victim);
+            self.note_places(Price::Closed);
+        }
+        if self.counted_connections() > max && !is_paid {
+            self.note_places(Price::Refused);
             return self.refuse_connection(key);
         }
-        let per_address = self.limits.connections_per_address;
-        if per_address == 0 {
+        self.admit_address(key);
+    }
+
+    fn admit_address(&mut self, key: Key) {
+        let max = self.limits.connections_per_address;
+        if max == 0 {
             return;
         }
         let address = self.address_of(key);
-        if self.addresses.connections(address) > per_address && !self.evict_of_address(address, key)
-        {
+        if self.addresses.connections(address) <= max {
+            return;
+        }
+        let is_paid = self.evict_of_address(address, key);
+        let price = if is_paid {
+            Price::Closed
+        } else {
+            Price::Refused
+        };
+        let now_ns = self.turn.now_ns;
+        let limit = || format!("one has {max} on this network thread");
+        self.room.addresses.note(now_ns, price, limit);
+        if !is_paid {
             self.shared.statistics.refused_by_address.add(1);
-            // What is refused does not count: it would keep the next one out for as long as it
-            // takes its client to read why.
-            self.addresses.leave(address, key.index);
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.address = AddressId::NOWHERE;
-            }
             self.refuse_connection(key);
         }
     }
@@ -87,6 +201,111 @@ impl<D: Driver> Network<D> {
         oldest.is_some_and(|(_, _, key)| self.evict(key))
     }
 
+    /// Connections that there are places for now.
+    pub(super) fn places(&self) -> usize {
+        let descriptors_allow = self.room.descriptors_allow;
+        self.limits.connections_max.min(descriptors_allow)
+    }
+
+    /// Connections that count for the limit (O3).
+    fn counted_connections(&self) -> usize {
+        self.open_connections() - self.room.leaving
+    }
+
+    /// Whether another connection may be accepted now. At the limit one may while something rests
+    /// that can be closed for it, and after a moment's patience, to be refused.
+    pub(super) fn accepts(&mut self) -> bool {
+        let max = self.places();
+        if self.counted_connections() < max {
+            self.room.full_since_ns = 0;
+        } else if self.longest_resting(0).is_none() {
+            if self.room.full_since_ns == 0 {
+                self.room.full_since_ns = self.turn.now_ns.max(1);
+            }
+            if self.turn.now_ns < self.room.full_since_ns + FULL_PATIENCE_NS {
+                return false;
+            }
+        }
+        self.open_connections() < max + OVERFLOW_MAX
+    }
+
+    /// How long until accept is armed without anything happening before; `None` for never.
+    pub(super) fn accepts_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let max = self.places();
+        if self.open_connections() >= max + OVERFLOW_MAX {
+            return None;
+        }
+        let wait_ns = match self.room.full_since_ns {
+            0 => 0,
+            since_ns => (since_ns + FULL_PATIENCE_NS).saturating_sub(now_ns),
+        };
+        Some(wait_ns)
+    }
+
+    /// The connection to close for a newcomer: the longest idle one if it has rested for a while,
+    /// else the oldest head that has, else the longest idle, else the oldest head; none that has
+    /// rested for less than `rested_ns`.
+    fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
+        let now_ns = self.turn.now_ns;
+        let idle = self.oldest_of(Listed::Idle);
+        let head = self.oldest_of(Listed::Heads);
+        let has_rested = |found: &(u64, Key), for_ns| found.0.saturating_add(for_ns) <= now_ns;
+        let spared = idle
+            .filter(|found| has_rested(found, SPARED_NS))
+            .or(head.filter(|found| has_rested(found, SPARED_NS)));
+        let found = spared.or(idle).or(head)?;
+        has_rested(&found, rested_ns).then_some(found.1)
+    }
+
+    /// The one of a list that has rested longest, as far as `EVICTION_STEPS_MAX` entries show, and
+    /// since when.
+    fn oldest_of(&mut self, listed: Listed) -> Option<(u64, Key)> {
+        let mut oldest: Option<(u64, Key)> = None;
+        for _ in 0..EVICTION_STEPS_MAX {
+            let index = self.room.list(listed)?.first();
+            let Some(key) = index.and_then(|index| self.connections.key_at(index)) else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                break;
+            };
+            let rests = connection.rests().map(Listed::of);
+            if rests != Some(listed) {
+                self.room.forget(connection, key.index);
+                continue;
+            }
+            let since_ns = connection.clocks.phase_ns;
+            if oldest.is_none_or(|(oldest_ns, _)| since_ns < oldest_ns) {
+                oldest = Some((since_ns, key));
+            }
+            if since_ns == connection.listed_ns {
+                // All behind it were entered, or seen, later.
+                break;
+            }
+            self.room.enter(connection, key.index);
+        }
+        oldest
+    }
+
+    /// The kernel has no descriptor for another connection. For a while the limit is somewhat below
+    /// the connections that there are now, so that workers find descriptors for files.
+    pub(super) fn no_descriptor(&mut self, errno: Errno) {
+        let victim = self.longest_resting(0);
+        let price = match victim {
+            Some(_) => Price::Closed,
+            None => Price::Refused,
+        };
+        let now_ns = self.turn.now_ns;
+        let open = self.open_connections();
+        let limit = || format!("accept says {errno} with {open} connections open");
+        self.room.descriptors.note(now_ns, price, limit);
+        let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
+        self.room.descriptors_allow = open.saturating_sub(spare).max(1);
+        if let Some(victim) = victim {
+            self.evict(victim);
+        }
+    }
+
     /// Closes a resting connection before its time, in its protocol's words. True: it rested.
     fn evict(&mut self, key: Key) -> bool {
         let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
@@ -95,20 +314,59 @@ impl<D: Driver> Network<D> {
         self.shared.statistics.evicted.add(1);
         self.call(key, |speaker, call| speaker.expired(call, phase));
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.control.close(Closing::AfterOutput);
+            // Its place is wanted now: it does not linger.
+            connection.control.close_without_lingering();
+            self.room.leaving += usize::from(!connection.leaves);
+            connection.leaves = true;
         }
         self.settle(key);
         true
     }
 
+    /// Refuses a newcomer in its protocol's words.
     fn refuse_connection(&mut self, key: Key) {
         self.shared.statistics.refused.add(1);
-        if let Some(connection) = self.connections.get_mut(key) {
-            let words = self.listeners[usize::from(connection.listener)]
-                .speaker
-                .refusal();
-            connection.output.push(words.into());
-            connection.control.close(Closing::Lingering);
+        let lingers = self.room.leaving < OVERFLOW_LINGERING_MAX;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let words = self.listeners[usize::from(connection.listener)]
+            .speaker
+            .refusal();
+        connection.output.push(words.into());
+        connection.control.close(match lingers {
+            true => Closing::Lingering,
+            false => Closing::AfterOutput,
+        });
+        self.room.leaving += usize::from(!connection.leaves);
+        connection.leaves = true;
+        // It would keep the next one of its address out while its client reads why.
+        let address = std::mem::replace(&mut connection.address, AddressId::NOWHERE);
+        self.addresses.leave(address, key.index);
+    }
+
+    fn note_places(&mut self, price: Price) {
+        let (now_ns, max) = (self.turn.now_ns, self.places());
+        let counted = self.counted_connections();
+        let limit = || format!("{counted} of {max} on this network thread");
+        self.room.places.note(now_ns, price, limit);
+    }
+
+    /// Ends the episodes that are over.
+    pub(super) fn end_episodes(&mut self) {
+        let now_ns = self.turn.now_ns;
+        for episode in self.room.episodes() {
+            episode.end(now_ns);
         }
+        if self.room.descriptors.end_ns().is_none() {
+            self.room.descriptors_allow = usize::MAX;
+        }
+    }
+
+    /// When the next episode may be over.
+    pub(super) fn episode_end_ns(&self) -> Option<u64> {
+        let room = &self.room;
+        let episodes = [&room.places, &room.addresses, &room.descriptors];
+        episodes.iter().filter_map(|episode| episode.end_ns()).min()
     }
 }

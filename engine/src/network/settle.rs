@@ -7,7 +7,7 @@
 use flatpath_driver::{Driver, Operation, Shots};
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Receive, Send};
+use crate::connection::{Closing, Listed, Receive, Send};
 use crate::context::Stall;
 use crate::limits::OUTPUT_BYTES_LOW;
 
@@ -245,6 +245,10 @@ impl<D: Driver> Network<D> {
         if deadline_ns < connection.clocks.armed_ns {
             connection.clocks.armed_ns = deadline_ns;
             self.wheel.arm(key.index, deadline_ns);
+        }
+        let listed = Listed::of(connection.control.phase);
+        if listed != connection.listed && listed != Listed::No {
+            self.room.enter(connection, key.index);
         }
     }
 
