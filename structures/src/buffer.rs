@@ -43,6 +43,12 @@ impl Buffer {
         Buffer { lease }
     }
 
+    /// Counts it for an owner, from now until it is returned.
+    #[inline]
+    pub(crate) fn charge(&mut self, owner: u32) {
+        self.lease.charge(owner);
+    }
+
     /// Bytes it can hold.
     #[inline]
     pub fn capacity(&self) -> usize {

@@ -41,10 +41,12 @@ pub mod lists;
 mod barrier;
 mod buffer;
 mod depot;
+mod handle;
 mod links;
 mod lock;
 mod memory;
 mod number;
+mod owners;
 mod sync;
 #[cfg(test)]
 mod testing;

@@ -37,6 +37,7 @@
 
 use crate::depot::{Depot, Door};
 use crate::number::{known_number, thread_number};
+use crate::owners::Owners;
 use crate::stack::{INDICES_MAX, Stack};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, edge};
 #[cfg(feature = "before")]
@@ -54,6 +55,7 @@ pub(crate) struct Budget {
     bytes_max: usize,
     allocated_bytes: AtomicUsize,
     zeroes: bool,
+    owners: Owners,
 }
 
 /// The blocks of one size.
@@ -64,6 +66,7 @@ pub(crate) struct Shelf {
     block_bytes: usize,
     zeroes: bool,
     budget: Arc<Budget>,
+    owners: Owners,
     /// In the place of the depot, if it is there.
     #[cfg(feature = "before")]
     walked: Option<Walked>,
@@ -90,6 +93,8 @@ struct Record {
     memory: Box<[u8]>,
     shelf: Arc<Shelf>,
     index: u32,
+    /// Whom the lease is charged to; 0 for nobody, and while the block is idle.
+    owner: u32,
     marks: Marks,
     watch: Watch,
 }
@@ -133,11 +138,12 @@ pub(crate) struct Lease {
 
 impl Budget {
     /// `zeroes`: whether what was written in a block is to be zeroed before its lease ends.
-    pub(crate) fn new(bytes_max: usize, zeroes: bool) -> Budget {
+    pub(crate) fn new(bytes_max: usize, zeroes: bool, owners: Owners) -> Budget {
         Budget {
             bytes_max,
             allocated_bytes: AtomicUsize::new(0),
             zeroes,
+            owners,
         }
     }
 
@@ -188,6 +194,7 @@ impl Shelf {
             places: (0..blocks_max).map(|_| Place::new()).collect(),
             block_bytes,
             zeroes: budget.zeroes,
+            owners: budget.owners.clone(),
             budget,
             #[cfg(feature = "before")]
             walked: None,
@@ -315,6 +322,7 @@ impl Shelf {
             memory,
             shelf: Arc::clone(shelf),
             index,
+            owner: 0,
             marks: Marks::default(),
             watch: Watch::new(),
         });
@@ -419,9 +427,31 @@ impl Lease {
         (&mut record.memory, &mut record.marks)
     }
 
+    /// Counts the block for `owner` until the lease ends.
+    #[inline]
+    pub(crate) fn charge(&mut self, owner: u32) {
+        debug_assert_eq!(self.record.owner, 0, "a lease is charged once");
+        self.record.watch.write();
+        self.record.owner = owner;
+        let shelf = &self.record.shelf;
+        shelf.owners.add(owner, shelf.block_bytes);
+    }
+
+    #[inline]
+    fn discharge(&mut self) {
+        let owner = self.record.owner;
+        if owner > 0 {
+            self.record.watch.write();
+            self.record.owner = 0;
+            let shelf = &self.record.shelf;
+            shelf.owners.subtract(owner, shelf.block_bytes);
+        }
+    }
+
     /// Frees the block instead of returning it.
     pub(crate) fn free(self) {
         let mut lease = ManuallyDrop::new(self);
+        lease.discharge();
         lease.note_returned();
         // SAFETY: `lease` is neither dropped nor used again.
         unsafe { ManuallyDrop::take(&mut lease.record) }.free();
@@ -468,6 +498,7 @@ impl Record {
 impl Drop for Lease {
     #[inline(always)]
     fn drop(&mut self) {
+        self.discharge();
         self.note_returned();
         #[cfg(feature = "before")]
         if self.record.shelf.walked.is_some() {

@@ -30,9 +30,11 @@
 //! another size for a request that could use it.
 
 use crate::memory::{Budget, Claim, Shelf};
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 pub use crate::buffer::Buffer;
+pub use crate::handle::PoolHandle;
+pub use crate::owners::Owners;
 #[cfg(feature = "before")]
 pub use crate::walked::Walk;
 
@@ -97,6 +99,7 @@ struct Users {
     budget: Arc<Budget>,
     degraded: AtomicU64,
     refused: AtomicU64,
+    is_pressed: AtomicBool,
 }
 
 /// What a pool did since it was made, and what it holds.
@@ -124,7 +127,15 @@ impl Pool {
     /// # Panics
     /// If there is no class, or one of 0 bytes or more than `u32::MAX`.
     pub fn new(config: PoolConfig) -> Pool {
-        Pool::with_shelves(config, Shelf::new)
+        Pool::with_owners(config, Owners::new(0))
+    }
+
+    /// A pool whose buffers are counted for their owners; see [`PoolHandle`].
+    ///
+    /// # Panics
+    /// As [`Pool::new`].
+    pub fn with_owners(config: PoolConfig, owners: Owners) -> Pool {
+        Pool::with_shelves(config, owners, Shelf::new)
     }
 
     /// A pool that finds idle buffers the old way, to be measured beside the other one.
@@ -132,11 +143,17 @@ impl Pool {
     /// # Panics
     /// As [`Pool::new`].
     #[cfg(feature = "before")]
-    pub fn walked(config: PoolConfig, walk: Walk) -> Pool {
-        Pool::with_shelves(config, |bytes, budget| Shelf::walked(bytes, budget, walk))
+    pub fn walked(config: PoolConfig, owners: Owners, walk: Walk) -> Pool {
+        Pool::with_shelves(config, owners, |bytes, budget| {
+            Shelf::walked(bytes, budget, walk)
+        })
     }
 
-    fn with_shelves(config: PoolConfig, make: impl Fn(usize, Arc<Budget>) -> Shelf) -> Pool {
+    fn with_shelves(
+        config: PoolConfig,
+        owners: Owners,
+        make: impl Fn(usize, Arc<Budget>) -> Shelf,
+    ) -> Pool {
         let mut classes = config.classes;
         classes.sort_unstable();
         classes.dedup();
@@ -146,7 +163,7 @@ impl Pool {
             "impossible classes"
         );
         let zeroes = config.zero == Zero::WrittenOnPut;
-        let budget = Arc::new(Budget::new(config.budget_bytes, zeroes));
+        let budget = Arc::new(Budget::new(config.budget_bytes, zeroes, owners));
         let shelf = |&bytes| Arc::new(make(bytes, Arc::clone(&budget)));
         let shelves: Box<[Arc<Shelf>]> = classes.iter().map(shelf).collect();
         let users = Arc::new(Users {
@@ -154,6 +171,7 @@ impl Pool {
             budget,
             degraded: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            is_pressed: AtomicBool::new(false),
         });
         Pool { shelves, users }
     }
@@ -166,12 +184,27 @@ impl Pool {
     // Always inline, here and below: a buffer that is returned through memory costs as much again.
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
+        let taken = self.take_uncounted(bytes_min);
+        if taken.is_none() {
+            self.count_refused();
+        }
+        taken
+    }
+
+    /// The same, without counting what is refused.
+    #[inline(always)]
+    pub(crate) fn take_uncounted(&self, bytes_min: usize) -> Option<Buffer> {
         let is_enough = |shelf: &&Arc<Shelf>| shelf.block_bytes() >= bytes_min;
         let claim = self.shelves.iter().find(is_enough).and_then(Shelf::reuse);
         match claim {
             Some(claim) => Some(Buffer::new(claim.lease())),
             None => self.take_otherwise(bytes_min),
         }
+    }
+
+    #[cold]
+    pub(crate) fn count_refused(&self) {
+        self.users.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// No idle buffer of the size asked for.
@@ -188,11 +221,7 @@ impl Pool {
         let mut smaller = self.shelves[..wanted].iter().rev();
         let claim = any_of(&self.shelves[wanted])
             .or_else(|| self.make_room_and_allocate(wanted))
-            .or_else(|| smaller.find_map(any_of));
-        let Some(claim) = claim else {
-            self.users.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        };
+            .or_else(|| smaller.find_map(any_of))?;
         if claim.block_bytes() < bytes_min {
             self.users.degraded.fetch_add(1, Ordering::Relaxed);
         }
@@ -261,6 +290,30 @@ impl Pool {
             .budget
             .bytes_max()
             .saturating_sub(self.statistics().in_use_bytes)
+    }
+
+    /// Notes whether more than three quarters of the budget are in use, for
+    /// [`Pool::is_pressed`]. One load while less is allocated, else O(threads).
+    pub fn weigh(&self) -> bool {
+        let full_bytes = self.users.budget.bytes_max() / 4 * 3;
+        let is_pressed =
+            self.allocated_bytes() > full_bytes && self.statistics().in_use_bytes > full_bytes;
+        // A plain load first: the line is read by all and hardly ever changes.
+        if self.is_pressed() != is_pressed {
+            self.users.is_pressed.store(is_pressed, Ordering::Relaxed);
+        }
+        is_pressed
+    }
+
+    /// What the last [`Pool::weigh`] found: users of memory had better take less. One load.
+    #[inline]
+    pub fn is_pressed(&self) -> bool {
+        self.users.is_pressed.load(Ordering::Relaxed)
+    }
+
+    /// The most that all buffers together may have, in bytes.
+    pub fn budget_bytes(&self) -> usize {
+        self.users.budget.bytes_max()
     }
 
     /// Bytes of all buffers, in use and idle: never more than the budget. O(1).

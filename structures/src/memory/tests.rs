@@ -10,7 +10,7 @@ use crate::testing::race;
 const BLOCK_BYTES: usize = 8;
 
 fn shelf(blocks: usize) -> Arc<Shelf> {
-    let budget = Arc::new(Budget::new(blocks * BLOCK_BYTES, true));
+    let budget = Arc::new(Budget::new(blocks * BLOCK_BYTES, true, Owners::new(0)));
     Arc::new(Shelf::new(BLOCK_BYTES, budget))
 }
 

@@ -1,0 +1,130 @@
+//! Handle: where one owner takes its buffers from, and how far down it may reach.
+//!
+//! Small needs are met from a reserve when the pool is used up, large ones are not: so a full pool
+//! stops neither a short request nor its reply. The reserve is a pool of its own beside the other,
+//! so both stay exact and neither path costs more.
+//!
+//! Cost: as [`Pool::take`], and one addition to the owner's count.
+
+use crate::buffer::Buffer;
+use crate::pool::Pool;
+
+/// A borrowed right to take buffers for one owner; see the module. Two words and a number, copied
+/// freely.
+///
+/// ```
+/// use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle};
+///
+/// let owners = Owners::new(8);
+/// let pool = Pool::with_owners(PoolConfig::default(), owners.clone());
+/// let buffer = PoolHandle::new(&pool, 3).take(1000).expect("nothing is in use yet");
+/// assert_eq!(owners.held_bytes(3), buffer.capacity());
+/// drop(buffer);
+/// assert_eq!(owners.held_bytes(3), 0);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PoolHandle<'a> {
+    pool: &'a Pool,
+    reserve: Option<&'a Pool>,
+    reserve_take_max: usize,
+    owner: u32,
+}
+
+impl<'a> PoolHandle<'a> {
+    /// Takes from `pool` for `owner`; 0 for nobody.
+    pub fn new(pool: &'a Pool, owner: u32) -> PoolHandle<'a> {
+        PoolHandle {
+            pool,
+            reserve: None,
+            reserve_take_max: 0,
+            owner,
+        }
+    }
+
+    /// Lets what is not larger than `take_bytes_max` come from `reserve` where the pool has none.
+    #[must_use]
+    pub fn with_reserve(self, reserve: &'a Pool, take_bytes_max: usize) -> PoolHandle<'a> {
+        PoolHandle {
+            reserve: Some(reserve),
+            reserve_take_max: take_bytes_max,
+            ..self
+        }
+    }
+
+    /// A buffer of at least `bytes_min`, if there is one to be had; else a smaller one, as large as
+    /// possible; else `None`. The capacity says what it became. See [`Pool::take`].
+    #[inline(always)]
+    pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
+        let taken = self.pool.take_uncounted(bytes_min);
+        let mut buffer = match taken {
+            Some(buffer) => buffer,
+            None => self.take_reserved(bytes_min)?,
+        };
+        if self.owner > 0 {
+            buffer.charge(self.owner);
+        }
+        Some(buffer)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_reserved(&self, bytes_min: usize) -> Option<Buffer> {
+        let reserve = self.reserve.filter(|_| bytes_min <= self.reserve_take_max);
+        let taken = reserve.and_then(|reserve| reserve.take_uncounted(bytes_min));
+        if taken.is_none() {
+            self.pool.count_refused();
+        }
+        taken
+    }
+
+    /// Whether memory runs short, so that large takers had better take less; see [`Pool::weigh`].
+    #[inline]
+    pub fn is_pressed(&self) -> bool {
+        self.pool.is_pressed()
+    }
+}
+
+/// For nobody, and without a reserve: tests and tools.
+impl<'a> From<&'a Pool> for PoolHandle<'a> {
+    fn from(pool: &'a Pool) -> PoolHandle<'a> {
+        PoolHandle::new(pool, 0)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::pool::{PoolConfig, Zero};
+
+    fn pool(budget_bytes: usize) -> Pool {
+        Pool::new(PoolConfig {
+            classes: vec![64, 256],
+            budget_bytes,
+            zero: Zero::Never,
+        })
+    }
+
+    #[test]
+    fn only_small_needs_reach_the_reserve() {
+        let (main, reserve) = (pool(256), pool(128));
+        let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 64);
+        let all = handle.take(256).expect("room");
+        assert!(handle.take(65).is_none(), "large");
+        let small: Vec<Buffer> = (0..3).map_while(|_| handle.take(64)).collect();
+        assert_eq!(small.len(), 2, "the reserve is bounded, too");
+        assert_eq!(main.statistics().refused, 2);
+        drop(all);
+        assert!(handle.take(65).is_some());
+        drop(small);
+        assert_eq!(reserve.statistics().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn three_quarters_in_use_are_pressure_and_idle_memory_is_none() {
+        let main = pool(1024);
+        let held: Vec<Buffer> = (0..4).map_while(|_| main.take(256)).collect();
+        assert!(main.weigh() && main.is_pressed());
+        drop(held);
+        assert!(!main.weigh() && !main.is_pressed());
+    }
+}
