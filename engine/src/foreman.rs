@@ -8,6 +8,10 @@
 //! sleeps: a sample is a timer and two switches of threads, tens of microseconds on a virtual
 //! machine.
 //!
+//! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
+//! attempt doubles up to [`GROWTH_RETRY_NS_MAX`], and the log has one line when that begins and one
+//! when it is over. The workers that run serve meanwhile.
+//!
 //! Ordering
 //! - E1 bell: push, fence (in the crew's `wake_one`), read the flag (`ring`) -> take the flag down,
 //!   fence, look at the queue (`oversee`). One of the two sees the other's store, so work is never
@@ -24,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::LeftBehind;
-use crate::limits::GROWTH_PERIOD_NS;
+use crate::limits::{GROWTH_PERIOD_NS, GROWTH_RETRY_NS_MAX};
 use crate::worker::{Shared, work};
 
 /// Samples with work waiting, in spite of progress, before another worker is started.
@@ -183,6 +187,7 @@ fn oversee(
 ) -> Vec<JoinHandle<()>> {
     let mut popped = 0;
     let (mut busy, mut calm) = (0, 0);
+    let mut refusals = Refusals::default();
     loop {
         // ORDER: Acquire pairs with the Release in `stop`.
         if shared.bell.stop.load(Ordering::Acquire) {
@@ -192,7 +197,7 @@ fn oversee(
             std::thread::park();
             continue;
         }
-        std::thread::park_timeout(Duration::from_nanos(GROWTH_PERIOD_NS));
+        std::thread::park_timeout(refusals.wait());
         let before = std::mem::replace(&mut popped, shared.popped());
         if !is_wanted(shared) {
             (busy, calm) = (0, calm + 1);
@@ -217,10 +222,49 @@ fn oversee(
                 Ok(worker) => {
                     shared.statistics.workers_grown.add(1);
                     workers.push(worker);
+                    if let Some(count) = refusals.end() {
+                        log::info!("workers can be started again, after {count} attempts");
+                    }
                 }
-                Err(cause) => log::warn!("no further worker could be started: {cause}"),
+                Err(cause) => {
+                    let there = workers.len();
+                    if refusals.add() {
+                        log::warn!("no worker beside {there} can be started: {cause}; trying on");
+                    }
+                }
             }
         }
+    }
+}
+
+/// Attempts to start a worker that the kernel refused in a row.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u64,
+}
+
+impl Refusals {
+    /// Counts one; whether it is the first.
+    fn add(&mut self) -> bool {
+        self.count += 1;
+        self.count == 1
+    }
+
+    /// An attempt succeeded; how many before it did not, if any.
+    fn end(&mut self) -> Option<u64> {
+        let count = std::mem::take(&mut self.count);
+        (count > 0).then_some(count)
+    }
+
+    /// How long to wait before the next sample.
+    fn wait(&self) -> Duration {
+        let doublings = u32::try_from(self.count).unwrap_or(u32::MAX).min(30);
+        let doubled = GROWTH_PERIOD_NS.saturating_mul(1 << doublings);
+        let most = match self.count {
+            0 => GROWTH_PERIOD_NS,
+            _ => GROWTH_RETRY_NS_MAX,
+        };
+        Duration::from_nanos(doubled.min(most))
     }
 }
 
@@ -251,6 +295,24 @@ mod tests {
 
     fn is_rung(shared: &Shared) -> bool {
         shared.bell.rung.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn refused_threads_are_asked_for_less_and_less_often_and_told_once() {
+        let mut refusals = Refusals::default();
+        let period = Duration::from_nanos(GROWTH_PERIOD_NS);
+        let most = Duration::from_nanos(GROWTH_RETRY_NS_MAX);
+        for _ in 0..2 {
+            assert_eq!(refusals.wait(), period);
+            assert_eq!(refusals.end(), None);
+            let mut before = period;
+            for count in 0..100 {
+                assert_eq!(refusals.add(), count == 0, "told once");
+                assert_eq!(refusals.wait(), (before * 2).min(most));
+                before = refusals.wait();
+            }
+            assert_eq!(refusals.end(), Some(100));
+        }
     }
 
     #[test]

@@ -96,6 +96,10 @@ pub const WHEEL_SLOTS: u32 = 4096;
 /// busy starts another worker.
 pub const GROWTH_PERIOD_NS: u64 = 1_000_000;
 
+/// Between two attempts to start a worker while the kernel refuses threads, at most, in
+/// nanoseconds. The first is repeated after [`GROWTH_PERIOD_NS`], and each wait doubles.
+pub const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
+
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
 pub const TURN_COMPLETIONS_MAX: usize = 256;
