@@ -1,6 +1,9 @@
 //! Ends the process when its server does not end: a thread in a system call that never returns
 //! cannot be stopped, only left behind.
 //!
+//! The engine leaves its own threads behind in time ([`flatpath::Error::LeftBehind`]); this is for
+//! everything that the end of the process waits for besides, and comes later.
+//!
 //! A signal that drains gives the server its drain time and [`DRAIN_MARGIN`]; one that forces gives
 //! it [`FORCE_MARGIN`]. After that the log names the threads that are left, with the kernel
 //! function that each sleeps in, and the process exits with code 1. The thread starts with the
@@ -17,10 +20,10 @@ use flatpath::Stopping;
 use crate::logging;
 
 /// From the end of the drain time to the end of the process, what the log takes included.
-const DRAIN_MARGIN: Duration = Duration::from_millis(600);
+const DRAIN_MARGIN: Duration = Duration::from_millis(750);
 
 /// From the signal that forces to the end of the process, likewise.
-const FORCE_MARGIN: Duration = Duration::from_millis(250);
+const FORCE_MARGIN: Duration = Duration::from_millis(300);
 
 /// The kernel keeps this much of a thread's name (`TASK_COMM_LEN`).
 const NAME_BYTES_MAX: usize = 15;

@@ -38,19 +38,28 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn workers(self) -> Vec<u32> {
+        self.threads("flatpath-worker")
+    }
+
+    /// The numbers of the threads of that name, in order.
+    ///
+    /// # Panics
+    /// The process is gone.
+    #[must_use]
+    pub fn threads(self, wanted: &str) -> Vec<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0));
-        let mut workers: Vec<u32> = tasks
+        let mut threads: Vec<u32> = tasks
             .expect("the process is there")
             .flatten()
             .filter(|task| {
                 // One that ends meanwhile has no name any more.
                 let name = std::fs::read_to_string(task.path().join("comm"));
-                name.is_ok_and(|name| name.trim_end() == "flatpath-worker")
+                name.is_ok_and(|name| name.trim_end() == wanted)
             })
             .filter_map(|task| task.file_name().to_str()?.parse().ok())
             .collect();
-        workers.sort_unstable();
-        workers
+        threads.sort_unstable();
+        threads
     }
 
     /// What its descriptors refer to, by the names that the kernel has for it.
