@@ -104,6 +104,10 @@ pub const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
 pub const TURN_COMPLETIONS_MAX: usize = 256;
 
+/// New connections handled in one turn, after the completions of open ones: with a request each,
+/// they take a millisecond or two.
+pub const TURN_ACCEPTS_MAX: usize = 64;
+
 /// Connections stalled for want of room that try again in one turn, for each kind of room.
 pub const RETRIES_MAX: usize = 64;
 

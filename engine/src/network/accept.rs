@@ -164,8 +164,10 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    /// Connections that hold a descriptor: those in the table, and those accepted that wait for
+    /// their turn.
     pub(super) fn open_connections(&self) -> usize {
-        self.connections.len() as usize
+        self.connections.len() as usize + self.arrivals.len()
     }
 
     fn turn_away(&mut self, socket: Socket) {

@@ -48,7 +48,7 @@ use crate::context::{Keeping, Stall};
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, TICK_NS, TRIM_PERIOD_NS,
-    TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
+    TURN_ACCEPTS_MAX, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
 };
 use crate::listener::{Call, Speaker};
 use crate::memory::Entered;
@@ -109,6 +109,8 @@ pub(crate) struct Network<D: Driver> {
     again: Vec<Key>,
     /// What the driver has handed out and no turn has handled yet, oldest first.
     backlog: VecDeque<Completion>,
+    /// The same for accepts: a crowd at the door does not delay those who are in.
+    arrivals: VecDeque<Completion>,
     completions: Vec<Completion>,
     /// When idle memory was last given back, and whether anything has happened since.
     trimmed_ns: u64,
@@ -219,6 +221,7 @@ impl<D: Driver> Network<D> {
             waiting_memory: VecDeque::new(),
             again: Vec::new(),
             backlog: VecDeque::new(),
+            arrivals: VecDeque::new(),
             completions: Vec::new(),
             trimmed_ns: now_ns,
             trim_due: false,
@@ -243,7 +246,12 @@ impl<D: Driver> Network<D> {
         };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;
-        self.backlog.extend(self.completions.drain(..));
+        for completion in self.completions.drain(..) {
+            match parts(completion.token) {
+                (KIND_ACCEPT, ..) => self.arrivals.push_back(completion),
+                _ => self.backlog.push_back(completion),
+            }
+        }
         self.turn = Turn {
             number: self.turn.number + 1,
             now_ns: self.driver.now_ns(),
@@ -253,14 +261,7 @@ impl<D: Driver> Network<D> {
             .lifecycle
             .turn_began(self.ring, self.turn.now_ns);
 
-        for _ in 0..TURN_COMPLETIONS_MAX {
-            let Some(completion) = self.backlog.pop_front() else {
-                break;
-            };
-            self.trim_due = true;
-            self.complete(completion);
-        }
-
+        self.complete_all();
         self.collect_jobs();
         self.take_returns();
         self.take_orders();
@@ -278,6 +279,25 @@ impl<D: Driver> Network<D> {
         self.trim();
         self.desk.flush();
         Ok(self.after())
+    }
+
+    /// Handles completions, oldest first: as many as a turn allows of connections that are open,
+    /// and fewer new ones after them. However fast clients come, and go again, the others wait for
+    /// a bounded part of a turn; the rest of the crowd waits for the next.
+    fn complete_all(&mut self) {
+        let open = self.backlog.len().min(TURN_COMPLETIONS_MAX);
+        let new = self.arrivals.len().min(TURN_ACCEPTS_MAX);
+        self.trim_due |= open + new > 0;
+        for _ in 0..open {
+            if let Some(completion) = self.backlog.pop_front() {
+                self.complete(completion);
+            }
+        }
+        for _ in 0..new {
+            if let Some(completion) = self.arrivals.pop_front() {
+                self.complete(completion);
+            }
+        }
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -388,7 +408,8 @@ impl<D: Driver> Network<D> {
     /// How long the next wait may last.
     fn timeout_ns(&self) -> Option<u64> {
         const WAITING_NS: u64 = 10_000_000;
-        if !self.again.is_empty() || !self.backlog.is_empty() || !self.desk.roused.is_empty() {
+        let is_behind = !self.backlog.is_empty() || !self.arrivals.is_empty();
+        if is_behind || !self.again.is_empty() || !self.desk.roused.is_empty() {
             return Some(0);
         }
         let now_ns = self.driver.now_ns();
@@ -445,7 +466,9 @@ impl<D: Driver> Network<D> {
     }
 
     fn after(&self) -> After {
-        let idle = self.connections.is_empty() && self.listeners.iter().all(Listener::is_quiet);
+        let idle = self.connections.is_empty()
+            && self.arrivals.is_empty()
+            && self.listeners.iter().all(Listener::is_quiet);
         if self.stage > Stage::Running && idle {
             self.end_orders();
             After::Done

@@ -1,0 +1,131 @@
+//! A crowd at the door does not delay a client that is in: on both drivers.
+//!
+//! The network thread is held while hundreds of clients connect. When it goes on, a client that was
+//! there before asks how many connections have been let in, and its answer comes before most are.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use flatpath::limits::TURN_ACCEPTS_MAX;
+use flatpath::{Choice, Context, Protocol, Server};
+
+const CROWD: usize = 500;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connections let in since the process began; a session is made when one is.
+static LET_IN: AtomicUsize = AtomicUsize::new(0);
+/// The tests of this file share that count.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// | line    | answer                                      |
+/// |---------|---------------------------------------------|
+/// | `hold`  | none, before the test lets the thread go on |
+/// | `count` | how many connections have been let in       |
+struct Door {
+    held: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+struct Guest;
+
+impl Default for Guest {
+    fn default() -> Guest {
+        LET_IN.fetch_add(1, Ordering::Relaxed);
+        Guest
+    }
+}
+
+impl Protocol for Door {
+    type Lane = ();
+    type Session = Guest;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "door"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        _session: &mut Guest,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        if input == b"hold\n" {
+            self.held.send(()).expect("the test waits");
+            let go_on = self.go_on.lock().expect("one network thread");
+            go_on.recv_timeout(PATIENCE).expect("the test lets it");
+        }
+        let count = LET_IN.load(Ordering::Relaxed);
+        let answer = format!("{count}\n");
+        context.write(answer.as_bytes()).expect("room for a line");
+        input.len()
+    }
+}
+
+fn client(address: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    BufReader::new(stream)
+}
+
+fn ask(client: &mut BufReader<TcpStream>) -> usize {
+    client.get_mut().write_all(b"count\n").expect("written");
+    answer(client)
+}
+
+fn answer(client: &mut BufReader<TcpStream>) -> usize {
+    let mut line = String::new();
+    client.read_line(&mut line).expect("an answer");
+    line.trim().parse().expect("a number")
+}
+
+fn holds(choice: Choice) {
+    let _alone = ALONE.lock().expect("no test panicked");
+    let ((held, is_held), (go_on, may_go_on)) = (channel(), channel());
+    let door = Door {
+        held,
+        go_on: Mutex::new(may_go_on),
+    };
+    let server = Server::new().listen("127.0.0.1:0", door).driver(choice);
+    let Ok(running) = server.start() else {
+        assert_eq!(choice, Choice::Uring, "epoll is everywhere");
+        eprintln!("io_uring is refused here: not tested");
+        return;
+    };
+    let address = running.addresses()[0].address;
+    let (mut kept, mut holder) = (client(address), client(address));
+    let before = ask(&mut kept).max(ask(&mut holder));
+    holder.get_mut().write_all(b"hold\n").expect("written");
+    is_held.recv_timeout(PATIENCE).expect("it is held");
+    let crowd: Vec<_> = (0..CROWD).map(|_| client(address)).collect();
+    kept.get_mut().write_all(b"count\n").expect("written");
+    go_on.send(()).expect("it is held");
+    let let_in = answer(&mut kept) - before;
+    // The request may come with the second turn: the first was begun when it was sent.
+    assert!(
+        let_in <= 2 * TURN_ACCEPTS_MAX,
+        "{let_in} were let in before"
+    );
+    let last = crowd.into_iter().last();
+    assert!(ask(&mut last.expect("a crowd")) >= before + CROWD);
+    drop((kept, holder));
+    running.handle().force();
+    running.wait().expect("it ends well");
+}
+
+#[test]
+fn a_client_that_is_in_is_answered_before_a_crowd_is_let_in_on_uring() {
+    holds(Choice::Uring);
+}
+
+#[test]
+fn a_client_that_is_in_is_answered_before_a_crowd_is_let_in_on_epoll() {
+    holds(Choice::Epoll);
+}
