@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 
-use flatpath_structures::pool::{Pool, PoolConfig};
+use flatpath_structures::pool::{Owners, Pool, PoolConfig};
 
 pub use flatpath_structures::pool::Walk;
 
@@ -38,10 +38,10 @@ pub struct Before {
 }
 
 impl Before {
-    pub(crate) fn pool(&self, config: PoolConfig) -> Pool {
+    pub(crate) fn pool(&self, config: PoolConfig, owners: Owners) -> Pool {
         match self.pool {
-            Some(walk) => Pool::walked(config, walk),
-            None => Pool::new(config),
+            Some(walk) => Pool::walked(config, owners, walk),
+            None => Pool::with_owners(config, owners),
         }
     }
 

@@ -20,6 +20,7 @@ use flatpath_structures::slots::Key;
 use crate::addresses::AddressId;
 use crate::context::Stall;
 use crate::limits::Limits;
+use crate::network::Holds;
 use crate::output::Output;
 use crate::protocol::Phase;
 use crate::worker::ConnectionId;
@@ -182,7 +183,7 @@ pub(crate) struct Connection {
     /// Our FIN is out.
     pub(crate) fin_sent: bool,
     pub(crate) stalled: Option<Stall>,
-    /// In the queue of connections that wait for room in the server.
+    /// In a queue of connections that wait for room in the server, or for their share.
     pub(crate) in_waiting: bool,
     /// On a list of connections that wait for a page; see `network/starve.rs`.
     pub(crate) starved: bool,
@@ -207,6 +208,7 @@ pub(crate) struct Connection {
     pub(crate) linger_bytes: u64,
     /// Bytes consumed by the protocol and bytes sent, wrapping: whether anything moves.
     pub(crate) moved: u32,
+    pub(crate) holds: Holds,
     pub(crate) clocks: Clocks,
     pub(crate) receive_operation: u8,
     pub(crate) send_operation: u8,
@@ -253,6 +255,7 @@ impl Connection {
             held: VecDeque::new(),
             linger_bytes: 0,
             moved: 0,
+            holds: Holds::default(),
             clocks: Clocks {
                 phase_ns: now_ns,
                 armed_ns: u64::MAX,
@@ -267,15 +270,15 @@ impl Connection {
     /// it is tried again: only [`Connection::stall_ended`] ends the episode.
     pub(crate) fn stall(&mut self, stall: Stall, now_ns: u64) {
         self.stalled = Some(stall);
-        if stall.is_for_room() && self.clocks.stall_ns == 0 {
+        if stall.is_timed() && self.clocks.stall_ns == 0 {
             self.clocks.stall_ns = now_ns.max(1);
         }
     }
 
     /// Something moved, or the connection is not stalled for room any more.
     pub(crate) fn stall_ended(&mut self, now_ns: u64) {
-        let is_for_room = self.stalled.is_some_and(Stall::is_for_room);
-        self.clocks.stall_ns = if is_for_room { now_ns.max(1) } else { 0 };
+        let is_timed = self.stalled.is_some_and(Stall::is_timed);
+        self.clocks.stall_ns = if is_timed { now_ns.max(1) } else { 0 };
     }
 
     /// Counts bytes that moved between the peer and the protocol.
@@ -293,7 +296,7 @@ impl Connection {
     /// Stops the clock of the phase while the server does not receive, and lets it run on from
     /// where it stood afterwards. Called once after each event.
     pub(crate) fn suspend(&mut self, now_ns: u64) {
-        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_for_room) {
+        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_timed) {
             self.clocks.stall_ns = 0;
         }
         let waits = self.waits_for_us();
@@ -378,7 +381,12 @@ impl Connection {
                 Overdue::Send,
             );
         }
-        if self.stalled.is_some_and(Stall::is_for_room) {
+        let is_timed = match self.stalled {
+            // What is with workers or on its way out comes back; anything else never would.
+            Some(Stall::Share) => self.control.jobs_out == 0 && self.is_sent(),
+            stalled => stalled.is_some_and(Stall::is_timed),
+        };
+        if is_timed {
             visit(
                 self.clocks.stall_ns.saturating_add(limits.stall_ns_max),
                 Overdue::Stall,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath_driver::{Account, Fragment, Piece, Piped, Region, Segment, Socket};
-use flatpath_structures::pool::{Buffer, Pool};
+use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Closing, Control};
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
@@ -50,6 +50,9 @@ pub enum Stall {
     Jobs,
     /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
     Memory,
+    /// This connection holds its share of the memory budget: until it holds half of that. A
+    /// protocol need not say so, the engine looks by itself.
+    Share,
     /// Something outside the engine is not ready: until [`Resumer::resume`]. It has no deadline.
     Outside,
 }
@@ -58,6 +61,11 @@ impl Stall {
     /// Whether it ends when the server has room again, and is refused when that takes too long.
     pub(crate) fn is_for_room(self) -> bool {
         matches!(self, Stall::Jobs | Stall::Memory)
+    }
+
+    /// Whether it may last for `stall_ns_max` only.
+    pub(crate) fn is_timed(self) -> bool {
+        self.is_for_room() || self == Stall::Share
     }
 }
 
@@ -144,7 +152,7 @@ impl<P: Protocol> Task for Envelope<P> {
 pub struct Context<'a, P: Protocol> {
     pub(crate) turn: Turn,
     pub(crate) limits: &'a Limits,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: PoolHandle<'a>,
     pub(crate) output: &'a mut Output,
     pub(crate) control: &'a mut Control,
     pub(crate) desk: &'a mut JobDesk,
@@ -167,7 +175,7 @@ impl<P: Protocol> Context<'_, P> {
     }
 
     /// Where buffers come from; for jobs that prepare output by themselves.
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> PoolHandle<'_> {
         self.pool
     }
 
@@ -294,7 +302,7 @@ impl<P: Protocol> Context<'_, P> {
     /// # Errors
     /// [`NoRoom`] when the budget is used up; nothing was appended.
     pub fn copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
-        payload.push_copy(self.pool, bytes)?;
+        payload.push_copy(self.pool.for_bulk(), bytes)?;
         let statistics = self.keeping.statistics;
         statistics.body_bytes_copied.add(bytes.len() as u64);
         Ok(())

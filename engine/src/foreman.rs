@@ -272,8 +272,8 @@ impl Refusals {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use crate::pools::Pools;
     use flatpath_structures::crew::CrewLimits;
-    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     fn shared(workers_max: u32) -> Arc<Shared> {
         let crew = CrewLimits {
@@ -285,12 +285,7 @@ mod tests {
             in_flight_max: 4,
             ..Limits::default()
         };
-        let pool = Pool::new(PoolConfig {
-            classes: vec![4_096],
-            budget_bytes: 4_096,
-            zero: Zero::WrittenOnPut,
-        });
-        Arc::new(Shared::new(1, &limits, crew, pool))
+        Arc::new(Shared::new(1, &limits, crew, Pools::new(8_192, 1, 4)))
     }
 
     fn is_rung(shared: &Shared) -> bool {

@@ -19,6 +19,7 @@ mod memory;
 mod network;
 mod output;
 mod payload;
+mod pools;
 mod returns;
 mod running;
 mod server;
@@ -37,7 +38,7 @@ pub use flatpath_driver::{
     Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
     Returner, Shots, SmallReceives,
 };
-pub use flatpath_structures::pool::{Buffer, Pool, PoolStatistics};
+pub use flatpath_structures::pool::{Buffer, Pool, PoolHandle, PoolStatistics};
 pub use limits::Limits;
 pub use memory::MemoryFigures;
 pub use payload::{Copied, Part, Payload};

@@ -41,6 +41,25 @@ pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 /// one chunk of a streamed file.
 pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024];
 
+/// The part of the budget for buffers that only replies and small requests may use, at least
+/// [`RESERVE_BYTES_MIN`] and at most half of it.
+pub const RESERVE_PART: usize = 8;
+
+/// The least of such a reserve, in bytes: 64 replies of the smallest buffer.
+pub const RESERVE_BYTES_MIN: usize = 256 * 1024;
+
+/// What counts as small there, in bytes: a buffer of the second class, for a head or a record as
+/// most clients send them.
+pub const RESERVE_TAKE_MAX: usize = BUFFER_CLASSES[1];
+
+/// The part of the budget that one connection may hold before its own input stalls, at least
+/// [`SHARE_BYTES_MIN`].
+pub const SHARE_PART: usize = 16;
+
+/// The least of such a share, in bytes: a reply with data of 1 MiB on its way out, and the next
+/// one.
+pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
+
 /// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
 /// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit [`OVERFLOW_MAX`], signals
 /// and logs 5.
@@ -108,6 +127,9 @@ pub const TURN_COMPLETIONS_MAX: usize = 256;
 /// they take a millisecond or two.
 pub const TURN_ACCEPTS_MAX: usize = 64;
 
+/// The part of a region's pages that stalled connections leave to the others.
+pub const HELD_PAGES_LEFT_PART: usize = 4;
+
 /// Connections stalled for want of room that try again in one turn, for each kind of room.
 pub const RETRIES_MAX: usize = 64;
 
@@ -117,6 +139,33 @@ pub const RETRY_FAILURES_MAX: u32 = 8;
 /// Connections looked at in one turn, of those that wait for a page of one kind, while pages are
 /// free; the rest follows in the next turn, which comes at once.
 pub const STARVED_PER_TURN_MAX: usize = 256;
+
+/// How often a network thread looks whether memory runs short, in nanoseconds.
+pub const WEIGH_PERIOD_NS: u64 = 1_000_000;
+
+/// How long connections wait for memory before holders of it are ended, in nanoseconds: what is on
+/// its way out may come back by itself.
+pub const RELIEF_WAIT_NS: u64 = 100_000_000;
+
+/// The time between two rounds of that, in nanoseconds.
+pub const RELIEF_PERIOD_NS: u64 = 10_000_000;
+
+/// Holders of memory that are ended in one round.
+pub const HOLDERS_ENDED_MAX: usize = 16;
+
+/// Holders that one round looks at.
+pub const HOLDER_STEPS_MAX: u32 = 256;
+
+/// Over how long a holder of memory is watched before it counts as one that moves little, in
+/// nanoseconds.
+pub const HOLDER_WINDOW_NS: u64 = 1_000_000_000;
+
+/// A holder moves little when fewer bytes moved than this part of what it holds.
+pub const MOVES_PART: usize = 16;
+
+/// After this time of shortage in which every holder moved, those that hold most are ended, in
+/// nanoseconds: well before those that wait are refused.
+pub const SHORTAGE_NS_MAX: u64 = 2_500_000_000;
 
 /// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
 /// [`IDLE_BYTES_KEPT`].

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig, Socket};
 use flatpath_structures::panics::{contain, drop_contained};
-use flatpath_structures::pool::Pool;
+use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::connection::{Closing, Control};
@@ -23,7 +23,7 @@ use crate::worker::{ConnectionId, JobDesk, Task};
 pub(crate) struct Call<'a> {
     pub(crate) turn: Turn,
     pub(crate) limits: &'a Limits,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: PoolHandle<'a>,
     pub(crate) output: &'a mut Output,
     pub(crate) control: &'a mut Control,
     pub(crate) desk: &'a mut JobDesk,
@@ -50,6 +50,7 @@ pub(crate) trait Speaker {
     fn drained(&mut self, call: Call<'_>);
     fn expired(&mut self, call: Call<'_>, phase: Phase);
     fn draining(&mut self, call: Call<'_>);
+    fn abandoned(&mut self, call: Call<'_>);
     fn roused(&mut self, call: Call<'_>);
     fn joined(&mut self, call: Call<'_>);
     fn join_refused(&mut self, call: Call<'_>);
@@ -184,6 +185,12 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn draining(&mut self, call: Call<'_>) {
         self.with(call, |protocol, lane, session, context| {
             protocol.draining(lane, session, context);
+        });
+    }
+
+    fn abandoned(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.abandoned(lane, session, context);
         });
     }
 

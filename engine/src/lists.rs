@@ -80,6 +80,11 @@ impl List {
     pub(crate) fn first(&self) -> Option<u32> {
         self.first.checked_sub(1)
     }
+
+    /// The youngest entry.
+    pub(crate) fn last(&self) -> Option<u32> {
+        self.last.checked_sub(1)
+    }
 }
 
 #[cfg(test)]

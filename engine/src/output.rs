@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use flatpath_driver::{Segment, SendList};
-use flatpath_structures::pool::{Buffer, Pool};
+use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::context::NoRoom;
 use crate::limits::SHARED_COPY_BYTES_MAX;
@@ -44,7 +44,7 @@ impl Output {
     }
 
     /// Room for `bytes` more in one piece.
-    pub(crate) fn reserve(&mut self, pool: &Pool, bytes: usize) -> Option<&mut Buffer> {
+    pub(crate) fn reserve(&mut self, pool: PoolHandle<'_>, bytes: usize) -> Option<&mut Buffer> {
         if self.tail.as_ref().is_none_or(|tail| tail.room() < bytes) {
             let fresh = pool.take(bytes)?;
             if fresh.room() < bytes {
@@ -57,7 +57,7 @@ impl Output {
     }
 
     /// Queues a copy, all or nothing.
-    pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
+    pub(crate) fn write(&mut self, pool: PoolHandle<'_>, bytes: &[u8]) -> Result<(), NoRoom> {
         if let Some(tail) = &mut self.tail
             && tail.room() >= bytes.len()
         {
@@ -69,7 +69,7 @@ impl Output {
 
     /// Fills what is left of the tail and takes as many buffers as the rest needs; gives back what
     /// it took when the budget ends half-way.
-    fn write_slow(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
+    fn write_slow(&mut self, pool: PoolHandle<'_>, bytes: &[u8]) -> Result<(), NoRoom> {
         let room = self.tail.as_ref().map_or(0, Buffer::room);
         let mut taken: VecDeque<Buffer> = VecDeque::new();
         let mut covered = room.min(bytes.len());
@@ -92,7 +92,11 @@ impl Output {
     }
 
     /// Queues shared bytes; copies them when they are few.
-    pub(crate) fn write_shared(&mut self, pool: &Pool, bytes: Bytes) -> Result<(), NoRoom> {
+    pub(crate) fn write_shared(
+        &mut self,
+        pool: PoolHandle<'_>,
+        bytes: Bytes,
+    ) -> Result<(), NoRoom> {
         if bytes.len() <= SHARED_COPY_BYTES_MAX {
             return self.write(pool, &bytes);
         }
@@ -176,7 +180,7 @@ fn whole(buffer: Buffer) -> Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flatpath_structures::pool::{PoolConfig, Zero};
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     fn pool(budget_bytes: usize) -> Pool {
         Pool::new(PoolConfig {
@@ -201,8 +205,8 @@ mod tests {
     fn small_writes_gather_in_one_segment() {
         let pool = pool(4096);
         let mut output = Output::default();
-        output.write(&pool, b"one ").expect("room");
-        output.write(&pool, b"two").expect("room");
+        output.write((&pool).into(), b"one ").expect("room");
+        output.write((&pool).into(), b"two").expect("room");
         let list = output.take();
         assert_eq!(list.segments(), 1);
         assert_eq!(list.slices().next(), Some(&b"one two"[..]));
@@ -217,9 +221,9 @@ mod tests {
             let bytes: Vec<u8> = (0..round * 37).map(|at| (at + round) as u8).collect();
             match round % 3 {
                 0 => output.push(Bytes::from(bytes.clone()).into()),
-                1 => output.write(&pool, &bytes).expect("room"),
+                1 => output.write((&pool).into(), &bytes).expect("room"),
                 _ => output
-                    .write_shared(&pool, bytes.clone().into())
+                    .write_shared((&pool).into(), bytes.clone().into())
                     .expect("room"),
             }
             expected.extend_from_slice(&bytes);
@@ -232,8 +236,8 @@ mod tests {
     fn a_write_that_does_not_fit_the_budget_queues_nothing() {
         let pool = pool(128);
         let mut output = Output::default();
-        output.write(&pool, b"kept").expect("room");
-        assert_eq!(output.write(&pool, &[7; 1000]), Err(NoRoom));
+        output.write((&pool).into(), b"kept").expect("room");
+        assert_eq!(output.write((&pool).into(), &[7; 1000]), Err(NoRoom));
         assert_eq!(drain(&mut output), b"kept");
         drop(output);
         assert_eq!(pool.statistics().in_use_bytes, 0, "every buffer went back");
@@ -243,10 +247,10 @@ mod tests {
     fn a_reservation_beyond_the_largest_buffer_is_refused() {
         let pool = pool(4096);
         let mut output = Output::default();
-        assert!(output.reserve(&pool, 257).is_none());
+        assert!(output.reserve((&pool).into(), 257).is_none());
         assert!(
             output
-                .reserve(&pool, 256)
+                .reserve((&pool).into(), 256)
                 .is_some_and(|buffer| buffer.room() >= 256)
         );
     }
@@ -255,7 +259,7 @@ mod tests {
     fn an_output_with_nothing_to_say_holds_no_buffer() {
         let pool = pool(4096);
         let mut output = Output::default();
-        output.write(&pool, b"reply").expect("room");
+        output.write((&pool).into(), b"reply").expect("room");
         let list = output.take();
         output.sent(list.bytes());
         drop(list);

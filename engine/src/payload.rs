@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use flatpath_driver::Fragment;
-use flatpath_structures::pool::{Buffer, Pool};
+use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::context::NoRoom;
 
@@ -125,7 +125,7 @@ impl Payload {
     ///
     /// # Errors
     /// [`NoRoom`] when the pool has no buffers for it.
-    pub fn push_copy(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), NoRoom> {
+    pub fn push_copy(&mut self, pool: PoolHandle<'_>, bytes: &[u8]) -> Result<(), NoRoom> {
         let mut rest = bytes;
         if let Some(Part::Copied(last)) = self.parts.back_mut()
             && last.to == last.buffer.filled().len()
@@ -260,7 +260,7 @@ impl Read for Payload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flatpath_structures::pool::PoolConfig;
+    use flatpath_structures::pool::{Pool, PoolConfig};
 
     fn payload(pool: &Pool, parts: &[&[u8]]) -> Payload {
         let mut payload = Payload::new();
@@ -333,10 +333,11 @@ mod tests {
         });
         let mut body = Payload::new();
         for _ in 0..4 {
-            body.push_copy(&pool, &[7; 1024]).expect("one buffer");
+            body.push_copy((&pool).into(), &[7; 1024])
+                .expect("one buffer");
         }
         assert_eq!((body.len(), body.parts_count()), (4096, 1));
-        assert_eq!(body.push_copy(&pool, b"x"), Err(NoRoom));
+        assert_eq!(body.push_copy((&pool).into(), b"x"), Err(NoRoom));
         assert_eq!(body.len(), 4096);
     }
 }

@@ -198,6 +198,18 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         context.close_after_output();
     }
 
+    /// The engine ends this connection for want of memory, in the words of [`Protocol::refusal`]
+    /// where no other reply is under way. What the session holds of the request is to be dropped
+    /// now: the connection may stay for a while until its peer has read. By default: nothing.
+    fn abandoned(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session, context);
+    }
+
     /// Somebody on this thread wanted the connection to be called; see
     /// [`Rouser`](crate::Rouser).
     fn roused(

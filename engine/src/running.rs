@@ -13,15 +13,16 @@ use std::thread::JoinHandle;
 use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
 use flatpath_structures::crew::CrewLimits;
 use flatpath_structures::panics::contain;
-use flatpath_structures::pool::{Pool, PoolConfig, PoolStatistics, Zero};
+use flatpath_structures::pool::PoolStatistics;
 
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
-use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, BUFFER_CLASSES, DESCRIPTORS_RESERVED};
+use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, DESCRIPTORS_RESERVED};
 use crate::listener::{Speaker, regions_of};
 use crate::memory::MemoryFigures;
-use crate::network::{After, CONNECTIONS_BOUND, Network, Setup};
+use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
+use crate::pools::Pools;
 use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
 use crate::statistics::Statistics;
@@ -80,7 +81,7 @@ impl Handle {
 
     /// What the buffers of the server hold and keep.
     pub fn pool_statistics(&self) -> PoolStatistics {
-        self.0.pool.statistics()
+        self.0.pools.statistics()
     }
 
     /// Where the pages of receive memory are: for each network thread the common region, then
@@ -214,7 +215,7 @@ fn shared(options: &Options) -> Shared {
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
-    let mut shared = Shared::new(options.rings, &options.limits, crew, pool(options));
+    let mut shared = Shared::new(options.rings, &options.limits, crew, pools(options));
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
@@ -223,16 +224,15 @@ fn shared(options: &Options) -> Shared {
     shared
 }
 
-fn pool(options: &Options) -> Pool {
-    let config = PoolConfig {
-        classes: BUFFER_CLASSES.to_vec(),
-        budget_bytes: options.limits.buffer_bytes_max,
-        zero: Zero::WrittenOnPut,
-    };
+fn pools(options: &Options) -> Pools {
+    let places = places_of(options.limits.connections_max);
+    let budget_bytes = options.limits.buffer_bytes_max;
     #[cfg(feature = "before")]
-    return options.before.pool(config);
+    return Pools::with(budget_bytes, options.rings, places, |config, owners| {
+        options.before.pool(config, owners)
+    });
     #[cfg(not(feature = "before"))]
-    Pool::new(config)
+    Pools::new(budget_bytes, options.rings, places)
 }
 
 /// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
@@ -502,7 +502,7 @@ mod tests {
             ..Limits::default()
         };
         let options = Server::new().options;
-        Arc::new(Shared::new(2, &limits, crew, pool(&options)))
+        Arc::new(Shared::new(2, &limits, crew, pools(&options)))
     }
 
     /// As a network thread that has nothing to do: it ends when the server drains.

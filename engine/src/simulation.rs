@@ -10,12 +10,12 @@ use std::sync::Arc;
 use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
 use flatpath_driver::{DriverConfig, Shots};
 use flatpath_structures::crew::CrewLimits;
-use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
 use crate::lifecycle::Stage;
-use crate::limits::{BUFFER_CLASSES, Limits};
+use crate::limits::Limits;
 use crate::listener::{Lanes, Speaker, regions_of};
-use crate::network::{After, Network, Setup};
+use crate::network::{After, Network, Setup, places_of};
+use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
 use crate::statistics::Statistics;
@@ -72,19 +72,15 @@ impl SimulatedServer {
         if limits.connections_max == 0 {
             limits.connections_max = CONNECTIONS_MAX;
         }
-        let pool = Pool::new(PoolConfig {
-            classes: BUFFER_CLASSES.to_vec(),
-            budget_bytes: limits.buffer_bytes_max,
-            zero: Zero::WrittenOnPut,
-        });
+        let places = places_of(limits.connections_max);
+        let pools = Pools::new(limits.buffer_bytes_max, 1, places);
         // Nobody joins this crew: jobs run in `turn`.
         let crew = CrewLimits {
             workers_min: 1,
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
-        let shared = Arc::new(Shared::new(1, &limits, crew, pool));
-        let places = limits.connections_max + crate::limits::ACCEPT_ONE_BY_ONE;
+        let shared = Arc::new(Shared::new(1, &limits, crew, pools));
         let speaker = Box::new(Lanes::new(Arc::new(protocol), places));
         let (regions, groups) = regions_of(std::iter::once(&*speaker as &dyn Speaker));
         driver.regions = regions;
@@ -189,7 +185,7 @@ impl SimulatedServer {
         self.network.collect_jobs();
         (
             self.world.leaks(),
-            self.shared.pool.statistics().in_use_bytes,
+            self.shared.pools.statistics().in_use_bytes,
         )
     }
 }

@@ -43,6 +43,10 @@ pub struct Statistics {
     pub body_bytes_kept: Counter,
     /// Bytes of bodies that had to be copied within this process.
     pub body_bytes_copied: Counter,
+    /// Times a connection was stalled because it held its share of the memory for buffers.
+    pub share_stalls: Counter,
+    /// Connections ended while others waited for memory: those that held most and moved least.
+    pub holders_ended: Counter,
     /// Requests that were stalled and then refused for want of room.
     pub stalls_refused: Counter,
     /// Pairs of connections that were joined.

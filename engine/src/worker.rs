@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use flatpath_driver::{Wake as _, Waker};
 use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
 use flatpath_structures::panics::{contain, drop_contained};
-use flatpath_structures::pool::Pool;
+use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
@@ -39,6 +39,7 @@ use crate::lifecycle::{Lifecycle, Stage, since};
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
+use crate::pools::Pools;
 use crate::statistics::Statistics;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
@@ -54,12 +55,12 @@ pub(crate) struct ConnectionId {
 
 /// What a worker may use besides the job: buffers for the reply.
 pub struct WorkerScope<'a> {
-    pool: &'a Pool,
+    pool: PoolHandle<'a>,
 }
 
 impl<'a> WorkerScope<'a> {
     /// Where buffers come from.
-    pub fn pool(&self) -> &'a Pool {
+    pub fn pool(&self) -> PoolHandle<'a> {
         self.pool
     }
 
@@ -103,7 +104,7 @@ pub(crate) struct Shared {
     pub(crate) workers_min: u32,
     places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
-    pub(crate) pool: Pool,
+    pub(crate) pools: Pools,
     pub(crate) statistics: Statistics,
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
@@ -121,7 +122,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(rings: usize, limits: &Limits, crew: CrewLimits, pool: Pool) -> Shared {
+    pub(crate) fn new(rings: usize, limits: &Limits, crew: CrewLimits, pools: Pools) -> Shared {
         let places = rings * limits.in_flight_max;
         let capacity = u32::try_from(places).expect("rings times in_flight_max fits 32 bits");
         Shared {
@@ -136,7 +137,7 @@ impl Shared {
                     orders: Orders::default(),
                 })
                 .collect(),
-            pool,
+            pools,
             statistics: Statistics::default(),
             memory: Memory::default(),
             bell: Bell::default(),
@@ -224,13 +225,16 @@ impl Shared {
         };
         debug_assert!(task.is_some(), "a queued place holds a job");
         if let Some(mut task) = task {
-            let mut scope = WorkerScope { pool: &self.pool };
+            let home = task.connection();
+            let mut scope = WorkerScope {
+                pool: self.pools.handle(home.ring, home.key.index),
+            };
             if contain(|| task.run(&mut scope)).is_none() {
                 self.statistics.handler_panics.add(1);
                 // A second panic inside the protocol's own error reply drops only this reply.
                 contain(|| task.panicked());
             }
-            let ring = usize::from(task.connection().ring);
+            let ring = usize::from(home.ring);
             let mut place = self.place(index);
             (place.task, place.running) = (Some(task), None);
             drop(place);

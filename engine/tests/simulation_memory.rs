@@ -88,6 +88,10 @@ impl Protocol for Hoard {
         context.recycle(job);
     }
 
+    fn abandoned(&self, (): &mut (), session: &mut Session, _: &mut Context<'_, Self>) {
+        session.held.clear();
+    }
+
     fn refusal(&self) -> Bytes {
         Bytes::from_static(b"full\n")
     }
@@ -120,6 +124,11 @@ impl Site {
         client
     }
 
+    /// Clients that hold all memory, one smallest buffer each, for which none of them is ended.
+    fn hoarders(&mut self) -> Vec<Client> {
+        (0..BUFFERS).map(|_| self.client("hold 1\n")).collect()
+    }
+
     /// Lets so many seconds pass, with turns in between.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..20 {
@@ -141,7 +150,7 @@ fn is_open(client: &Client) -> bool {
 #[test]
 fn sim_a_stall_has_one_deadline_from_its_beginning_whatever_trickles() {
     let mut site = Site::new(|_| ());
-    let hoarder = site.client(&format!("hold {BUFFERS}\n"));
+    let hoarders = site.hoarders();
     let stalled = site.client("half a li");
     let mut heard = Vec::new();
     for second in 0..30 {
@@ -155,7 +164,10 @@ fn sim_a_stall_has_one_deadline_from_its_beginning_whatever_trickles() {
     }
     assert_eq!(heard, b"full\n");
     assert_eq!(site.server.statistics().stalls_refused.read(), 1);
-    assert!(is_open(&hoarder), "it is not the one that waits for memory");
+    assert!(
+        hoarders.iter().all(is_open),
+        "they are not the ones that wait for memory"
+    );
 }
 
 #[test]
@@ -165,13 +177,13 @@ fn sim_time_of_a_stall_is_not_charged_to_the_peer_nor_given_to_it() {
             limits.head_ns_max = 10 * SECOND;
             limits.stall_ns_max = 1000 * SECOND;
         });
-        let hoarder = site.client(&format!("hold {BUFFERS}\n"));
+        let hoarders = site.hoarders();
         let stalled = site.client("");
         site.pass(4);
         stalled.write(b"half a li");
         site.pass(30);
         assert!(is_open(&stalled), "the server did not read meanwhile");
-        hoarder.write(b"free\n");
+        hoarders[0].write(b"free\n");
         site.pass(4);
         assert!(is_open(&stalled), "eight of its ten seconds have passed");
         if completes {
@@ -183,4 +195,70 @@ fn sim_time_of_a_stall_is_not_charged_to_the_peer_nor_given_to_it() {
             assert!(!is_open(&stalled), "twelve seconds were its own");
         }
     }
+}
+
+#[test]
+fn sim_a_holder_that_does_not_move_is_ended_for_those_that_wait() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // With these, nothing large can be had any more: a quarter of the budget is in reserve.
+    let mover = site.client("hold 32\n");
+    let still = site.client("hold 32\n");
+    let small = site.client("hold 4\n");
+    let _fill: Vec<Client> = (0..4).map(|_| site.client("hold 31\n")).collect();
+    let waits = site.client("");
+    for second in 0..20 {
+        // More than a sixteenth of what it holds.
+        mover.write("anything\n".repeat(2_000).as_bytes());
+        site.pass(1);
+        drop(mover.read());
+        if second == 1 {
+            waits.write(&[b'.'; 6000]);
+        }
+        if site.server.statistics().holders_ended.read() > 0 {
+            break;
+        }
+    }
+    site.pass(1);
+    assert_eq!(still.read(), b"full\n", "it held most and did not move");
+    assert!(is_open(&mover), "it held as much, but moved");
+    assert!(is_open(&small), "it held little");
+    assert!(is_open(&waits), "there is room for it now");
+    assert_eq!(site.server.statistics().holders_ended.read(), 1);
+    waits.write(b"\n");
+    site.pass(0);
+    assert_eq!(waits.read(), b"ok\n");
+}
+
+#[test]
+fn sim_a_connection_with_its_share_stalls_alone() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 64 * 1024 * 1024);
+    let greedy = site.client("hold 1024\nanything\n");
+    let other = site.client("anything\n");
+    site.pass(0);
+    assert_eq!(other.read(), b"ok\n");
+    greedy.write(b"more\n");
+    site.pass(1);
+    assert_eq!(greedy.read(), b"ok\n", "what came with it");
+    assert_eq!(site.server.statistics().share_stalls.read(), 1);
+    site.pass(10);
+    assert!(!is_open(&greedy), "nothing can give its share back");
+    assert_eq!(greedy.read(), b"full\n");
+    assert!(is_open(&other));
+}
+
+#[test]
+fn sim_a_full_budget_stops_no_short_request() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // All that is not in reserve.
+    let _hoarder = site.client("hold 192\n");
+    let large = site.client("");
+    large.write(&[b'.'; 6000]);
+    let short = site.client("half a li");
+    site.pass(0);
+    short.write(b"ne\n");
+    site.pass(0);
+    assert_eq!(short.read(), b"ok\n");
+    large.write(b"\n");
+    site.pass(0);
+    assert_eq!(large.read(), b"", "it waits for memory");
 }

@@ -51,6 +51,15 @@ impl<'a> PoolHandle<'a> {
         }
     }
 
+    /// The same without a reserve: for what can wait, however small it is.
+    #[must_use]
+    pub fn for_bulk(self) -> PoolHandle<'a> {
+        PoolHandle {
+            reserve: None,
+            ..self
+        }
+    }
+
     /// A buffer of at least `bytes_min`, if there is one to be had; else a smaller one, as large as
     /// possible; else `None`. The capacity says what it became. See [`Pool::take`].
     #[inline(always)]

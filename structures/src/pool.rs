@@ -300,6 +300,7 @@ impl Pool {
             self.allocated_bytes() > full_bytes && self.statistics().in_use_bytes > full_bytes;
         // A plain load first: the line is read by all and hardly ever changes.
         if self.is_pressed() != is_pressed {
+            // ORDER: Relaxed: a hint, which publishes nothing.
             self.users.is_pressed.store(is_pressed, Ordering::Relaxed);
         }
         is_pressed

@@ -145,7 +145,7 @@ mod tests {
                 budget_bytes: 64 * 16,
                 zero: Zero::WrittenOnPut,
             };
-            Pool::walked(config, walk)
+            Pool::walked(config, crate::pool::Owners::new(0), walk)
         })
     }
 

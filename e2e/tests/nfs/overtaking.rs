@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use flatpath::{Choice, Pool, Server};
+use flatpath::{Choice, PoolHandle, Server};
 use flatpath_e2e::deadline::LONG_PATIENCE;
 use flatpath_e2e::{Driver, each_driver};
 use flatpath_rpc::xdr::Writer;
@@ -73,7 +73,7 @@ impl Programs for Waiting {
         call: &Call,
         mut arguments: Arguments<'_>,
         reply: &mut Reply,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
     ) -> Served {
         let Ok(number) = arguments.reader.u32() else {
             return Served::GarbageArguments;

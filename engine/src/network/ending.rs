@@ -49,7 +49,7 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn close(&mut self, key: Key, closing: Closing) {
+    pub(super) fn close(&mut self, key: Key, closing: Closing) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.control.close(closing);
         }
@@ -99,6 +99,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         self.wheel.cancel(key.index);
+        self.holders.leave(key.index, &mut connection.holds);
         self.addresses.leave(connection.address, key.index);
         if connection.starved {
             self.starved.remove(key.index);

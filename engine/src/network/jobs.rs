@@ -71,8 +71,18 @@ impl<D: Driver> Network<D> {
             self.retry(Stall::Jobs, self.desk.room());
         }
         if !self.waiting_memory.is_empty() {
-            let room = retries_within(self.shared.pool.available_bytes());
+            let room = self.memory_retries();
             self.retry(Stall::Memory, room);
+        }
+        self.retry_shares();
+    }
+
+    fn memory_retries(&self) -> usize {
+        let pools = &self.shared.pools;
+        match retries_within(pools.available_bytes()) {
+            // Some may wait for small buffers only.
+            0 => retries_within(pools.reserve_bytes()).min(RETRY_FAILURES_MAX as usize),
+            room => room,
         }
     }
 
@@ -114,34 +124,64 @@ impl<D: Driver> Network<D> {
         has_moved
     }
 
-    /// A connection found no room for too long: it is told so in its protocol's words and closed.
+    /// A connection found no room for too long: it is refused in its protocol's words and closed.
     pub(super) fn refuse(&mut self, key: Key) {
         self.shared.statistics.stalls_refused.add(1);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        connection.stalled = None;
-        connection.stall_ended(0);
         if connection.joint.is_some() {
             // A clean end would say that nothing is missing.
-            return connection.control.close(Closing::Abort);
-        }
-        connection.ended = if connection.ended == Ended::No {
-            Ended::No
+            connection.control.close(Closing::Abort);
+        } else if connection.control.jobs_out > 0 || !connection.is_sent() {
+            // Words in the middle of another reply would be taken for a part of it.
+            self.abandon(key);
+            self.close(key, Closing::AfterOutput);
         } else {
-            Ended::Told
+            self.end_with_refusal(key);
+        }
+    }
+
+    /// A connection is ended because of the memory it holds: in words where they can be said at
+    /// once, else by a reset, as what it holds is what its peer does not read.
+    pub(super) fn end_for_memory(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let is_busy = connection.joint.is_some()
+            || connection.control.jobs_out > 0
+            || connection.control.closing != Closing::No
+            || !connection.is_sent();
+        if is_busy {
+            connection.control.close(Closing::Abort);
+        } else {
+            self.end_with_refusal(key);
+        }
+    }
+
+    fn end_with_refusal(&mut self, key: Key) {
+        self.abandon(key);
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
         };
         let refusal = self.listeners[usize::from(connection.listener)]
             .speaker
             .refusal();
-        if connection.control.jobs_out > 0 || !connection.is_sent() {
-            // Words in the middle of another reply would be taken for a part of it.
-            connection.control.close(Closing::AfterOutput);
-        } else {
-            if !refusal.is_empty() {
-                connection.output.push(refusal.into());
-            }
-            connection.control.close(Closing::Lingering);
+        if !refusal.is_empty() {
+            connection.output.push(refusal.into());
         }
+        connection.control.close(Closing::Lingering);
+    }
+
+    /// Drops what the connection holds of input.
+    fn abandon(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.stalled = None;
+            connection.clocks.stall_ns = 0;
+            if connection.ended != Ended::No {
+                connection.ended = Ended::Told;
+            }
+        }
+        self.call(key, |speaker, call| speaker.abandoned(call));
     }
 }

@@ -155,10 +155,11 @@ impl<D: Driver> Network<D> {
         };
         let bytes = &self.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
+        let pool = self.shared.pools.handle(self.ring, peer.index);
         let written = self
             .connections
             .get_mut(peer)
-            .is_none_or(|to| to.output.write(&self.shared.pool, bytes).is_ok());
+            .is_none_or(|to| to.output.write(pool, bytes).is_ok());
         if written {
             self.put(piece);
             self.passed(key, peer, count);
@@ -249,7 +250,8 @@ impl<D: Driver> Network<D> {
         if !joint.streams {
             return None;
         }
-        self.shared.pool.take(JOINED_FILL_BYTES)
+        let pool = self.shared.pools.handle(self.ring, key.index);
+        pool.take(JOINED_FILL_BYTES)
     }
 
     /// How a joined connection is received from.

@@ -12,6 +12,7 @@
 //! | starve.rs  | receives that found no page                                     |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
+//! | shares.rs  | who holds how much memory, and who is ended for it             |
 //! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
 //! | join.rs    | bytes straight from one connection to another                   |
 //! | watch.rs   | eventfds whose consumers are called here                        |
@@ -29,6 +30,7 @@ mod starve;
 mod send;
 mod jobs;
 mod settle;
+mod shares;
 mod join;
 mod watch;
 mod ending;
@@ -59,6 +61,8 @@ use crate::worker::{ConnectionId, JobDesk, Shared};
 
 use accept::Listener;
 use room::Room;
+use shares::Holders;
+pub(crate) use shares::Holds;
 use watch::Source;
 
 /// What a network thread is built from.
@@ -105,6 +109,9 @@ pub(crate) struct Network<D: Driver> {
     /// Connections stalled for want of room in the server, oldest first: for jobs, for memory.
     waiting_jobs: VecDeque<Key>,
     waiting_memory: VecDeque<Key>,
+    /// Connections that hold their share of the memory.
+    waiting_share: VecDeque<Key>,
+    holders: Holders,
     /// Connections that had more to do than one settling allows.
     again: Vec<Key>,
     /// What the driver has handed out and no turn has handled yet, oldest first.
@@ -141,6 +148,12 @@ pub(crate) const CONNECTIONS_BOUND: usize = (1 << INDEX_BITS) - 1;
 /// Event sources one network thread can number: more than it can have descriptors.
 const SOURCES_MAX: u32 = (1 << INDEX_BITS) - 1;
 
+/// Places of a network thread's table: room beyond the limit for those who are told that there is
+/// none.
+pub(crate) fn places_of(connections_max: usize) -> usize {
+    (connections_max + ACCEPT_ONE_BY_ONE).min(CONNECTIONS_BOUND)
+}
+
 /// Packs kind, operation number, generation and index into the 62 bits a driver passes through.
 fn token(kind: u64, operation: u8, key: Key) -> u64 {
     let generation = u64::from(key.generation & GENERATION_MASK);
@@ -166,8 +179,7 @@ fn parts(token: u64) -> (u64, u8, u32, u32) {
 impl<D: Driver> Network<D> {
     pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
-        // Room beyond the limit for those who are told that there is none.
-        let places = (connections_max + ACCEPT_ONE_BY_ONE).min(CONNECTIONS_BOUND);
+        let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
         let ring = usize::from(setup.ring);
         let desk = JobDesk::new(Arc::clone(&setup.shared), ring, setup.limits.in_flight_max);
@@ -219,6 +231,8 @@ impl<D: Driver> Network<D> {
             fins: Vec::new(),
             waiting_jobs: VecDeque::new(),
             waiting_memory: VecDeque::new(),
+            waiting_share: VecDeque::new(),
+            holders: Holders::new(places),
             again: Vec::new(),
             backlog: VecDeque::new(),
             arrivals: VecDeque::new(),
@@ -270,6 +284,7 @@ impl<D: Driver> Network<D> {
         self.follow_stage();
         self.settle_again();
         self.retry_waiting();
+        self.relieve();
         self.call_roused();
         self.feed_starved();
         self.send_fins();
@@ -358,7 +373,7 @@ impl<D: Driver> Network<D> {
         let call = Call {
             turn: self.turn,
             limits: &self.limits,
-            pool: &self.shared.pool,
+            pool: self.shared.pools.handle(self.ring, key.index),
             output: &mut connection.output,
             control: &mut connection.control,
             desk: &mut self.desk,
@@ -415,7 +430,12 @@ impl<D: Driver> Network<D> {
         let now_ns = self.driver.now_ns();
         let mut timeout = self.wheel.next_ns(now_ns);
         let mut sooner = |ns: u64| timeout = Some(timeout.map_or(ns, |old| old.min(ns)));
-        if !self.waiting_jobs.is_empty() || !self.waiting_memory.is_empty() {
+        let waiting = [
+            &self.waiting_jobs,
+            &self.waiting_memory,
+            &self.waiting_share,
+        ];
+        if waiting.iter().any(|queue| !queue.is_empty()) {
             sooner(WAITING_NS);
         }
         if self.sources_refused > 0 {
@@ -447,12 +467,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         self.trimmed_ns = now_ns;
-        let pool = &self.shared.pool;
-        let statistics = pool.statistics();
-        let keep = statistics.in_use_bytes.max(IDLE_BYTES_KEPT);
-        if statistics.idle_bytes > keep {
-            pool.trim(keep);
-        }
+        self.shared.pools.trim(IDLE_BYTES_KEPT);
         let mut trimmed = Trimmed::default();
         for listener in &mut self.listeners {
             let one = listener.speaker.trim();

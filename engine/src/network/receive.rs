@@ -5,12 +5,14 @@
 //! to a pooled buffer of the connection's own, so that no slow client can hold a receive buffer.
 
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
-use flatpath_structures::pool::Buffer;
+use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Receive};
 use crate::context::Stall;
-use crate::limits::{INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::limits::{
+    BUFFER_CLASSES, HELD_PAGES_LEFT_PART, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX,
+};
 
 use super::Network;
 
@@ -94,6 +96,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.put(piece);
         };
+        let pool = self.shared.pools.handle(self.ring, key.index);
         let bytes = self.driver.bytes(&piece);
         let kept = connection
             .input
@@ -105,10 +108,11 @@ impl<D: Driver> Network<D> {
             .as_ref()
             .is_none_or(|input| input.room() < bytes.len())
         {
-            let larger = (needed <= INPUT_BYTES_MAX).then(|| self.shared.pool.take(needed));
-            let Some(mut larger) = larger.flatten().filter(|larger| larger.room() >= needed) else {
+            let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, needed));
+            let Some(mut larger) = larger.flatten() else {
                 connection.held.push_back((piece, 0));
-                return;
+                connection.stall(Stall::Memory, self.turn.now_ns);
+                return self.bound_held(key, 0);
             };
             if let Some(input) = &connection.input {
                 larger.append(input.filled());
@@ -176,7 +180,7 @@ impl<D: Driver> Network<D> {
         let call = crate::listener::Call {
             turn: self.turn,
             limits: &self.limits,
-            pool: &self.shared.pool,
+            pool: self.shared.pools.handle(self.ring, key.index),
             output: &mut connection.output,
             control: &mut connection.control,
             desk: &mut self.desk,
@@ -205,15 +209,12 @@ impl<D: Driver> Network<D> {
         if !left.is_empty() && connection.control.input_wanted {
             if piece.group() > 0 && connection.stalled.is_some() {
                 // One receive at a time: it is the only piece, and is offered again from its page.
-                let from = from + small(consumed);
-                return connection.held.push_front((piece, from));
+                let (from, group) = (from + small(consumed), piece.group());
+                connection.held.push_front((piece, from));
+                return self.bound_held(key, group);
             }
-            match self
-                .shared
-                .pool
-                .take(left.len())
-                .filter(|buffer| buffer.room() >= left.len())
-            {
+            let pool = self.shared.pools.handle(self.ring, key.index);
+            match for_input(pool, left.len()) {
                 Some(mut input) => {
                     input.append(left);
                     connection.input = Some(input);
@@ -227,38 +228,36 @@ impl<D: Driver> Network<D> {
     /// Joins a piece to the kept input and offers the whole.
     fn offer_behind(&mut self, key: Key, input: Buffer, piece: Piece, from: u32) {
         let mut bytes = &self.driver.bytes(&piece)[from as usize..];
-        let whole = piece.group() == 0 || bytes.len() <= JOIN_BYTES_MAX;
-        if !whole {
-            bytes = &bytes[..JOIN_BYTES_MAX];
+        let length = bytes.len();
+        if piece.group() > 0 {
+            bytes = &bytes[..length.min(JOIN_BYTES_MAX)];
         }
         let needed = input.filled().len() + bytes.len();
         let mut joined = input;
         if joined.room() < bytes.len() {
-            match self
-                .shared
-                .pool
-                .take(needed)
-                .filter(|larger| larger.room() >= needed)
-            {
-                Some(mut larger) if needed <= INPUT_BYTES_MAX => {
-                    larger.append(joined.filled());
-                    joined = larger;
+            if needed > INPUT_BYTES_MAX {
+                return self.input_too_long(key, piece);
+            }
+            let pool = self.shared.pools.handle(self.ring, key.index);
+            if let Some(mut larger) = for_input(pool, needed) {
+                larger.append(joined.filled());
+                joined = larger;
+            } else if joined.room() > 0 {
+                // A short request needs no more than there is.
+                bytes = &bytes[..joined.room()];
+            } else {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.input = Some(joined);
                 }
-                _ if needed > INPUT_BYTES_MAX => return self.input_too_long(key, piece),
-                _ => {
-                    if let Some(connection) = self.connections.get_mut(key) {
-                        connection.input = Some(joined);
-                    }
-                    return self.hold(key, piece, from);
-                }
+                return self.hold(key, piece, from);
             }
         }
         joined.append(bytes);
-        if whole {
+        if bytes.len() == length {
             self.put(piece);
         } else if let Some(connection) = self.connections.get_mut(key) {
             // The rest is offered next, where it lies if the remainder is gone by then.
-            let from = from + small(JOIN_BYTES_MAX);
+            let from = from + small(bytes.len());
             connection.held.push_front((piece, from));
         }
         self.offer_kept(key, joined);
@@ -282,9 +281,25 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.put(piece);
         };
+        let group = piece.group();
         connection.held.push_front((piece, from));
         connection.control.stall = Some(Stall::Memory);
         adopt_stall(connection, self.turn.now_ns);
+        self.bound_held(key, group);
+    }
+
+    /// Stalled connections may hold pages of a region as long as a part of it is left for the
+    /// others; beyond that the one that would take the next is refused at once.
+    fn bound_held(&mut self, key: Key, group: u16) {
+        let left_min = self.driver.region(group).pages() as usize / HELD_PAGES_LEFT_PART;
+        let is_short = self
+            .connections
+            .get(key)
+            .is_some_and(|connection| connection.stalled == Some(Stall::Memory));
+        if is_short && (self.driver.free(group) as usize) < left_min {
+            self.refuse(key);
+            self.release_unwanted(key);
+        }
     }
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
@@ -336,6 +351,17 @@ pub(super) fn adopt_stall(connection: &mut Connection, now_ns: u64) {
     {
         connection.stall(stall, now_ns);
     }
+}
+
+/// A buffer for input that is kept. A short remainder is a small request on its way and may come
+/// from the reserve; more can wait.
+fn for_input(pool: PoolHandle<'_>, bytes: usize) -> Option<Buffer> {
+    let pool = if bytes <= BUFFER_CLASSES[0] {
+        pool
+    } else {
+        pool.for_bulk()
+    };
+    pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
 }
 
 fn small(bytes: usize) -> u32 {

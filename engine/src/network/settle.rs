@@ -28,6 +28,7 @@ impl<D: Driver> Network<D> {
             }
         }
         self.weigh_account(key);
+        self.weigh_memory(key);
         self.settle_joint(key);
         self.arrange_receive(key);
         if self.arrange_end(key) {
@@ -68,6 +69,13 @@ impl<D: Driver> Network<D> {
                     self.waiting_for(stall).push_back(key);
                 }
                 false
+            }
+            Some(Stall::Share) => {
+                let is_below = self.is_below_share(key);
+                if is_below {
+                    self.resume(key);
+                }
+                is_below
             }
             Some(Stall::Output) if connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
                 self.resume(key);

@@ -15,13 +15,13 @@
 use std::io::{self, Read};
 use std::mem;
 
-use flatpath::{Buffer, Payload, Pool, WorkerScope};
+use flatpath::{Buffer, Payload, PoolHandle, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
 use crate::draft::Draft;
 use crate::encode::{self, Bounded, END_OF_HEAD_BYTES};
-use crate::limits::{REPLY_HEAD_BYTES_MAX, STREAM_CHUNK_BYTES};
+use crate::limits::{REPLY_HEAD_BYTES_MAX, STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES};
 use crate::message::{Body, Reader, Response};
 use crate::reply::Frame;
 use crate::respond::{self, Plan, Transfer};
@@ -236,7 +236,7 @@ impl Exchange {
         }
     }
 
-    fn answer(&mut self, response: Response, pool: &Pool) {
+    fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
         let (mut parts, body) = response.into_parts();
         self.note = mem::take(&mut parts.extensions);
         match self.write_head(&parts, &body, pool) {
@@ -260,7 +260,7 @@ impl Exchange {
     }
 
     /// Writes the head without its end; None when it needs more room than there is.
-    fn write_head(&mut self, parts: &Parts, body: &Body, pool: &Pool) -> Option<Plan> {
+    fn write_head(&mut self, parts: &Parts, body: &Body, pool: PoolHandle<'_>) -> Option<Plan> {
         let mut head = self.head.take().or_else(|| pool.take(END_OF_HEAD_BYTES))?;
         let mut out = Bounded::new(&mut head);
         let mut plan = respond::head(&mut out, parts, body, self.frame);
@@ -278,7 +278,7 @@ impl Exchange {
     }
 
     /// Reads the next chunk of the stream, framed as it goes out. False: there is no buffer for it.
-    fn read_chunk(&mut self, pool: &Pool) -> bool {
+    fn read_chunk(&mut self, pool: PoolHandle<'_>) -> bool {
         debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
         let Some(stream) = &mut self.stream else {
             self.state = State::Failed;
@@ -287,15 +287,23 @@ impl Exchange {
         let left = stream.left.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX)
         });
-        let wanted = left.min(STREAM_CHUNK_BYTES) + CHUNK_OVERHEAD_BYTES;
+        let chunk_bytes_max = if pool.is_pressed() {
+            STREAM_PRESSED_BYTES
+        } else {
+            STREAM_CHUNK_BYTES
+        };
+        let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
+        // A little always goes on: the smallest buffer may come from the reserve.
         let buffer = pool
+            .for_bulk()
             .take(wanted)
+            .or_else(|| pool.take(CHUNK_OVERHEAD_BYTES + 1))
             .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
         let Some(mut buffer) = buffer else {
             return false;
         };
         let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
-            .min(STREAM_CHUNK_BYTES)
+            .min(chunk_bytes_max)
             .min(left);
         let is_chunked = self.transfer == Transfer::Chunked;
         if is_chunked {
@@ -380,7 +388,7 @@ pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
 mod tests {
     use super::*;
     use crate::limits::REPLY_BUFFER_BYTES;
-    use flatpath_structures::pool::{PoolConfig, Zero};
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     const FRAME: Frame = Frame {
         is_head: false,
@@ -397,7 +405,7 @@ mod tests {
         })
     }
 
-    fn begun(pool: &Pool, frame: Frame) -> Exchange {
+    fn begun(pool: PoolHandle<'_>, frame: Frame) -> Exchange {
         let mut exchange = Exchange::default();
         exchange.begin(
             0,
@@ -413,7 +421,7 @@ mod tests {
     }
 
     /// Every chunk up to the end, as it goes out, and the state behind it.
-    fn chunks(exchange: &mut Exchange, pool: &Pool) -> (Vec<u8>, State) {
+    fn chunks(exchange: &mut Exchange, pool: PoolHandle<'_>) -> (Vec<u8>, State) {
         let mut out = Vec::new();
         for _ in 0..1000 {
             if let Some(chunk) = exchange.chunk.take() {
@@ -429,16 +437,16 @@ mod tests {
 
     fn stream(frame: Frame, content: &'static [u8], length: Option<u64>) -> (Vec<u8>, State) {
         let pool = pool();
-        let mut exchange = begun(&pool, frame);
-        exchange.answer(Response::new(Body::reader(content, length)), &pool);
-        chunks(&mut exchange, &pool)
+        let mut exchange = begun((&pool).into(), frame);
+        exchange.answer(Response::new(Body::reader(content, length)), (&pool).into());
+        chunks(&mut exchange, (&pool).into())
     }
 
     #[test]
     fn a_body_in_memory_is_answered_in_one_run() {
         let pool = pool();
-        let mut exchange = begun(&pool, FRAME);
-        exchange.answer(Response::new("hello".into()), &pool);
+        let mut exchange = begun((&pool).into(), FRAME);
+        exchange.answer(Response::new("hello".into()), (&pool).into());
         assert_eq!(exchange.state, State::Answered);
         assert_eq!(
             head_of(&exchange),
@@ -504,18 +512,24 @@ mod tests {
             }
         }
         let pool = pool();
-        let mut exchange = begun(&pool, FRAME);
-        exchange.answer(Response::new(Body::reader(Liar, None)), &pool);
-        assert_eq!(chunks(&mut exchange, &pool), (Vec::new(), State::Failed));
+        let mut exchange = begun((&pool).into(), FRAME);
+        exchange.answer(Response::new(Body::reader(Liar, None)), (&pool).into());
+        assert_eq!(
+            chunks(&mut exchange, (&pool).into()),
+            (Vec::new(), State::Failed)
+        );
     }
 
     #[test]
     fn a_large_head_gets_a_large_buffer_and_a_larger_one_is_a_500() {
         let with_value = |bytes: usize| {
             let pool = pool();
-            let mut exchange = begun(&pool, FRAME);
+            let mut exchange = begun((&pool).into(), FRAME);
             let fields = http::Response::builder().header("a", "v".repeat(bytes));
-            exchange.answer(fields.body(Body::Empty).expect("a valid response"), &pool);
+            exchange.answer(
+                fields.body(Body::Empty).expect("a valid response"),
+                (&pool).into(),
+            );
             let status = head_of(&exchange)["HTTP/1.1 ".len()..][..3].to_owned();
             (status, exchange.keep_alive)
         };
@@ -528,12 +542,15 @@ mod tests {
     #[test]
     fn a_panic_is_a_500_before_the_head_and_a_failure_behind_it() {
         let pool = pool();
-        let mut fresh = begun(&pool, FRAME);
+        let mut fresh = begun((&pool).into(), FRAME);
         fresh.panicked();
         assert!(head_of(&fresh).starts_with("HTTP/1.1 500 ") && !fresh.keep_alive);
         assert_eq!(fresh.state, State::Answered);
-        let mut streaming = begun(&pool, FRAME);
-        streaming.answer(Response::new(Body::reader(io::repeat(b'x'), None)), &pool);
+        let mut streaming = begun((&pool).into(), FRAME);
+        streaming.answer(
+            Response::new(Body::reader(io::repeat(b'x'), None)),
+            (&pool).into(),
+        );
         streaming.panicked();
         assert_eq!(streaming.state, State::Failed);
     }

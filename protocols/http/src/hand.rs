@@ -128,6 +128,15 @@ impl<S: Service> Hand<'_, '_, S> {
         }
     }
 
+    /// The engine ends the connection, and says why.
+    pub(crate) fn abandoned(&mut self) {
+        self.end_input();
+        if let Some(job) = self.session.sending.take() {
+            self.recycle(job);
+        }
+        self.session.is_closed = true;
+    }
+
     /// No request is taken any more.
     pub(crate) fn end_input(&mut self) {
         self.session.stage = Stage::Over;

@@ -4,7 +4,7 @@
 //! time over a body holds none of the places that requests in flight have, only what it has sent.
 //! Recycled by the network thread.
 
-use flatpath::{Buffer, NoRoom, Payload, Pool};
+use flatpath::{Buffer, NoRoom, Payload, PoolHandle};
 
 use crate::body::Decoder;
 use crate::draft::Draft;
@@ -59,7 +59,12 @@ impl Incoming {
     }
 
     /// Keeps a copy of data, or counts it where it is discarded; all of it or nothing.
-    pub(crate) fn append(&mut self, pool: &Pool, data: &[u8], more: u64) -> Result<(), NoRoom> {
+    pub(crate) fn append(
+        &mut self,
+        pool: PoolHandle<'_>,
+        data: &[u8],
+        more: u64,
+    ) -> Result<(), NoRoom> {
         if !self.is_discarded {
             self.gathered.append(pool, data, more)?;
         }
@@ -92,7 +97,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn append(&mut self, pool: &Pool, data: &[u8], more: u64) -> Result<(), NoRoom> {
+    fn append(&mut self, pool: PoolHandle<'_>, data: &[u8], more: u64) -> Result<(), NoRoom> {
         match &mut self.last {
             Some(last) if last.room() >= data.len() => {
                 last.append(data);
@@ -136,8 +141,10 @@ impl Gathered {
 }
 
 /// A buffer of about the wanted size, with room for at least `room_min` bytes.
-fn take(pool: &Pool, wanted: usize, room_min: usize) -> Result<Buffer, NoRoom> {
-    pool.take(wanted)
+fn take(pool: PoolHandle<'_>, wanted: usize, room_min: usize) -> Result<Buffer, NoRoom> {
+    // A body can wait.
+    pool.for_bulk()
+        .take(wanted)
         .filter(|buffer| buffer.room() >= room_min)
         .ok_or(NoRoom)
 }
@@ -145,7 +152,7 @@ fn take(pool: &Pool, wanted: usize, room_min: usize) -> Result<Buffer, NoRoom> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flatpath_structures::pool::{PoolConfig, Zero};
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     fn pool(budget_bytes: usize) -> Pool {
         Pool::new(PoolConfig {
@@ -155,7 +162,7 @@ mod tests {
         })
     }
 
-    fn gather(pool: &Pool, pieces: &[&[u8]]) -> Result<Body, NoRoom> {
+    fn gather(pool: PoolHandle<'_>, pieces: &[&[u8]]) -> Result<Body, NoRoom> {
         let mut gathered = Gathered::default();
         for piece in pieces {
             gathered.append(pool, piece, 0)?;
@@ -168,7 +175,7 @@ mod tests {
         let pool = pool(1 << 20);
         let pieces: Vec<Vec<u8>> = (0u8..40).map(|byte| vec![byte; 25]).collect();
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let body = gather(&pool, &pieces).expect("the pool has room");
+        let body = gather((&pool).into(), &pieces).expect("the pool has room");
         assert_eq!(body.bytes().expect("one piece"), pieces.concat());
     }
 
@@ -177,7 +184,7 @@ mod tests {
         let pool = pool(1 << 20);
         let pieces: Vec<Vec<u8>> = (0u8..200).map(|byte| vec![byte; 37]).collect();
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let body = gather(&pool, &pieces).expect("the pool has room");
+        let body = gather((&pool).into(), &pieces).expect("the pool has room");
         assert!(
             matches!(&body, Body::Parts(parts) if parts.len() == 8),
             "{body:?}"
@@ -189,9 +196,9 @@ mod tests {
     fn an_append_without_room_takes_nothing() {
         let pool = pool(64);
         let mut gathered = Gathered::default();
-        assert_eq!(gathered.append(&pool, &[1; 60], 0), Ok(()));
-        assert_eq!(gathered.append(&pool, &[2; 60], 0), Err(NoRoom));
-        assert_eq!(gathered.append(&pool, &[3; 4], 0), Ok(()));
+        assert_eq!(gathered.append((&pool).into(), &[1; 60], 0), Ok(()));
+        assert_eq!(gathered.append((&pool).into(), &[2; 60], 0), Err(NoRoom));
+        assert_eq!(gathered.append((&pool).into(), &[3; 4], 0), Ok(()));
         let body = gathered.take();
         assert_eq!(body.bytes().map(<[u8]>::len), Some(64));
     }
@@ -205,7 +212,7 @@ mod tests {
         });
         let mut gathered = Gathered::default();
         gathered
-            .append(&pool, b"x", u64::MAX)
+            .append((&pool).into(), b"x", u64::MAX)
             .expect("the pool has room");
         assert_eq!(pool.statistics().in_use_bytes, BODY_FIRST_BYTES_MAX);
     }

@@ -63,6 +63,9 @@ pub const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
 /// Data of a streamed body that is handed to a worker at once, if so much comes.
 pub const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
 
+/// The same while memory runs short: a buffer of the smallest class.
+pub const UPLOAD_PRESSED_BYTES: usize = 4 * 1024;
+
 /// The same in parts: well below the fragments that a connection may hold, so that it goes on
 /// receiving while a worker has this many.
 pub const UPLOAD_PIECE_PARTS: usize = 12;
@@ -87,6 +90,9 @@ pub const INLINE_REPLY_BYTES: usize = 512;
 
 /// Data of a streamed body that one run of a worker reads.
 pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
+
+/// The same while memory runs short.
+pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 
 /// Heads and chunks up to this many bytes are copied behind other output when there is any.
 pub const GATHER_BYTES_MAX: usize = 4 * 1024;

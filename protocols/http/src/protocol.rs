@@ -225,6 +225,21 @@ impl<S: Service> Protocol for Http<S> {
         .draining();
     }
 
+    fn abandoned(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .abandoned();
+    }
+
     fn region(&self) -> Option<RegionConfig> {
         self.service.region()
     }

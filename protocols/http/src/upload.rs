@@ -21,12 +21,23 @@ use crate::incoming::Incoming;
 use crate::intake::Fed;
 use crate::limits::{
     UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES, UPLOAD_PIECE_PARTS,
-    UPLOAD_WAITING_BYTES_MAX,
+    UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::protocol::Http;
 use crate::reply::Frame;
 use crate::service::Service;
 use crate::session::Stage;
+
+/// When what has gathered of a body goes to its sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// When it is worth a worker.
+    Enough,
+    /// Now, whatever there is: no memory for more.
+    Short,
+    /// Now: the body is complete.
+    Last,
+}
 
 impl Exchange {
     /// Whether this is an upload that waits for more of its body.
@@ -105,17 +116,24 @@ impl<S: Service> Hand<'_, '_, S> {
             if let Some(stall) = stall {
                 // As if this piece had not been looked at: it is offered again.
                 incoming.decoder = decoder_before;
-                self.pass_piece(incoming, false);
+                let due = match stall {
+                    Stall::Memory => Due::Short,
+                    _ => Due::Enough,
+                };
+                self.pass_piece(incoming, due);
+                // What is with a worker now makes room when it is back.
+                let is_away = self.session.sending.is_none();
+                let stall = if is_away { Stall::Pipeline } else { stall };
                 return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
             }
             incoming.bytes += data.len() as u64;
             self.session.owes_continue &= data.is_empty();
             if is_complete {
-                self.pass_piece(incoming, true);
+                self.pass_piece(incoming, Due::Last);
                 return Ok(Fed::Complete(input.len() - rest.len()));
             }
             if piece == Piece::More {
-                self.pass_piece(incoming, false);
+                self.pass_piece(incoming, Due::Enough);
                 return Ok(Fed::More(input.len()));
             }
         }
@@ -139,10 +157,17 @@ impl<S: Service> Hand<'_, '_, S> {
         self.context.keep_or_copy(data, piece)
     }
 
-    /// Sends what has gathered to a worker, if one can take it and it is worth one.
-    fn pass_piece(&mut self, incoming: &mut Incoming, is_last: bool) {
-        let is_enough = incoming.piece.len() >= UPLOAD_PIECE_BYTES
+    /// Sends what has gathered to a worker, if one can take it and it is worth one: less is while
+    /// memory runs short, so that slow clients cannot fill it with what waits to be more.
+    fn pass_piece(&mut self, incoming: &mut Incoming, due: Due) {
+        let enough_bytes = match due {
+            Due::Short => 1,
+            _ if self.context.pool().is_pressed() => UPLOAD_PRESSED_BYTES,
+            _ => UPLOAD_PIECE_BYTES,
+        };
+        let is_enough = incoming.piece.len() >= enough_bytes
             || incoming.piece.parts_count() >= UPLOAD_PIECE_PARTS;
+        let is_last = due == Due::Last;
         if !is_enough && !is_last {
             return;
         }
@@ -172,7 +197,7 @@ impl<S: Service> Hand<'_, '_, S> {
             }
             self.session.sending = Some(job);
             if let Some(mut incoming) = self.session.incoming.take() {
-                self.pass_piece(&mut incoming, false);
+                self.pass_piece(&mut incoming, Due::Enough);
                 self.session.incoming = Some(incoming);
             }
             return None;

@@ -18,7 +18,7 @@
 use std::net::SocketAddr;
 
 use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
-use flatpath::{Buffer, Pages, Pool, RegionConfig, WorkerScope};
+use flatpath::{Buffer, Pages, PoolHandle, RegionConfig, WorkerScope};
 
 use crate::auth::AuthStatus;
 use crate::keeper::Keeper;
@@ -87,7 +87,7 @@ pub trait Programs: Send + Sync + 'static {
         call: &Call,
         arguments: Arguments<'_>,
         reply: &mut Reply,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
     ) -> Served;
 }
 
@@ -580,6 +580,11 @@ impl<S: Programs> Protocol for Rpc<S> {
 
     fn draining(&self, (): &mut (), session: &mut RpcSession, context: &mut Context<'_, Self>) {
         Self::end(session, context);
+    }
+
+    fn abandoned(&self, (): &mut (), session: &mut RpcSession, _context: &mut Context<'_, Self>) {
+        session.assembly = Assembly::default();
+        session.ending = true;
     }
 
     fn closed(&self, (): &mut (), session: &mut RpcSession) {

@@ -4,7 +4,7 @@
 //! connection: what comes beyond is copied.
 
 use flatpath::protocol::Context;
-use flatpath::{Fragment, Pool};
+use flatpath::{Fragment, PoolHandle};
 
 use crate::glue::{Programs, Rpc};
 use crate::limits::{PAGES_FILLED_MAX, PAGES_KEPT_MAX, PIECE_BYTES_LARGE};
@@ -14,7 +14,7 @@ use crate::record::Source;
 pub(crate) struct Keeper<'a, 'b, S: Programs>(pub(crate) &'a mut Context<'b, Rpc<S>>);
 
 impl<S: Programs> Source for Keeper<'_, '_, S> {
-    fn pool(&self) -> &Pool {
+    fn pool(&self) -> PoolHandle<'_> {
         self.0.pool()
     }
 

@@ -16,7 +16,7 @@
 //! Cost: no copy of a long record but, where its front was cut in two, of `FRONT_BYTES_MIN` bytes;
 //! one copy of each byte of others, and at most one more of a short record that came in pieces.
 
-use flatpath::{Buffer, Fragment, Pool};
+use flatpath::{Buffer, Fragment, PoolHandle};
 
 use crate::limits::{
     CONTIGUOUS_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, FRONT_BYTES_MIN, RECORD_BYTES_MAX,
@@ -66,7 +66,7 @@ pub enum Progress {
 /// Where the bytes of a record come from, and what may be done with them.
 pub trait Source {
     /// Buffers for what has to be copied.
-    fn pool(&self) -> &Pool;
+    fn pool(&self) -> PoolHandle<'_>;
 
     /// Keeps a part of the input where it lies, behind so many pieces of its record; `None`: copy
     /// it.
@@ -79,9 +79,9 @@ pub trait Source {
 }
 
 /// Everything is copied.
-impl Source for &Pool {
-    fn pool(&self) -> &Pool {
-        self
+impl Source for PoolHandle<'_> {
+    fn pool(&self) -> PoolHandle<'_> {
+        *self
     }
 
     fn keep(&mut self, _bytes: &[u8], _pieces: usize) -> Option<Fragment> {
@@ -255,7 +255,7 @@ impl Assembly {
     }
 
     /// Copies as much of `bytes` as there are buffers for.
-    fn copy(&mut self, bytes: &[u8], pool: &Pool) -> usize {
+    fn copy(&mut self, bytes: &[u8], pool: PoolHandle<'_>) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
             let copied = self.pieces.last_mut().map_or(0, |piece| piece.append(rest));
@@ -274,7 +274,7 @@ impl Assembly {
     }
 
     /// Makes a short record one piece (R2).
-    fn join(&mut self, pool: &Pool) {
+    fn join(&mut self, pool: PoolHandle<'_>) {
         if self.pieces.len() < 2 || self.received > CONTIGUOUS_BYTES_MAX {
             return;
         }
@@ -309,7 +309,7 @@ pub struct Record {
 
 impl Record {
     /// A copy of a record that arrived whole; `None` when the memory budget is used up.
-    pub fn copy(&mut self, bytes: &[u8], pool: &Pool) -> Option<()> {
+    pub fn copy(&mut self, bytes: &[u8], pool: PoolHandle<'_>) -> Option<()> {
         self.pieces.clear();
         let mut rest = bytes;
         while !rest.is_empty() || self.pieces.is_empty() {

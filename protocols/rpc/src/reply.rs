@@ -11,7 +11,7 @@
 
 use std::io::IoSliceMut;
 
-use flatpath::{Buffer, Piped, Pool};
+use flatpath::{Buffer, Piped, PoolHandle};
 
 use crate::limits::{INLINE_REPLY_BYTES_MAX, REPLY_HEAD_BYTES};
 use crate::message::{self, Accepted};
@@ -70,7 +70,7 @@ impl Reply {
     pub fn write(
         &mut self,
         bytes_max: usize,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
         encode: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), NoRoom> {
         let front = self.front(bytes_max, pool)?;
@@ -86,7 +86,7 @@ impl Reply {
     }
 
     /// The first buffer with room for `bytes` more.
-    fn front(&mut self, bytes: usize, pool: &Pool) -> Result<&mut Buffer, NoRoom> {
+    fn front(&mut self, bytes: usize, pool: PoolHandle<'_>) -> Result<&mut Buffer, NoRoom> {
         debug_assert_eq!(self.pieces.len(), 1, "results are written before data");
         if self.pieces[0].room() < bytes {
             let needed = self.pieces[0].filled().len() + bytes;
@@ -109,8 +109,10 @@ impl Reply {
         &mut self,
         head_bytes: usize,
         bytes: usize,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
     ) -> Result<Vec<IoSliceMut<'_>>, NoRoom> {
+        // Data can be less; short replies are what the reserve is for.
+        let pool = pool.for_bulk();
         let padded = bytes + padding(bytes);
         let before = self.pieces[0].filled().len() + head_bytes;
         if self.pieces[0].room() < head_bytes + padded
@@ -196,7 +198,7 @@ impl Reply {
         &mut self,
         head_bytes: usize,
         mut piped: Piped,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
         encode: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), NoRoom> {
         let zeros = &[0; 3][..padding(piped.len())];
@@ -210,7 +212,7 @@ impl Reply {
     ///
     /// # Panics
     /// When the pool has no buffer.
-    pub fn for_tests(pool: &Pool) -> Reply {
+    pub fn for_tests(pool: PoolHandle<'_>) -> Reply {
         let buffer = pool
             .take(crate::limits::REPLY_BYTES_MIN)
             .expect("the pool has a buffer");
@@ -285,7 +287,7 @@ mod tests {
     use crate::limits::REPLY_BYTES_MIN;
     use crate::testing::pool;
 
-    fn reply(pool: &Pool) -> Reply {
+    fn reply(pool: PoolHandle<'_>) -> Reply {
         let buffer = pool.take(REPLY_BYTES_MIN).expect("there is room");
         Reply::new(7, buffer, Vec::new())
     }
@@ -306,10 +308,10 @@ mod tests {
     #[test]
     fn a_reply_is_one_last_fragment_of_its_length() {
         let pool = pool(1 << 20);
-        let mut reply = reply(&pool);
+        let mut reply = reply((&pool).into());
         assert!(reply.is_bare());
         reply
-            .write(8, &pool, |writer| writer.u64(5))
+            .write(8, (&pool).into(), |writer| writer.u64(5))
             .expect("there is room");
         let bytes = bytes(reply);
         assert_eq!(bytes[..4], [0x80, 0, 0, 32]);
@@ -320,12 +322,12 @@ mod tests {
     #[test]
     fn results_move_to_a_larger_buffer_and_keep_what_was_written() {
         let pool = pool(1 << 20);
-        let mut reply = reply(&pool);
+        let mut reply = reply((&pool).into());
         reply
-            .write(4, &pool, |writer| writer.u32(1))
+            .write(4, (&pool).into(), |writer| writer.u32(1))
             .expect("there is room");
         reply
-            .write(9000, &pool, |writer| writer.raw(&[3; 9000]))
+            .write(9000, (&pool).into(), |writer| writer.raw(&[3; 9000]))
             .expect("there is room");
         let bytes = bytes(reply);
         assert_eq!(bytes.len(), 28 + 4 + 9000);
@@ -335,14 +337,14 @@ mod tests {
     #[test]
     fn more_than_promised_leaves_nothing_written() {
         let pool = pool(1 << 20);
-        let mut reply = reply(&pool);
+        let mut reply = reply((&pool).into());
         let room = vec![1; 300_000];
         assert_eq!(
-            reply.write(300_000, &pool, |writer| writer.raw(&room)),
+            reply.write(300_000, (&pool).into(), |writer| writer.raw(&room)),
             Err(NoRoom)
         );
         assert_eq!(
-            reply.write(8, &pool, |writer| writer.raw(&room)),
+            reply.write(8, (&pool).into(), |writer| writer.raw(&room)),
             Err(NoRoom)
         );
         assert!(reply.is_bare());
@@ -353,8 +355,8 @@ mod tests {
         let pool = pool(16 << 20);
         for asked in [0, 1, 3, 4, 4096, 65_535, 262_144, 1_048_576] {
             for came in [0, asked / 2, asked] {
-                let mut reply = reply(&pool);
-                let slices = reply.data(8, asked, &pool).expect("there is room");
+                let mut reply = reply((&pool).into());
+                let slices = reply.data(8, asked, (&pool).into()).expect("there is room");
                 assert_eq!(slices.iter().map(|slice| slice.len()).sum::<usize>(), asked);
                 let mut next = 0_u8;
                 for mut slice in slices {
@@ -384,8 +386,8 @@ mod tests {
     #[test]
     fn data_is_shorter_when_the_budget_is_nearly_used_up() {
         let pool = pool(20 * 1024);
-        let mut reply = reply(&pool);
-        let slices = reply.data(8, 1 << 20, &pool).expect("some room");
+        let mut reply = reply((&pool).into());
+        let slices = reply.data(8, 1 << 20, (&pool).into()).expect("some room");
         let given: usize = slices.iter().map(|slice| slice.len()).sum();
         assert!(given > 0 && given <= 20 * 1024);
         reply.commit(8, given, |writer| writer.u64(0));
@@ -399,11 +401,11 @@ mod tests {
         let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         std::io::Write::write_all(&mut file, &content).expect("written");
         for (offset, length) in [(0, 65_536), (5, 99_999), (4096, 70_002), (1, 199_999)] {
-            let mut reply = reply(&pool);
+            let mut reply = reply((&pool).into());
             let piped = pipes.fill(&file, offset, length, 1).expect("readable");
             let piped = piped.expect("the pipe is free");
             reply
-                .commit_piped(8, piped, &pool, |writer| writer.u64(length as u64))
+                .commit_piped(8, piped, (&pool).into(), |writer| writer.u64(length as u64))
                 .expect("there is room");
             assert!(reply.one_piece().is_none() && !reply.is_bare());
             let bytes = bytes(reply);
@@ -421,8 +423,10 @@ mod tests {
     #[test]
     fn a_restart_forgets_results_and_data() {
         let pool = pool(1 << 20);
-        let mut reply = reply(&pool);
-        reply.data(8, 100_000, &pool).expect("there is room");
+        let mut reply = reply((&pool).into());
+        reply
+            .data(8, 100_000, (&pool).into())
+            .expect("there is room");
         reply.restart(Accepted::SystemError);
         let bytes = bytes(reply);
         assert_eq!(bytes[24..], [0, 0, 0, 5]);

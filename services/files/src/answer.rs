@@ -7,7 +7,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use flatpath::{Buffer, Pool};
+use flatpath::{Buffer, PoolHandle};
 use flatpath_http::{Body, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
@@ -39,7 +39,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) root: &'a Root,
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: PoolHandle<'a>,
     pub(crate) began: Began,
 }
 

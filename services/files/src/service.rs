@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{Payload, Pool};
+use flatpath::{Payload, PoolHandle};
 use flatpath_http::{
     Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Sink, Turn,
     WorkerScope,
@@ -136,7 +136,7 @@ impl Files {
         }
     }
 
-    pub(crate) fn answerer<'a>(&'a self, pool: &'a Pool) -> Answerer<'a> {
+    pub(crate) fn answerer<'a>(&'a self, pool: PoolHandle<'a>) -> Answerer<'a> {
         Answerer {
             root: &self.root,
             hidden: self.hidden,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use flatpath::{DriverConfig, Pipes, Pool};
+use flatpath::{DriverConfig, Pipes, PoolHandle};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
 
@@ -260,7 +260,7 @@ impl Programs for Nfs {
         call: &Call,
         arguments: Arguments<'_>,
         reply: &mut Reply,
-        pool: &Pool,
+        pool: PoolHandle<'_>,
     ) -> Served {
         let mut request = Request {
             nfs: self,

@@ -160,9 +160,11 @@ impl Fixture {
     }
 
     pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (Served, Results) {
-        let mut reply = Reply::for_tests(&self.pool);
+        let mut reply = Reply::for_tests((&self.pool).into());
         let arguments = Arguments::new(&arguments.0);
-        let served = self.nfs.pooled(call, arguments, &mut reply, &self.pool);
+        let served = self
+            .nfs
+            .pooled(call, arguments, &mut reply, (&self.pool).into());
         (served, Results(reply.into_results()))
     }
 

@@ -1,6 +1,6 @@
 //! Record marking against vectors and against an oracle that knows the records beforehand.
 
-use flatpath::Pool;
+use flatpath::{Pool, PoolHandle};
 
 use super::*;
 use crate::testing::{Random, pool};
@@ -39,9 +39,17 @@ fn a_length_beyond_the_limit_is_refused_before_its_bytes() {
     let pool = pool(1 << 20);
     let marker = (u32::try_from(RECORD_BYTES_MAX).expect("fits") + 1) | LAST_FRAGMENT;
     assert_eq!(whole(&marker.to_be_bytes()), None);
-    let fed = Assembly::default().feed(&marker.to_be_bytes(), &mut &pool, Completion::Allowed);
+    let fed = Assembly::default().feed(
+        &marker.to_be_bytes(),
+        &mut PoolHandle::from(&pool),
+        Completion::Allowed,
+    );
     assert_eq!(fed, Err(Broken::TooLong));
-    let fed = Assembly::default().feed(&[0xff; 4], &mut &pool, Completion::Allowed);
+    let fed = Assembly::default().feed(
+        &[0xff; 4],
+        &mut PoolHandle::from(&pool),
+        Completion::Allowed,
+    );
     assert_eq!(fed, Err(Broken::TooLong));
     assert_eq!(pool.statistics().in_use_bytes, 0);
 }
@@ -51,11 +59,11 @@ fn fragments_are_summed_before_they_are_believed() {
     let pool = pool(4 << 20);
     let mut assembly = Assembly::default();
     let first = marked(false, &vec![1; RECORD_BYTES_MAX - 10]);
-    let fed = assembly.feed(&first, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&first, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((first.len(), Progress::NeedMore)));
     let eleven = (11 | LAST_FRAGMENT).to_be_bytes();
     assert_eq!(
-        assembly.feed(&eleven, &mut &pool, Completion::Allowed),
+        assembly.feed(&eleven, &mut PoolHandle::from(&pool), Completion::Allowed),
         Err(Broken::TooLong)
     );
 }
@@ -66,7 +74,7 @@ fn an_announced_megabyte_takes_no_memory_before_it_arrives() {
     let mut assembly = Assembly::default();
     let mut input = ((1024 * 1024) | LAST_FRAGMENT).to_be_bytes().to_vec();
     input.extend_from_slice(b"x");
-    let fed = assembly.feed(&input, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((5, Progress::NeedMore)));
     assert!(pool.statistics().in_use_bytes <= PIECE_BYTES_MIN);
 }
@@ -76,10 +84,10 @@ fn empty_fragments_are_borne_up_to_their_bound() {
     let pool = pool(1 << 20);
     let mut assembly = Assembly::default();
     let empty: Vec<u8> = marked(false, b"").repeat(FRAGMENTS_EMPTY_MAX as usize);
-    let fed = assembly.feed(&empty, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&empty, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((empty.len(), Progress::NeedMore)));
     let one_more = marked(false, b"");
-    let fed = assembly.feed(&one_more, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&one_more, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Err(Broken::TooManyEmpty));
 }
 
@@ -88,9 +96,13 @@ fn fragments_are_borne_up_to_their_bound() {
     let pool = pool(1 << 20);
     let mut assembly = Assembly::default();
     let many = marked(false, b"x").repeat(FRAGMENTS_MAX as usize);
-    let fed = assembly.feed(&many, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&many, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((many.len(), Progress::NeedMore)));
-    let fed = assembly.feed(&marked(true, b"x"), &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(
+        &marked(true, b"x"),
+        &mut PoolHandle::from(&pool),
+        Completion::Allowed,
+    );
     assert_eq!(fed, Err(Broken::TooManyFragments));
 }
 
@@ -100,16 +112,24 @@ fn what_completes_a_record_is_left_while_withheld() {
     let mut assembly = Assembly::default();
     let mut input = marked(false, b"abcd");
     input.extend(marked(true, b"ef"));
-    let fed = assembly.feed(&input, &mut &pool, Completion::Withheld);
+    let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Withheld);
     assert_eq!(fed, Ok((12, Progress::Withheld)));
-    let fed = assembly.feed(&input[12..], &mut &pool, Completion::Withheld);
+    let fed = assembly.feed(
+        &input[12..],
+        &mut PoolHandle::from(&pool),
+        Completion::Withheld,
+    );
     assert_eq!(fed, Ok((0, Progress::Withheld)));
-    let fed = assembly.feed(&input[12..], &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(
+        &input[12..],
+        &mut PoolHandle::from(&pool),
+        Completion::Allowed,
+    );
     assert_eq!(fed, Ok((2, Progress::Complete)));
     assert_eq!(taken(&mut assembly), b"abcdef");
     let mut input = marked(false, b"gh");
     input.extend(marked(true, b""));
-    let fed = assembly.feed(&input, &mut &pool, Completion::Withheld);
+    let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Withheld);
     assert_eq!(
         fed,
         Ok((6, Progress::Withheld)),
@@ -124,10 +144,14 @@ fn a_used_up_budget_stops_and_goes_on_later() {
     assert!(!held.is_empty());
     let mut assembly = Assembly::default();
     let input = marked(true, &[7; 6000]);
-    let fed = assembly.feed(&input, &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((4, Progress::NoRoom)));
     drop(held);
-    let fed = assembly.feed(&input[4..], &mut &pool, Completion::Allowed);
+    let fed = assembly.feed(
+        &input[4..],
+        &mut PoolHandle::from(&pool),
+        Completion::Allowed,
+    );
     assert_eq!(fed, Ok((6000, Progress::Complete)));
     assert_eq!(taken(&mut assembly), [7; 6000]);
 }
@@ -141,7 +165,7 @@ fn data_spans_pieces_and_ends_with_the_record() {
     record.extend_from_slice(&data);
     record.extend_from_slice(&[0; 3]);
     for chunk in marked(true, &record).chunks(3000) {
-        let fed = assembly.feed(chunk, &mut &pool, Completion::Allowed);
+        let fed = assembly.feed(chunk, &mut PoolHandle::from(&pool), Completion::Allowed);
         assert_eq!(fed.map(|fed| fed.0), Ok(chunk.len()));
     }
     let mut whole = Record::default();
@@ -187,7 +211,7 @@ fn model_round(random: &mut Random, pool: &Pool) {
         end = (end + 1 + random.below(9000)).min(stream.len());
         loop {
             let completion = [Completion::Allowed, Completion::Withheld][random.below(2)];
-            let fed = assembly.feed(&stream[start..end], &mut &*pool, completion);
+            let fed = assembly.feed(&stream[start..end], &mut PoolHandle::from(pool), completion);
             let (used, progress) = fed.expect("the stream is well-formed");
             start += used;
             match progress {
@@ -226,9 +250,11 @@ fn model_garbage_never_panics_and_never_outgrows_its_bytes() {
             .map(|_| [0, 0x80, 1, 0xff, 4][random.below(5)])
             .collect();
         let mut at = 0;
-        while let Ok((used, progress)) =
-            assembly.feed(&input[at..], &mut &pool, Completion::Allowed)
-        {
+        while let Ok((used, progress)) = assembly.feed(
+            &input[at..],
+            &mut PoolHandle::from(&pool),
+            Completion::Allowed,
+        ) {
             at += used;
             match progress {
                 Progress::Complete => assert!(taken(&mut assembly).len() <= input.len()),

@@ -128,7 +128,7 @@ impl Site {
             Some(bytes) => (By::Network, bytes),
             None => {
                 let (request, _) = trial::request(input).expect("valid").expect("complete");
-                let mut response = self.files.answerer(&self.pool).answer(&request);
+                let mut response = self.files.answerer((&self.pool).into()).answer(&request);
                 let mut note = std::mem::take(response.extensions_mut());
                 self.files.settled(&mut self.lane, turn, &mut note);
                 let encode = |head: &flatpath_http::Head<'_>| trial::encoded(head, turn, response);

@@ -22,7 +22,7 @@ mod information;
 
 use std::sync::Arc;
 
-use flatpath::Pool;
+use flatpath::PoolHandle;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{Arguments, Reply, Served};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,7 @@ pub(crate) struct Request<'a> {
     pub(crate) nfs: &'a Nfs,
     pub(crate) who: Who,
     pub(crate) reply: &'a mut Reply,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: PoolHandle<'a>,
 }
 
 /// What a procedure that makes something returns on success.

@@ -1,0 +1,128 @@
+//! The memory for pooled buffers: one budget, a part of it in reserve, and who holds how much.
+//!
+//! Every buffer is taken for a connection, by its network thread or by the worker that runs its
+//! job, and counted for it until it is dropped, wherever that is. What fits
+//! [`RESERVE_TAKE_MAX`] may come from the reserve when everything else is in use: so a full budget
+//! stops no short request and no reply.
+//!
+//! Invariants
+//! - B1: both pools together never have more than the budget.
+//! - B2: a connection's count is what is out for its place in its thread's table. A buffer that
+//!   comes back after its place was given to another is charged to that one until then.
+//!
+//! Cost: a take and a return are those of the pool and one addition each. Four bytes per place.
+
+use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
+
+use crate::limits::{
+    BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_PART, RESERVE_TAKE_MAX, SHARE_BYTES_MIN, SHARE_PART,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    main: Pool,
+    reserve: Pool,
+    owners: Owners,
+    /// Places of one network thread's table.
+    places: u32,
+    share_bytes: usize,
+}
+
+impl Pools {
+    /// Pools for `budget_bytes`, and for `places` connections of each of so many network threads.
+    pub(crate) fn new(budget_bytes: usize, network_threads: usize, places: usize) -> Pools {
+        Pools::with(budget_bytes, network_threads, places, Pool::with_owners)
+    }
+
+    /// The same, with a main pool that is made by `make`.
+    pub(crate) fn with(
+        budget_bytes: usize,
+        network_threads: usize,
+        places: usize,
+        make: impl FnOnce(PoolConfig, Owners) -> Pool,
+    ) -> Pools {
+        let numbers = 1 + network_threads * places;
+        let owners = Owners::new(u32::try_from(numbers).unwrap_or(u32::MAX));
+        let reserve_bytes = (budget_bytes / RESERVE_PART)
+            .max(RESERVE_BYTES_MIN)
+            .min(budget_bytes / 2);
+        let config = |budget_bytes, classes: &[usize]| PoolConfig {
+            classes: classes.to_vec(),
+            budget_bytes,
+            zero: Zero::WrittenOnPut,
+        };
+        let small = BUFFER_CLASSES
+            .iter()
+            .filter(|bytes| **bytes <= RESERVE_TAKE_MAX);
+        let small: Vec<usize> = small.copied().collect();
+        Pools {
+            main: make(
+                config(budget_bytes - reserve_bytes, &BUFFER_CLASSES),
+                owners.clone(),
+            ),
+            reserve: Pool::with_owners(config(reserve_bytes, &small), owners.clone()),
+            owners,
+            places: u32::try_from(places).unwrap_or(u32::MAX),
+            share_bytes: (budget_bytes / SHARE_PART).max(SHARE_BYTES_MIN),
+        }
+    }
+
+    /// Where buffers for the connection at a place of a network thread come from.
+    #[inline]
+    pub(crate) fn handle(&self, ring: u16, index: u32) -> PoolHandle<'_> {
+        let owner = self.owner(ring, index);
+        PoolHandle::new(&self.main, owner).with_reserve(&self.reserve, RESERVE_TAKE_MAX)
+    }
+
+    #[inline]
+    fn owner(&self, ring: u16, index: u32) -> u32 {
+        1 + u32::from(ring) * self.places + index
+    }
+
+    /// Bytes that are out for the connection at a place of a network thread. One load.
+    #[inline]
+    pub(crate) fn held_bytes(&self, ring: u16, index: u32) -> usize {
+        self.owners.held_bytes(self.owner(ring, index))
+    }
+
+    /// What one connection may hold before its own input stalls, in bytes.
+    #[inline]
+    pub(crate) fn share_bytes(&self) -> usize {
+        self.share_bytes
+    }
+
+    /// Bytes that large takers could be given now. O(threads).
+    pub(crate) fn available_bytes(&self) -> usize {
+        self.main.available_bytes()
+    }
+
+    /// Bytes that only small takers could be given now. O(threads).
+    pub(crate) fn reserve_bytes(&self) -> usize {
+        self.reserve.available_bytes()
+    }
+
+    /// Notes whether memory runs short; see [`Pool::weigh`].
+    pub(crate) fn weigh(&self) -> bool {
+        self.main.weigh()
+    }
+
+    /// Frees idle buffers beyond what is in use and `keep_bytes`. Returns the bytes freed.
+    pub(crate) fn trim(&self, keep_bytes: usize) -> usize {
+        let kept = |pool: &Pool| pool.statistics().in_use_bytes.max(keep_bytes);
+        self.main.trim(kept(&self.main)) + self.reserve.trim(kept(&self.reserve))
+    }
+
+    /// Counts of both pools together.
+    pub(crate) fn statistics(&self) -> PoolStatistics {
+        let (mut sum, reserve) = (self.main.statistics(), self.reserve.statistics());
+        sum.reused += reserve.reused;
+        sum.allocated += reserve.allocated;
+        sum.freed += reserve.freed;
+        sum.degraded += reserve.degraded;
+        sum.refused += reserve.refused;
+        sum.in_use_bytes += reserve.in_use_bytes;
+        sum.idle_bytes += reserve.idle_bytes;
+        sum
+    }
+}
