@@ -122,7 +122,7 @@ impl Lists {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::VecDeque;
 
