@@ -237,9 +237,6 @@ impl Epoll {
     /// Asks for events; blocks if there is nothing else to do.
     fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
         let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
-        if may_block {
-            self.forget_idle_listeners();
-        }
         let buffers = &self.buffers;
         let ready = || ready() || buffers.iter().any(|group| group.region().is_relieved());
         if may_block && self.waker.may_sleep(&ready) {
