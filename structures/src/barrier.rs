@@ -19,9 +19,10 @@
 //! call of some microseconds that interrupts the other processors which run this process. The
 //! first `prepare` takes up to some milliseconds if the process has threads already.
 //!
-//! What it does not do: survive a filter that is put on the process after `prepare` and refuses
-//! `membarrier`. From then on both sides fence in full, but a store that was on its way at that
-//! very moment may be missed.
+//! A filter that is put on the process after `prepare` may refuse `membarrier`. Then `fence_seldom`
+//! returns false: a store of the other side that was on its way at that very moment may be missed.
+//! From the next handshake on both sides fence in full. The caller must not free what the missed
+//! side may still touch.
 
 pub(crate) use self::kind::{fence_often, fence_seldom, prepare};
 
@@ -60,16 +61,27 @@ mod kind {
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn fence_seldom() {
+    /// False: the kernel refused, and the other side's store may be missed.
+    #[must_use]
+    pub(crate) fn fence_seldom() -> bool {
         // ORDER: the handshake of the caller, this side of it.
         fence(Ordering::SeqCst);
         let is_lopsided = IS_LOPSIDED.load(Ordering::Relaxed);
-        if is_lopsided && membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        let is_refused = is_lopsided && fence_all_others().is_err();
+        if is_refused {
             // ORDER: Relaxed: too late for this handshake, early enough for others.
             IS_LOPSIDED.store(false, Ordering::Relaxed);
         }
         // ORDER: the look comes after what the kernel did.
         fence(Ordering::SeqCst);
+        !is_refused
+    }
+
+    fn fence_all_others() -> rustix::io::Result<()> {
+        if cfg!(drill = "barrier_seldom_alone") {
+            return Ok(());
+        }
+        membarrier(MembarrierCommand::PrivateExpedited)
     }
 }
 
@@ -81,51 +93,121 @@ mod kind {
 
     #[inline(always)]
     pub(crate) fn fence_often() {
+        #[cfg(all(test, loom))]
+        if super::refused::is_refused() {
+            return;
+        }
         // ORDER: the handshake of the caller.
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn fence_seldom() {
+    #[must_use]
+    pub(crate) fn fence_seldom() -> bool {
         // ORDER: the handshake of the caller.
         fence(Ordering::SeqCst);
+        #[cfg(all(test, loom))]
+        if super::refused::is_refused() {
+            return false;
+        }
+        true
+    }
+}
+
+/// What a refusal leaves, for models: nothing on the one side, this thread's fence on the other.
+#[cfg(all(test, loom))]
+pub(crate) mod refused {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        // All threads of a model run on one of the system's; other models are not concerned.
+        static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn is_refused() -> bool {
+        IS_REFUSED.get()
+    }
+
+    /// From now on, in this model, the kernel refuses.
+    pub(crate) fn refuse() {
+        IS_REFUSED.set(true);
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::sync::{Arc, AtomicU32, Ordering::Relaxed, spawn};
-    use crate::testing::{join, within_deadline};
+    use crate::sync::{
+        Arc, AtomicU32,
+        Ordering::{Relaxed, SeqCst},
+        spawn, spin_loop, yield_now,
+    };
+    use crate::testing::{join, repeats, within_deadline};
+    use std::time::{Duration, Instant};
 
-    /// The handshake itself. Without a fence on either side a processor that stores late breaks it
-    /// within some thousand rounds.
+    const ROUNDS: usize = repeats(100_000) as usize;
+    /// On a machine that is busy with other things, a round may take some milliseconds.
+    const ENOUGH: Duration = Duration::from_secs(1);
+
+    /// The words of one round: that each side is there, and what it stores.
+    #[derive(Default)]
+    struct Round {
+        here: [AtomicU32; 2],
+        stored: [AtomicU32; 2],
+    }
+
+    impl Round {
+        /// Stores, fences and looks, right after the other side has come. Returns what it saw.
+        fn meet(&self, side: usize, act: impl FnOnce()) -> u32 {
+            self.here[side].store(1, SeqCst);
+            let mut looks = 0_u32;
+            while self.here[1 - side].load(SeqCst) == 0 {
+                looks += 1;
+                if looks.is_multiple_of(1_000) {
+                    yield_now();
+                }
+                spin_loop();
+            }
+            self.stored[side].store(1, Relaxed);
+            act();
+            self.stored[1 - side].load(Relaxed)
+        }
+    }
+
+    /// The handshake itself, with both sides at it together in every round. Without the kernel's
+    /// part a processor that stores late breaks it about once in a hundred rounds.
     #[test]
     fn stress_one_of_two_that_store_and_then_look_sees_the_other() {
         within_deadline(|| {
             prepare();
-            let rounds = crate::testing::repeats(2_000);
-            let words: Arc<Vec<[AtomicU32; 2]>> =
-                Arc::new((0..rounds).map(|_| Default::default()).collect());
-            let theirs = Arc::clone(&words);
+            let rounds: Arc<Vec<Round>> = Arc::new((0..ROUNDS).map(|_| Round::default()).collect());
+            // How many rounds there will be, once that is known: the seldom side then stops.
+            let last = Arc::new(AtomicU32::new(u32::MAX));
+            let (theirs, their_last) = (Arc::clone(&rounds), Arc::clone(&last));
             let seldom = spawn(move || {
-                let handshake = |[often, seldom]: &[AtomicU32; 2]| {
-                    seldom.store(1, Relaxed);
-                    fence_seldom();
-                    often.load(Relaxed)
-                };
-                theirs.iter().map(handshake).collect::<Vec<_>>()
+                let mut saw = vec![];
+                for (number, round) in (0_u32..).zip(theirs.iter()) {
+                    saw.push(round.meet(1, || assert!(fence_seldom(), "the kernel refused")));
+                    if number == their_last.load(SeqCst) {
+                        break;
+                    }
+                }
+                saw
             });
-            let handshake = |[often, seldom]: &[AtomicU32; 2]| {
-                often.store(1, Relaxed);
-                fence_often();
-                seldom.load(Relaxed)
-            };
-            let saw_seldom: Vec<u32> = words.iter().map(handshake).collect();
+            let end = Instant::now() + ENOUGH;
+            let mut saw_seldom = vec![];
+            for (number, round) in (0_u32..).zip(rounds.iter()) {
+                let is_last = Instant::now() > end;
+                if is_last {
+                    last.store(number, SeqCst);
+                }
+                saw_seldom.push(round.meet(0, fence_often));
+                if is_last {
+                    break;
+                }
+            }
             let saw_often = join(seldom);
-            let missed = saw_seldom
-                .iter()
-                .zip(&saw_often)
-                .position(|saw| saw == (&0, &0));
+            let mut both = saw_seldom.iter().zip(&saw_often);
+            let missed = both.position(|saw| saw == (&0, &0));
             assert_eq!(missed, None, "both looked before the other's store");
         });
     }

@@ -35,7 +35,8 @@
 //! Teardown: stop users, wait, drain, free. `close` says so, waits for those that are between
 //! `door` and the end of `enter`, and empties the lines. Who comes later is told so, keeps the
 //! index and disposes of it. The stack has no such count: who pushed to it while holding something
-//! that keeps the depot alive looks at `closed` afterwards.
+//! that keeps the depot alive looks at `closed` afterwards. If the kernel refuses the closing
+//! fence, a step may be missed: `close` returns false, and the depot is leaked instead of freed.
 //!
 //! Ordering
 //! - E1 publish: `enter` (Release) -> another thread's swap that steals (Acquire): what the holder
@@ -305,22 +306,23 @@ impl Depot {
     }
 
     /// Closes the depot and hands everything that is idle to `dispose`. Nobody takes any more.
-    pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) {
+    ///
+    /// False: the kernel refused the fence. A step may be under way that was not waited for: its
+    /// index is lost, and it still writes to this depot, which must not be freed therefore.
+    #[must_use]
+    pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) -> bool {
         // ORDER: E2, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
-        if !cfg!(drill = "depot_close_unfenced") {
-            fence_seldom();
-        }
+        let is_fenced = cfg!(drill = "depot_close_unfenced") || fence_seldom();
+        // ORDER: Relaxed: E3 has brought what its holders wrote; E1 does so without the fence.
+        let acquire = if is_fenced { Ordering::Relaxed } else { STEAL };
         for line in self.lines_in_use() {
             line.wait_for_step();
-            // ORDER: Relaxed: E3 has brought what its holders wrote.
-            let all = line
-                .slots
-                .iter()
-                .filter_map(|slot| empty(slot, Ordering::Relaxed));
+            let all = line.slots.iter().filter_map(|slot| empty(slot, acquire));
             all.for_each(&mut dispose);
         }
         self.drain(dispose);
+        is_fenced || cfg!(drill = "depot_close_refused_unsaid")
     }
 
     /// How many indices were taken, and how many given back. O(threads); exact when nothing moves.
@@ -340,6 +342,14 @@ impl Depot {
         match self.near.get(thread as usize) {
             Some(line) => Some(line),
             None => self.far_line(thread.wrapping_sub(NEAR_LINES)),
+        }
+    }
+
+    /// The line of this number, unless it was never needed.
+    fn made_line(&self, number: u32) -> Option<&Line> {
+        match self.near.get(number as usize) {
+            Some(line) => Some(line),
+            None => Some(self.far.get((number - NEAR_LINES) as usize)?.get()?),
         }
     }
 
@@ -381,16 +391,20 @@ impl Depot {
             // Read first: an index in a slot may be stolen and pushed elsewhere.
             let next = self.after[index].load(Ordering::Relaxed);
             line.fill(index);
-            index = next;
+            index = match cfg!(drill = "depot_fetch_reads_late") {
+                true => self.after[index].load(Ordering::Relaxed),
+                false => next,
+            };
         }
         Some(first)
     }
 
     fn steal(&self, thread: u32, line: &Line) -> Option<u32> {
-        // From the next line on and round, so that thieves do not all meet at the first.
-        let after = self.lines_in_use().skip(thread as usize + 1);
-        let mut others = after.chain(self.lines_in_use().take(thread as usize));
-        others.find_map(|other| other.give_half_to(line))
+        // From the next line on and round, so that thieves do not all meet at the first. By their
+        // numbers: far lines may be missing in between.
+        let used = NEAR_LINES + self.far_used.load(Ordering::Relaxed);
+        let mut others = (thread + 1..used).chain(0..thread);
+        others.find_map(|number| self.made_line(number)?.give_half_to(line))
     }
 
     /// Sends the upper slots of a full line to the stack. Within a step, so that a close that has

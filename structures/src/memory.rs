@@ -28,7 +28,8 @@
 //! - The blocks themselves go along with their index: the edges of depot and stack.
 //!
 //! Teardown: `close` is called when nobody can take any more. It frees what is idle; what comes
-//! back later finds the depot closed and frees itself, and the last of them frees the shelf.
+//! back later finds the depot closed and frees itself, and the last of them frees the shelf. Where
+//! the depot says that a return may have been missed, the shelf is leaked.
 
 #![allow(
     unsafe_code,
@@ -290,9 +291,13 @@ impl Shelf {
             walked.close();
             Shelf::free_walked(shelf);
         }
-        shelf
+        let is_settled = shelf
             .depot
             .close(|index| Claim { shelf, index }.lease().free());
+        if !is_settled {
+            // A count that is never given up: a returning thread may still write to the depot.
+            std::mem::forget(Arc::clone(shelf));
+        }
     }
 
     /// After a close: frees what somebody pushed on the depot's stack meanwhile.

@@ -19,8 +19,9 @@
 //!   has each side at most once, and an object is in at most one entry.
 //! - I2: both sides are registered under a key exactly if they are connected. Registering succeeds
 //!   as a whole or leaves nothing behind.
-//! - I3: a [`Registration`] owns the side: nobody else takes it out. So the end of one that lost
-//!   does not evict the one that won.
+//! - I3: a [`Registration`] owns the side, until it takes it out, once: nobody else does. So the
+//!   end of one that lost does not evict the one that won, nor does the end of one that has ended
+//!   already because a callback of its end panicked.
 //! - I4: objects outlive their registration and its callbacks: the entry owns a reference.
 //! - I5: `start` follows every `stop`, also when connecting fails or panics.
 //!
@@ -338,9 +339,10 @@ where
 }
 
 mod sealed {
-    /// Ends a registration, whatever the types of its registry are.
+    /// Ends a registration, whatever the types of its registry are; `word` is 0 as soon as the
+    /// side goes.
     pub trait Sealed {
-        fn end(&self, word: u64, which: Which);
+        fn end(&self, word: &mut u64, which: Which);
     }
 
     /// A side, for the trait above, which is public in name only.
@@ -354,9 +356,9 @@ where
     P: Producer<C> + ?Sized,
     C: Consumer<P, Error = P::Error> + ?Sized,
 {
-    fn end(&self, word: u64, which: sealed::Which) {
-        let spot = self.hash.spot(word);
-        self.shard(spot).end(&self.hash, spot, which.0);
+    fn end(&self, word: &mut u64, which: sealed::Which) {
+        let spot = self.hash.spot(*word);
+        self.shard(spot).end(&self.hash, spot, which.0, word);
     }
 }
 
@@ -382,12 +384,12 @@ where
     /// Ends the registration. Returns whether it had not ended yet: the second time does nothing.
     ///
     /// # Panics
-    /// If called from a callback of this very pair, which would wait for itself.
+    /// If called from a callback of this very pair, which would wait for itself: nothing has ended
+    /// then. If a callback panics: the registration has ended all the same, and the peer stays.
     pub fn end(&mut self) -> bool {
         let had_not_ended = self.word != 0;
         if had_not_ended {
-            sealed::Sealed::end(&*self.registry, self.word, sealed::Which(self.side));
-            self.word = 0;
+            sealed::Sealed::end(&*self.registry, &mut self.word, sealed::Which(self.side));
         }
         had_not_ended
     }

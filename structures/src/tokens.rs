@@ -34,7 +34,8 @@
 //! - E3 reuse: decrement (Release) -> the decrement that reaches 0, and `uses` (Acquire): what the
 //!   users of the page did with it comes before its reuse.
 //! - E4 users: the last user goes (Release) -> the region is seen closed (Acquire): all sweeps.
-//!   Joining increments only what is not 0.
+//!   Joining increments only what is not 0. A returner is no user: a sweep leaves it what it has
+//!   claimed, and may be over before that is counted off (E3 says when it is).
 //!
 //! Cost: take and return are O(1): two atomic operations as long as nobody has a `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
@@ -241,7 +242,9 @@ impl<R: Release> Region<R> {
         }
     }
 
-    /// Whether nobody can join any more. Then everything that holders had is given back.
+    /// Whether nobody can join any more. Then every holder has ended, and what it had is given
+    /// back, except for what a [`Returner`] gives back at this moment: it has claimed the token,
+    /// and counts off the page soon. Ask [`Region::uses`] of a page that is to be reused.
     pub fn is_closed(&self) -> bool {
         // ORDER: E4.
         self.shared.users.load(IS_CLOSED) == 0

@@ -138,13 +138,18 @@ where
         }
     }
 
-    /// Ends the registration of a side. The caller owns it.
+    /// Ends the registration of a side, which the caller owns while `word` is not 0. A panic leaves
+    /// it as it is if the side is still in, and 0 if it goes (I3).
     #[inline]
-    pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side) {
+    pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side, word: &mut u64) {
         let mut table = lock_briefly(&self.table);
         let mut place = table.expect(spot);
         while table.slots[place].busy != 0 && !cfg!(drill = "pairing_no_wait") {
             (table, place) = self.wait(table, spot, place);
+        }
+        if !cfg!(drill = "pairing_ends_twice") {
+            // Whatever a callback does now, the side leaves: with the entry here, or with `Busy`.
+            *word = 0;
         }
         if let Some(pair) = table.slots[place].start_callbacks() {
             table.pairs -= 1;
@@ -164,6 +169,9 @@ where
             if let Some(party) = party {
                 party.release();
             }
+        }
+        if cfg!(drill = "pairing_ends_twice") {
+            *word = 0;
         }
     }
 }

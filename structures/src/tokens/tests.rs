@@ -214,6 +214,32 @@ fn loom_who_sees_a_region_closed_sees_every_page_given_back() {
     });
 }
 
+/// Hazard: the same beside a returner, which is no user. Closed or not, the page is counted off
+/// once, and who sees it idle sees what the returner did with it.
+#[test]
+fn loom_what_a_returner_gives_back_beside_the_last_sweep_is_counted_off_once() {
+    model(|| {
+        let idle = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&idle);
+        let told = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let region = Region::new(1, told);
+        let mut holder = region.join(1).expect("open");
+        let token = holder.take(0).expect("room");
+        let returner = holder.returner();
+        region.close();
+        let returns = spawn(move || returner.give_back(token));
+        drop(holder);
+        assert!(region.is_closed(), "a returner is no user");
+        // The sweep gave it back, or the returner has claimed it and does so any time now.
+        let was_idle = region.uses(0) == 0;
+        let was_returned = join(returns);
+        assert!(was_idle || was_returned);
+        assert_eq!((region.uses(0), idle.load(Ordering::Relaxed)), (0, 1));
+    });
+}
+
 /// Hazard: joining after the last user has swept.
 #[test]
 fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {

@@ -12,6 +12,8 @@ pub(super) enum Mood {
     Agrees,
     Refuses,
     Panics,
+    /// When it is parted from its peer.
+    PanicsOnParting,
 }
 
 /// A side that writes down what happens to it.
@@ -27,10 +29,16 @@ impl Noting {
         lock(&self.log).push(self.names[callback]);
     }
 
+    fn part(&self) {
+        self.note(1);
+        let mood = *lock(&self.mood);
+        assert_ne!(mood, Mood::PanicsOnParting, "on purpose");
+    }
+
     fn connect(&self) -> Result<(), &'static str> {
         self.note(0);
         match *lock(&self.mood) {
-            Mood::Agrees => Ok(()),
+            Mood::Agrees | Mood::PanicsOnParting => Ok(()),
             Mood::Refuses => Err("refused"),
             Mood::Panics => panic!("on purpose"),
         }
@@ -43,7 +51,7 @@ impl Producer<Noting> for Noting {
         self.connect()
     }
     fn del_consumer(&self, _consumer: &Noting) {
-        self.note(1);
+        self.part();
     }
     fn stop(&self) {
         self.note(2);
@@ -59,7 +67,7 @@ impl Consumer<Noting> for Noting {
         self.connect()
     }
     fn del_producer(&self, _producer: &Noting) {
-        self.note(1);
+        self.part();
     }
     fn stop(&self) {
         self.note(2);

@@ -147,6 +147,52 @@ fn a_panic_while_connecting_is_undone_like_a_refusal() {
     }
 }
 
+/// The registration unwinds out of the frame that ends it, and so ends a second time.
+#[test]
+fn a_panic_while_parting_ends_one_side_once_and_leaves_the_peer() {
+    for (of_producer, of_consumer) in [
+        (Mood::PanicsOnParting, Mood::Agrees),
+        (Mood::Agrees, Mood::PanicsOnParting),
+    ] {
+        let bench = Bench::new();
+        bench.moods(of_producer, of_consumer);
+        let produced = bench.produce(KEY).expect("free");
+        let mut consumed = bench.consume(KEY).expect("free");
+        let ended = catch_unwind(AssertUnwindSafe(move || {
+            let mut produced = produced;
+            produced.end();
+        }));
+        assert!(ended.is_err(), "the callback panics");
+        assert!(!bench.producer.is_registered() && bench.consumer.is_registered());
+        assert_eq!((bench.registry.len(), bench.registry.pairs()), (1, 0));
+        let rival = consumer(&bench.log);
+        let refused = Registry::register_consumer(&bench.registry, KEY, Arc::clone(&rival));
+        assert_eq!(refused.err(), Some(RegisterError::Taken));
+        // The peer meets the next one as if nothing had been.
+        bench.moods(Mood::Agrees, Mood::Agrees);
+        let produced = bench.produce(KEY).expect("the side is free");
+        assert!(bench.registry.is_connected(KEY));
+        assert!(consumed.end() && !bench.consumer.is_registered());
+        drop((consumed, produced));
+        assert!(bench.registry.is_empty());
+    }
+}
+
+/// Its key is another one's by the time it is dropped.
+#[test]
+fn a_registration_whose_end_panicked_does_not_evict_who_came_after_it() {
+    let bench = Bench::new();
+    bench.moods(Mood::PanicsOnParting, Mood::Agrees);
+    let mut produced = bench.produce(KEY).expect("free");
+    let _consumed = bench.consume(KEY).expect("free");
+    assert!(catch_unwind(AssertUnwindSafe(|| produced.end())).is_err());
+    let successor = producer(&bench.log);
+    let _next = Registry::register_producer(&bench.registry, KEY, Arc::clone(&successor));
+    assert!(!produced.end(), "it has ended");
+    drop(produced);
+    assert!(successor.is_registered() && bench.registry.is_connected(KEY));
+}
+
 #[test]
 fn ending_a_registration_twice_does_nothing_the_second_time() {
     let bench = Bench::new();
