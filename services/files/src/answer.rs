@@ -27,12 +27,14 @@ use crate::root::{Kind, Locality, Opened, Root};
 use crate::service::Writing;
 use crate::target::{Form, Hidden, Target, name_of};
 use crate::witness::{Claim, Witness};
+use crate::writing::is_own;
 
 /// What a directory is asked for first.
 const INDEX: &[u8] = b"index.html";
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
-const ALLOWED_WRITABLE: HeaderValue = HeaderValue::from_static("GET, HEAD, PUT, OPTIONS");
+pub(crate) const ALLOWED_WRITABLE: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS");
 
 /// Everything that a worker needs for an answer.
 pub(crate) struct Answerer<'a> {
@@ -90,6 +92,9 @@ impl Answerer<'_> {
             .map_or("", |target| target.as_str());
         let target = Target::parse(raw.as_bytes(), self.hidden)?;
         let path = target.path();
+        if path.split(|byte| *byte == b'/').any(is_own) {
+            return Err(FilesError::NotFound);
+        }
         if target.form() == Form::Plain {
             let looked_at = SystemTime::now();
             let opened = self.root.find(path)?;

@@ -14,7 +14,8 @@
 //! | all of it or parts | [`range`] |
 //! | the bytes; or a page that lists a directory | `content`, [`listing`] |
 //!
-//! With [`Files::writable`] PUT replaces files (`put`, `publish`, `janitor`).
+//! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
+//! (`tus`); both give them their names by `publish`.
 //!
 //! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
 //! beside the file), server-side includes, per-directory configuration files, users and passwords.
@@ -30,8 +31,10 @@ mod mounts;
 mod closer;
 mod answer;
 mod writing;
+mod keyed;
 mod publish;
 mod put;
+mod tus;
 mod janitor;
 pub mod target;
 pub mod root;

@@ -93,3 +93,18 @@ pub const LOCAL_FILE_SYSTEMS: &[u32] = &[
     0xe0f5_e1e2, // erofs
     0x7371_7368, // squashfs
 ];
+
+/// How long the server remembers that an upload is finished, for a client that lost the answer.
+pub const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
+
+/// Times between two looks for expired uploads: a quarter of the time they are kept, within these.
+pub const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// See [`SWEEP_INTERVAL_MIN`].
+pub const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of one upload's record: three header fields, each as long as a request's head may be
+/// (64 KiB), with every byte escaped to three.
+pub const RECORD_BYTES_MAX: u64 = 3 * 3 * 64 * 1024;
+
+/// Tries to make the directory of records while the sweep removes it for being empty.
+pub const STORE_TRIES_MAX: usize = 4;

@@ -18,6 +18,7 @@ use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
 use crate::root::{Kind, Opened, Root};
 use crate::target::{Hidden, is_hidden};
+use crate::writing::is_own;
 
 /// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -87,8 +88,8 @@ impl Entries {
         for item in Dir::read_from(directory.file.as_fd())? {
             let item = item?;
             let name = item.file_name().to_bytes();
-            let is_own = name == b"." || name == b"..";
-            if is_own || (hidden == Hidden::Refused && is_hidden(name)) {
+            let is_dot = name == b"." || name == b"..";
+            if is_dot || is_own(name) || (hidden == Hidden::Refused && is_hidden(name)) {
                 continue;
             }
             let Some(entry) = look_at(root, path, directory, name) else {

@@ -16,10 +16,9 @@
 //!
 //! Only a process that is killed between `linkat` and `rename` leaves a hidden `.flatpath-put-*`.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use flatpath_http::Response;
@@ -30,6 +29,7 @@ use rustix::io::Errno;
 
 use crate::conditional::Validators;
 use crate::identity::Identity;
+use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
 use crate::writing::{Answer, Durability, Standing, allow, bare, failed_write, look, refused};
 
@@ -54,39 +54,7 @@ pub(crate) enum Published {
 }
 
 /// Directories in which a file is getting its name now, by device and inode.
-struct Naming {
-    busy: Mutex<HashSet<(u64, u64)>>,
-    changed: Condvar,
-}
-
-static NAMING: std::sync::LazyLock<Naming> = std::sync::LazyLock::new(|| Naming {
-    busy: Mutex::new(HashSet::new()),
-    changed: Condvar::new(),
-});
-
-/// The right to give names in one directory.
-struct NamingGuard((u64, u64));
-
-impl NamingGuard {
-    fn of(directory: &File) -> Answer<Self> {
-        let stat = rustix::fs::fstat(directory).map_err(failed_write)?;
-        let key = (stat.st_dev, stat.st_ino);
-        let mut busy = NAMING.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        while !busy.insert(key) {
-            let woken = NAMING.changed.wait(busy);
-            busy = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        Ok(Self(key))
-    }
-}
-
-impl Drop for NamingGuard {
-    fn drop(&mut self) {
-        let mut busy = NAMING.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.remove(&self.0);
-        NAMING.changed.notify_all();
-    }
-}
+static NAMING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 
 impl Publication<'_> {
     /// Gives the file its name. After an error it has the name that it had before, or none.
@@ -100,7 +68,8 @@ impl Publication<'_> {
         if self.durability == Durability::Disk {
             rustix::fs::fsync(self.file).map_err(failed_write)?;
         }
-        let naming = NamingGuard::of(self.directory)?;
+        let stat = rustix::fs::fstat(self.directory).map_err(failed_write)?;
+        let naming = NAMING.lock(&(stat.st_dev, stat.st_ino));
         let standing = look(self.directory, self.name)?;
         allow(&standing, self.conditions)?;
         let published = match standing {

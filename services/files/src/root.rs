@@ -157,6 +157,16 @@ impl Root {
         }
     }
 
+    /// Another handle of the same directory.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            directory: self.directory.try_clone()?,
+            resolution: self.resolution,
+            mount: self.mount,
+            locality: self.locality,
+        })
+    }
+
     /// Who resolves paths.
     pub fn resolution(&self) -> Resolution {
         self.resolution

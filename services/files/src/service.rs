@@ -24,12 +24,14 @@ use crate::mounts::Mounts;
 use crate::put;
 use crate::root::{Resolution, Root};
 use crate::target::Hidden;
+use crate::tus::sweep::Sweeper;
+use crate::tus::{self, Place};
 use crate::writing::WriteOptions;
 
 /// Serves what lies beneath a directory.
 ///
-/// GET and HEAD; PUT where it is writable; OPTIONS tells which; everything else is 405. See the
-/// crate's front page for what is served and what is not.
+/// GET and HEAD; PUT and uploads by tus where it is writable; OPTIONS tells which; everything else
+/// is 405. See the crate's front page for what is served and what is not.
 #[derive(Debug)]
 pub struct Files {
     root: Root,
@@ -39,6 +41,7 @@ pub struct Files {
     mounts: Mounts,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
+    _sweeper: Option<Sweeper>,
 }
 
 /// Whether files may be replaced.
@@ -47,7 +50,7 @@ pub enum Writing {
     /// No.
     #[default]
     Refused,
-    /// By PUT.
+    /// By PUT, and by uploads that can be resumed (tus).
     Allowed(WriteOptions),
 }
 
@@ -77,14 +80,29 @@ impl Files {
             hidden: Hidden::default(),
             hot: HotLimits::default(),
             writing: Writing::default(),
+            _sweeper: None,
         })
     }
 
-    /// Sets whether PUT makes and replaces files: with the rights of this process, and never
-    /// outside the directory.
+    /// Sets whether PUT and resumable uploads make and replace files: with the rights of this
+    /// process, and never outside the directory. Starts a thread that removes expired uploads.
     #[must_use]
     pub fn writable(self, writing: Writing) -> Self {
-        Self { writing, ..self }
+        let sweeper = match writing {
+            Writing::Refused => None,
+            Writing::Allowed(options) => match self.root.try_clone() {
+                Ok(root) => Sweeper::start(root, options),
+                Err(error) => {
+                    log::warn!("expired uploads are not removed: {error}");
+                    None
+                }
+            },
+        };
+        Self {
+            writing,
+            _sweeper: sweeper,
+            ..self
+        }
     }
 
     /// Sets whether names with a leading dot are served.
@@ -133,6 +151,14 @@ impl Files {
                 writes: Arc::clone(&self.writes),
             })),
             refused => refused,
+        }
+    }
+
+    fn place(&self, options: WriteOptions) -> Place<'_> {
+        Place {
+            root: &self.root,
+            hidden: self.hidden,
+            options,
         }
     }
 
@@ -201,16 +227,20 @@ impl Service for Files {
     }
 
     fn streams(&self, head: &Head<'_>) -> bool {
-        self.writing != Writing::Refused && head.method() == "PUT"
+        self.writing != Writing::Refused && matches!(head.method(), "PUT" | "POST" | "PATCH")
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
         match self.writing {
-            Writing::Allowed(options) => {
+            Writing::Allowed(options) if *request.method() == Method::PUT => {
                 let opened = put::begin(&self.root, self.hidden, options, request);
                 self.counted(opened)
             }
-            Writing::Refused => Opened::Response(self.pooled(request, scope)),
+            Writing::Allowed(options) if tus::concerns(request) => {
+                let opened = tus::begin(self.place(options), request);
+                self.counted(opened)
+            }
+            _ => Opened::Response(self.pooled(request, scope)),
         }
     }
 
@@ -223,6 +253,13 @@ impl Service for Files {
             && *request.method() == Method::PUT
         {
             let response = put::empty(&self.root, self.hidden, options, request);
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            return response;
+        }
+        if let Writing::Allowed(options) = self.writing
+            && tus::concerns(request)
+        {
+            let response = tus::answer(self.place(options), request);
             self.writes.fetch_add(1, Ordering::Relaxed);
             return response;
         }

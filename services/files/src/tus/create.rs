@@ -1,0 +1,226 @@
+//! POST: an upload begins.
+//!
+//! To the address of a directory, with `filename` in the metadata; or to the address that the file
+//! is to have. With `Content-Type: application/offset+octet-stream` the body is its first bytes.
+//!
+//! The record is written before the file that takes the bytes is made, so that a server that is
+//! killed in between leaves nothing that the sweep does not find.
+
+use std::fs::File;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flatpath_http::{Request, Response};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
+use rustix::fs::{Mode, OFlags};
+
+use crate::fields::Fields;
+use crate::keyed::KeyedLock;
+use crate::limits::NAME_BYTES_MAX;
+use crate::publish::{refuse_part, sync_directory};
+use crate::root::Kind;
+use crate::target::Form;
+use crate::writing::{
+    Answer, Durability, MODE_NEW, allow, conditions_of, directory_at, failed_write, is_forbidden,
+    look, raw_target, refused, refused_because, split_name, writable_path,
+};
+
+use super::metadata;
+use super::patch::{self, Patch};
+use super::record::{Record, Stage};
+use super::store::{Id, Store};
+use super::upload::{Seen, Upload};
+use super::{Outcome, Place, headers, number_of};
+
+/// Keeps two requests of this process from taking the last free place together.
+static COUNTING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
+
+pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
+    let all = request.headers();
+    if all.holds(&header::CONTENT_RANGE) {
+        return Err(refuse_part());
+    }
+    let brings_bytes = patch::is_offset_stream(request);
+    if all.holds(&header::CONTENT_TYPE) && !brings_bytes && has_body(request) {
+        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let length = length_of(request)?;
+    if length.is_some_and(|length| length > place.options.bytes_max) {
+        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+    let metadata = match all.holds(&headers::UPLOAD_METADATA) {
+        false => &b""[..],
+        true => match all.single(&headers::UPLOAD_METADATA) {
+            Some(metadata) => metadata,
+            None => return Err(malformed_metadata()),
+        },
+    };
+    let checksum = patch::checksum_of(request)?;
+    let (path, directory, name) = target_of(place, request, metadata)?;
+    let conditions = conditions_of(all);
+    allow(&look(&directory, &name)?, &conditions)?;
+    let id = Id::fresh()?;
+    let record = Record {
+        length,
+        directory: path,
+        name,
+        metadata: metadata.to_vec(),
+        conditions,
+        epoch: 0,
+        verified: None,
+        stage: Stage::Receiving,
+    };
+    let upload = make(place, id, directory, &record)?;
+    let mut begun = Patch::created(upload, &record, checksum, place.options);
+    if brings_bytes {
+        begun.expect(request)?;
+        return Ok(Outcome::Body(Box::new(begun)));
+    }
+    if has_body(request) {
+        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    Ok(Outcome::Answer(begun.conclude()))
+}
+
+/// Writes the record, and makes the file that takes the bytes.
+fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Upload> {
+    let durability = place.options.durability;
+    let store = Store::create(place.root, durability)?;
+    let stat = rustix::fs::fstat(&place.root.find(b"").map_err(crate::writing::failed)?.file)
+        .map_err(failed_write)?;
+    let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
+    make_room(place, &store)?;
+    store.write(&id, record, durability)?;
+    drop(counting);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let mode = Mode::from_raw_mode(MODE_NEW);
+    let name = id.data_name();
+    let data = rustix::fs::openat(&directory, &name[..], flags | OFlags::CLOEXEC, mode)
+        .map_err(failed_write)
+        .and_then(|data| match durability {
+            Durability::Disk => sync_directory(&directory).map(|()| data),
+            Durability::Kernel => Ok(data),
+        });
+    match data {
+        Ok(data) => Ok(Upload::made(
+            id,
+            store,
+            directory,
+            data.into(),
+            place.options,
+        )),
+        Err(response) => {
+            store.remove(id.digits().as_bytes())?;
+            Err(response)
+        }
+    }
+}
+
+/// Refuses one upload too many. Those that are finished make room first.
+fn make_room(place: Place<'_>, store: &Store) -> Answer<()> {
+    let uploads = store.list()?.uploads;
+    if uploads.len() < place.options.unfinished_max {
+        return Ok(());
+    }
+    let mut unfinished = 0;
+    for id in &uploads {
+        let seen_finished = match Upload::find(place.root, id, place.options) {
+            Ok(upload) => matches!(upload.look(), Ok(Seen::Finished(_))),
+            Err(_) => false,
+        };
+        match seen_finished {
+            true => store.remove(id.digits().as_bytes())?,
+            false => unfinished += 1,
+        }
+    }
+    if unfinished < place.options.unfinished_max {
+        return Ok(());
+    }
+    report_full(unfinished);
+    let mut response = refused_because(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many uploads are unfinished",
+    );
+    let minute = HeaderValue::from_static("60");
+    response.headers_mut().insert(header::RETRY_AFTER, minute);
+    Err(response)
+}
+
+/// Says so once, and again after every thousand refusals.
+fn report_full(unfinished: usize) {
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    let refused = REFUSED.fetch_add(1, Ordering::Relaxed);
+    if refused.is_multiple_of(1_000) {
+        log::warn!(
+            "{unfinished} uploads are unfinished, no more are begun (--uploads-max); \
+             {refused} were refused before"
+        );
+    }
+}
+
+/// "The request MUST include one of the following headers: a) Upload-Length [...], b)
+/// Upload-Defer-Length: 1".
+fn length_of(request: &Request) -> Answer<Option<u64>> {
+    let length = number_of(request, &headers::UPLOAD_LENGTH)?;
+    let deferred = request.headers().single(&headers::UPLOAD_DEFER_LENGTH);
+    match (length, deferred) {
+        (Some(length), None) => Ok(Some(length)),
+        (None, Some(b"1")) => Ok(None),
+        _ => Err(refused_because(
+            StatusCode::BAD_REQUEST,
+            "either Upload-Length or Upload-Defer-Length: 1 is needed",
+        )),
+    }
+}
+
+fn has_body(request: &Request) -> bool {
+    let all = request.headers();
+    let length = all.single(&header::CONTENT_LENGTH);
+    all.holds(&header::TRANSFER_ENCODING) || length.is_some_and(|length| length != b"0")
+}
+
+/// The directory of the target, open, and the name in it.
+fn target_of(
+    place: Place<'_>,
+    request: &Request,
+    metadata: &[u8],
+) -> Answer<(Vec<u8>, File, Vec<u8>)> {
+    let (path, form) = writable_path(raw_target(request), place.hidden)?;
+    let is_directory = form == Form::Directory
+        || matches!(place.root.find(&path), Ok(found) if found.kind == Kind::Directory);
+    // Malformed metadata is refused also where it need not name the file.
+    let named = metadata::file_name(metadata).map_err(|_| malformed_metadata())?;
+    let (parent, name) = match is_directory {
+        false => {
+            let (parent, name) = split_name(&path);
+            (parent.to_vec(), name.to_vec())
+        }
+        true => {
+            let name = named.ok_or_else(|| {
+                let reason = "Upload-Metadata must have the file's name as filename, \
+                              or the POST must go to the file's own address";
+                refused_because(StatusCode::BAD_REQUEST, reason)
+            })?;
+            (path, name)
+        }
+    };
+    let is_no_name = matches!(&name[..], b"" | b"." | b"..")
+        || name.iter().any(|byte| matches!(byte, b'/' | 0))
+        || name.len() > NAME_BYTES_MAX;
+    if is_no_name {
+        return Err(refused_because(
+            StatusCode::BAD_REQUEST,
+            "no file can have this name",
+        ));
+    }
+    if is_forbidden(&name, place.hidden) {
+        return Err(refused(StatusCode::FORBIDDEN));
+    }
+    let directory = directory_at(place.root, &parent)?;
+    Ok((parent, directory, name))
+}
+
+fn malformed_metadata() -> Box<Response> {
+    refused_because(StatusCode::BAD_REQUEST, "Upload-Metadata is malformed")
+}

@@ -1,0 +1,225 @@
+//! Resumable uploads: tus 1.0.0 (tus.io/protocols/resumable-upload), for clients whose connections
+//! break.
+//!
+//! An upload has an address of its own with a random number in it, so two uploads never mix, also
+//! of the same file. Its bytes gather in a hidden file in the directory of its target, and take the
+//! target's name as a whole when the last one is there (`publish`).
+//!
+//! | step | module |
+//! |------|--------|
+//! | which request is one of ours, and what it asks for | this one |
+//! | POST: an upload begins | `create` |
+//! | HEAD, DELETE; what is there, and where | `upload` |
+//! | PATCH: bytes arrive | `patch` |
+//! | `Upload-Checksum` | `checksum` |
+//! | `Upload-Metadata` | `metadata` |
+//! | what is remembered of an upload, on the disk | `record` |
+//! | where the records are; how many; which expired | `store`, `sweep` |
+//!
+//! Invariants
+//! - T1: nothing about an upload is in memory only. A server that is killed forgets nothing, and
+//!   two servers of one directory agree.
+//! - T2: each request that changes an upload holds its lock, on a worker, for one write at most. No
+//!   lock lasts from one piece of a body to the next, so a connection that died holds nothing.
+//! - T3: the first byte of a PATCH gives the upload a new epoch, and a PATCH writes only while the
+//!   upload has its epoch. So of two at once one continues and the other gets 409.
+//! - T4: the offset is the length of the file, less what waits for its checksum.
+//!
+//! Extensions: creation, creation-with-upload, creation-defer-length, checksum, expiration,
+//! termination. Absent: concatenation, checksum-trailer, and CORS.
+
+mod checksum;
+mod create;
+mod metadata;
+mod patch;
+mod record;
+mod store;
+pub(crate) mod sweep;
+mod upload;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use flatpath_http::{Opened as Begun, Request, Response};
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+
+use crate::fields::Fields;
+use crate::root::Root;
+use crate::target::{Hidden, Target};
+use crate::writing::{Answer, WriteOptions, bare, number, raw_target, refused, refused_because};
+
+use patch::Patch;
+use store::Id;
+
+const VERSION: &str = "1.0.0";
+const EXTENSIONS: HeaderValue = HeaderValue::from_static(
+    "creation,creation-with-upload,creation-defer-length,checksum,expiration,termination",
+);
+
+/// The headers of the protocol.
+pub(crate) mod headers {
+    use http::header::HeaderName;
+
+    pub(crate) static TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+    pub(crate) static TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
+    pub(crate) static TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
+    pub(crate) static TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
+    pub(crate) static TUS_CHECKSUM_ALGORITHM: HeaderName =
+        HeaderName::from_static("tus-checksum-algorithm");
+    pub(crate) static UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+    pub(crate) static UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+    pub(crate) static UPLOAD_DEFER_LENGTH: HeaderName =
+        HeaderName::from_static("upload-defer-length");
+    pub(crate) static UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
+    pub(crate) static UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-checksum");
+    pub(crate) static UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
+    pub(crate) static METHOD_OVERRIDE: HeaderName =
+        HeaderName::from_static("x-http-method-override");
+}
+
+/// Where uploads go, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) hidden: Hidden,
+    pub(crate) options: WriteOptions,
+}
+
+/// What a request asks for.
+enum Wish {
+    Describe,
+    Create,
+    Ask(Id),
+    Append(Id),
+    Terminate(Id),
+}
+
+/// What becomes of a request: its body is taken, or it is answered.
+enum Outcome {
+    Body(Box<Patch>),
+    Answer(Response),
+}
+
+/// Whether a request is for this module; anything else is for files.
+pub(crate) fn concerns(request: &Request) -> bool {
+    match *request.method() {
+        Method::POST | Method::OPTIONS => true,
+        Method::HEAD | Method::PATCH | Method::DELETE => names_upload(request).is_some(),
+        _ => false,
+    }
+}
+
+/// Answers a request without a body.
+pub(crate) fn answer(place: Place<'_>, request: &Request) -> Response {
+    let response = match serve(place, request) {
+        Ok(Outcome::Answer(response)) => response,
+        Ok(Outcome::Body(patch)) => patch.conclude(),
+        Err(response) => *response,
+    };
+    marked(response)
+}
+
+/// Begins a request with a body.
+pub(crate) fn begin(place: Place<'_>, request: &Request) -> Begun {
+    match serve(place, request) {
+        Ok(Outcome::Body(patch)) => Begun::Sink(patch),
+        Ok(Outcome::Answer(response)) => Begun::Response(marked(response)),
+        Err(response) => Begun::Response(marked(*response)),
+    }
+}
+
+fn serve(place: Place<'_>, request: &Request) -> Answer<Outcome> {
+    let wish = wish_of(request)?;
+    if !matches!(wish, Wish::Describe) && !speaks_version(request) {
+        return Err(refuse_version());
+    }
+    match wish {
+        Wish::Describe => Ok(Outcome::Answer(describe(place))),
+        Wish::Create => create::create(place, request),
+        Wish::Ask(id) => upload::ask(place, &id).map(Outcome::Answer),
+        Wish::Append(id) => patch::begin(place, &id, request).map(Outcome::Body),
+        Wish::Terminate(id) => upload::terminate(place, &id).map(Outcome::Answer),
+    }
+}
+
+/// "X-HTTP-Method-Override [...] MUST be interpreted as the request's method by the Server, if the
+/// header is presented." Taken with POST alone, which is what clients that cannot PATCH send.
+fn wish_of(request: &Request) -> Answer<Wish> {
+    let headers = request.headers();
+    let method = match headers.single(&headers::METHOD_OVERRIDE) {
+        Some(method) if *request.method() == Method::POST => {
+            Method::from_bytes(method).map_err(|_| refused(StatusCode::BAD_REQUEST))?
+        }
+        _ => request.method().clone(),
+    };
+    if method == Method::OPTIONS {
+        return Ok(Wish::Describe);
+    }
+    match (method, names_upload(request)) {
+        (Method::HEAD, Some(id)) => Ok(Wish::Ask(id)),
+        (Method::PATCH, Some(id)) => Ok(Wish::Append(id)),
+        (Method::DELETE, Some(id)) => Ok(Wish::Terminate(id)),
+        (Method::POST, None) => Ok(Wish::Create),
+        _ => Err(refused(StatusCode::METHOD_NOT_ALLOWED)),
+    }
+}
+
+/// The upload whose address this is.
+fn names_upload(request: &Request) -> Option<Id> {
+    let target = Target::parse(raw_target(request).as_bytes(), Hidden::Served).ok()?;
+    let name = target.path().strip_prefix(store::DIRECTORY)?;
+    Id::parse(name.strip_prefix(b"/")?)
+}
+
+fn speaks_version(request: &Request) -> bool {
+    let version = request.headers().single(&headers::TUS_RESUMABLE);
+    version == Some(VERSION.as_bytes())
+}
+
+/// "[...] the Server MUST respond with the 412 Precondition Failed status and MUST include the
+/// Tus-Version header into the response."
+fn refuse_version() -> Box<Response> {
+    let reason = "POST begins an upload by tus: Tus-Resumable must be 1.0.0";
+    let mut response = refused_because(StatusCode::PRECONDITION_FAILED, reason);
+    let version = HeaderValue::from_static(VERSION);
+    response
+        .headers_mut()
+        .insert(&headers::TUS_VERSION, version);
+    response
+}
+
+fn describe(place: Place<'_>) -> Response {
+    let mut response = bare(StatusCode::NO_CONTENT);
+    let all = response.headers_mut();
+    all.insert(header::ALLOW, crate::answer::ALLOWED_WRITABLE);
+    all.insert(&headers::TUS_VERSION, HeaderValue::from_static(VERSION));
+    all.insert(&headers::TUS_EXTENSION, EXTENSIONS);
+    all.insert(&headers::TUS_MAX_SIZE, place.options.bytes_max.into());
+    all.insert(&headers::TUS_CHECKSUM_ALGORITHM, checksum::ALGORITHMS);
+    response
+}
+
+/// Every response says which protocol it speaks, and none is for a cache.
+fn marked(mut response: Response) -> Response {
+    let all = response.headers_mut();
+    all.insert(&headers::TUS_RESUMABLE, HeaderValue::from_static(VERSION));
+    all.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A number in a header; 400 where it is none, or is there twice.
+fn number_of(request: &Request, name: &HeaderName) -> Answer<Option<u64>> {
+    let headers = request.headers();
+    if !headers.holds(name) {
+        return Ok(None);
+    }
+    match headers.single(name).and_then(number) {
+        Some(number) => Ok(Some(number)),
+        None => Err(refused_because(
+            StatusCode::BAD_REQUEST,
+            &format!("{name} must be one number"),
+        )),
+    }
+}

@@ -1,0 +1,214 @@
+//! The directory of records: `.flatpath-uploads` in the root, one file per upload, by its number.
+//!
+//! The bytes are not here but beside their target, so that naming the file at the end stays within
+//! one file system. One directory of records tells what there is without a walk through the tree.
+//!
+//! A record is written to a file of its own and renamed, so that a reader sees it whole; with
+//! [`Durability::Disk`] file and directory are synced. A crash leaves at most such a file, which
+//! the sweep removes.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::time::SystemTime;
+
+use flatpath_http::Response;
+use http::StatusCode;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::identity::Identity;
+use crate::limits::{RECORD_BYTES_MAX, STORE_TRIES_MAX};
+use crate::publish::sync_directory;
+use crate::root::Root;
+use crate::writing::{Answer, Durability, errno_of, failed_write, refused};
+
+use super::record::Record;
+
+/// The directory's name in the root, which is part of each upload's address.
+pub(super) const DIRECTORY: &[u8] = b".flatpath-uploads";
+
+const DIGITS: usize = 32;
+
+/// An upload's number: 128 random bits as hexadecimal digits, which only its client knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Id([u8; DIGITS]);
+
+impl Id {
+    pub(super) fn parse(digits: &[u8]) -> Option<Self> {
+        let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let digits: [u8; DIGITS] = digits.try_into().ok()?;
+        digits.iter().all(is_hex).then_some(Self(digits))
+    }
+
+    pub(super) fn fresh() -> Answer<Self> {
+        let mut random = [0; DIGITS / 2];
+        if getrandom::fill(&mut random).is_err() {
+            return Err(refused(StatusCode::SERVICE_UNAVAILABLE));
+        }
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+        Ok(Self(digits))
+    }
+
+    pub(super) fn digits(&self) -> &str {
+        // Made of hexadecimal digits alone.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The hidden name of the file that takes the bytes.
+    pub(super) fn data_name(&self) -> Vec<u8> {
+        format!(".flatpath-upload-{}", self.digits()).into_bytes()
+    }
+
+    /// Where clients reach the upload.
+    pub(super) fn address(&self) -> String {
+        let directory = String::from_utf8_lossy(DIRECTORY);
+        format!("/{directory}/{}", self.digits())
+    }
+}
+
+/// The open directory of records.
+pub(super) struct Store {
+    directory: File,
+}
+
+/// What is in it.
+pub(super) struct Listed {
+    pub(super) uploads: Vec<Id>,
+    /// Files of records that were never finished.
+    pub(super) leftovers: Vec<Vec<u8>>,
+}
+
+impl Store {
+    /// `None` where no upload ever was.
+    pub(super) fn open(root: &Root) -> Answer<Option<Self>> {
+        let home = root.find(b"").map_err(crate::writing::failed)?.file;
+        Self::open_in(&home)
+    }
+
+    fn open_in(home: &File) -> Answer<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(home, DIRECTORY, flags, Mode::empty()) {
+            Ok(directory) => Ok(Some(Self {
+                directory: directory.into(),
+            })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed_write(errno)),
+        }
+    }
+
+    /// Opens the directory, and makes it where there is none.
+    pub(super) fn create(root: &Root, durability: Durability) -> Answer<Self> {
+        let home = root.find(b"").map_err(crate::writing::failed)?.file;
+        // The sweep removes it when it is empty, also between the two calls.
+        for _ in 0..STORE_TRIES_MAX {
+            if let Some(store) = Self::open_in(&home)? {
+                return Ok(store);
+            }
+            match rustix::fs::mkdirat(&home, DIRECTORY, Mode::from_raw_mode(0o700)) {
+                Ok(()) if durability == Durability::Disk => sync_directory(&home)?,
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed_write(errno)),
+            }
+        }
+        Err(refused(StatusCode::SERVICE_UNAVAILABLE))
+    }
+
+    /// Removes the directory if nothing is in it.
+    pub(super) fn remove_if_empty(root: &Root) {
+        if let Ok(home) = root.find(b"") {
+            // ENOTEMPTY is what it mostly says.
+            let _ = rustix::fs::unlinkat(&home.file, DIRECTORY, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// The record of an upload; `None` where there is none that can be read.
+    pub(super) fn read(&self, id: &Id) -> Answer<Option<Record>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = id.digits();
+        let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed_write(errno)),
+        };
+        let mut text = String::new();
+        match file.take(RECORD_BYTES_MAX).read_to_string(&mut text) {
+            Ok(_) => Ok(Record::parse(&text)),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
+            Err(error) => Err(failed_write(errno_of(&error))),
+        }
+    }
+
+    /// Replaces the record, or makes it.
+    pub(super) fn write(&self, id: &Id, record: &Record, durability: Durability) -> Answer<()> {
+        // One writer at a time: T2. What a killed one left is overwritten.
+        let (name, next) = (id.digits(), format!("{}.new", id.digits()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o600);
+        let written = rustix::fs::openat(&self.directory, &next, flags | OFlags::CLOEXEC, mode)
+            .map_err(failed_write)
+            .and_then(|file| {
+                let mut file = File::from(file);
+                let written = file.write_all(record.to_text().as_bytes());
+                written.map_err(|error| failed_write(errno_of(&error)))?;
+                match durability {
+                    Durability::Disk => rustix::fs::fsync(&file).map_err(failed_write),
+                    Durability::Kernel => Ok(()),
+                }
+            })
+            .and_then(|()| {
+                let home = &self.directory;
+                rustix::fs::renameat(home, &next, home, name).map_err(failed_write)
+            });
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(&self.directory, &next, AtFlags::empty());
+        }
+        written?;
+        match durability {
+            Durability::Disk => sync_directory(&self.directory),
+            Durability::Kernel => Ok(()),
+        }
+    }
+
+    /// Removes a record, or what else is in the directory.
+    pub(super) fn remove(&self, name: &[u8]) -> Answer<()> {
+        match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(failed_write(errno)),
+        }
+    }
+
+    /// When a file of the directory was last written.
+    pub(super) fn written(&self, name: &[u8]) -> Option<SystemTime> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&self.directory, name, flags).ok()?;
+        time_of(&stat)
+    }
+
+    /// All that is there. Linear in the number of uploads, which is bounded.
+    pub(super) fn list(&self) -> Answer<Listed> {
+        let mut listed = Listed {
+            uploads: Vec::new(),
+            leftovers: Vec::new(),
+        };
+        let failed = |errno: Errno| -> Box<Response> { failed_write(errno) };
+        for entry in rustix::fs::Dir::read_from(&self.directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            match Id::parse(name) {
+                Some(id) => listed.uploads.push(id),
+                None if name == b"." || name == b".." => {}
+                None => listed.leftovers.push(name.to_vec()),
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// When the content was last written.
+pub(super) fn time_of(stat: &Stat) -> Option<SystemTime> {
+    Identity::from_stat(stat).modified.to_system_time()
+}

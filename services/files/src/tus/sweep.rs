@@ -1,0 +1,114 @@
+//! Removes uploads that expired, on a thread of its own.
+//!
+//! It looks when the server starts, so that what an earlier one left goes too, and then a few times
+//! within the time after which uploads expire. A file system that hangs holds up this thread and
+//! nothing else; the server does not wait for it at its end.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::limits::{FINISHED_KEPT, SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN};
+use crate::root::Root;
+use crate::writing::WriteOptions;
+
+use super::store::{Id, Store};
+use super::upload::{Seen, Upload, is_older};
+
+/// Stops the thread when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    stop: Arc<Stop>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Sweeper {
+    /// Starts the thread; `None` where the machine has none left.
+    pub(crate) fn start(root: Root, options: WriteOptions) -> Option<Self> {
+        let stop = Arc::new(Stop::default());
+        let theirs = Arc::clone(&stop);
+        let interval = (options.expires / 4).clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
+        let started = std::thread::Builder::new()
+            .name("flatpath-sweep".into())
+            .spawn(move || {
+                loop {
+                    sweep(&root, options, SystemTime::now());
+                    if theirs.wait(interval) {
+                        break;
+                    }
+                }
+            });
+        if let Err(error) = &started {
+            log::warn!("expired uploads are not removed: {error}");
+        }
+        started.ok().map(|_| Self { stop })
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        let wanted = self.stop.wanted.lock();
+        *wanted.unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
+    }
+}
+
+impl Stop {
+    /// Waits for the next round; true if there is none.
+    fn wait(&self, interval: Duration) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = self
+            .changed
+            .wait_timeout_while(wanted, interval, |wanted| !*wanted);
+        *woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Removes what has expired by `now`. What cannot be removed is left for the next round.
+pub(crate) fn sweep(root: &Root, options: WriteOptions, now: SystemTime) {
+    let Ok(Some(store)) = Store::open(root) else {
+        return;
+    };
+    let Ok(listed) = store.list() else { return };
+    for id in &listed.uploads {
+        sweep_one(root, options, &store, id, now);
+    }
+    for name in &listed.leftovers {
+        if is_older(store.written(name), options.expires, now) {
+            // Left for the next round.
+            let _ = store.remove(name);
+        }
+    }
+    if listed.uploads.is_empty() && listed.leftovers.is_empty() {
+        Store::remove_if_empty(root);
+    }
+}
+
+fn sweep_one(root: &Root, options: WriteOptions, store: &Store, id: &Id, now: SystemTime) {
+    let name = id.digits().as_bytes();
+    let recorded = store.written(name);
+    let found = Upload::find(root, id, options);
+    let removed = match found.as_ref().map(Upload::look) {
+        // A record that cannot be read, or an error that may pass.
+        Err(_) | Ok(Ok(Seen::Gone)) if is_older(recorded, options.expires, now) => {
+            store.remove(name)
+        }
+        Ok(Ok(Seen::Finished(_)))
+            if is_older(recorded, options.expires.min(FINISHED_KEPT), now) =>
+        {
+            store.remove(name)
+        }
+        Ok(Ok(Seen::Receiving(held))) if held.has_expired(now) => {
+            log::info!("an unfinished upload expired");
+            held.remove()
+        }
+        _ => Ok(()),
+    };
+    if removed.is_err() {
+        log::debug!("an expired upload cannot be removed now");
+    }
+}
