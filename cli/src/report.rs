@@ -50,6 +50,8 @@ fn counters(statistics: &Statistics) -> String {
         ("dispatched", &statistics.dispatched),
         ("handler_panics", &statistics.handler_panics),
         ("workers_grown", &statistics.workers_grown),
+        ("share_waits", &statistics.share_waits),
+        ("share_waits_over", &statistics.share_waits_over),
         ("stalls_refused", &statistics.stalls_refused),
         ("receive_stalls", &statistics.receive_stalls),
         ("keep_stalls", &statistics.keep_stalls),

@@ -218,6 +218,9 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
     if let Some(count) = settings.max_connections {
         limits.connections_max = count.0;
     }
+    if let Some(count) = settings.workers_per_listener {
+        limits.workers_per_listener = u32::try_from(count.0).unwrap_or(u32::MAX);
+    }
     if let Some(amount) = settings.connections_per_address {
         limits.connections_per_address = amount.0;
     }

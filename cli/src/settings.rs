@@ -164,6 +164,13 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) workers: Option<Workers>,
 
+    /// Workers that the requests of one listener may occupy at a time; the others wait, so that a
+    /// slow one leaves workers to the rest [default: no limit for one listener; for several, all
+    /// but the others' part of a quarter]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) workers_per_listener: Option<Count>,
+
     /// How to talk to the kernel; auto takes io_uring where it works, and else epoll
     /// [default: auto]
     #[arg(long, value_name = "DRIVER")]
@@ -346,6 +353,7 @@ impl Settings {
             no_ingest_sharing: self.no_ingest_sharing.or(other.no_ingest_sharing),
             rings: self.rings.or(other.rings),
             workers: self.workers.or(other.workers),
+            workers_per_listener: self.workers_per_listener.or(other.workers_per_listener),
             driver: self.driver.or(other.driver),
             accept: self.accept.or(other.accept),
             no_defer_accept: self.no_defer_accept.or(other.no_defer_accept),
@@ -439,6 +447,8 @@ mod tests {
             "2",
             "--workers",
             "2..64",
+            "--workers-per-listener",
+            "32",
             "--driver",
             "epoll",
             "--accept",
@@ -495,6 +505,7 @@ mod tests {
             ingest-message = "1M"
             rings = 2
             workers = "2..64"
+            workers-per-listener = 32
             driver = "epoll"
             accept = "single"
             no-defer-accept = true

@@ -364,7 +364,7 @@ impl<P: Protocol> Context<'_, P> {
     /// A job to fill and dispatch. `None` when as many are in flight as the server allows:
     /// leave the request unconsumed and stall with [`Stall::Jobs`].
     pub fn job(&mut self) -> Option<Job<P>> {
-        let reservation = self.desk.reserve()?;
+        let reservation = self.desk.reserve(self.connection.listener)?;
         let mut envelope = self.spare.take().unwrap_or_else(|| {
             Box::new(Envelope {
                 job: P::Job::default(),
@@ -378,10 +378,14 @@ impl<P: Protocol> Context<'_, P> {
         Some(Job(envelope))
     }
 
-    /// Sends a job to the workers; it comes back through [`Protocol::finished`].
-    pub fn dispatch(&mut self, job: Job<P>) {
+    /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
+    /// whichever it was made for. It waits while the listener has its share of the workers
+    /// ([`Limits::workers_per_listener`]).
+    pub fn dispatch(&mut self, mut job: Job<P>) {
+        job.0.connection = self.connection;
         self.control.jobs_out += 1;
-        self.desk.dispatch(job.0, self.turn.now_ns);
+        let listener = self.connection.listener;
+        self.desk.dispatch(job.0, listener, self.turn.now_ns);
     }
 
     /// Keeps a finished (or unused) job for the next request.

@@ -23,6 +23,7 @@ mod pools;
 mod returns;
 mod running;
 mod server;
+mod shares;
 mod signals;
 mod spares;
 mod statistics;

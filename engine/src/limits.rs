@@ -181,6 +181,13 @@ pub const SPARE_JOBS_KEPT: usize = 64;
 /// one takes a fraction of a microsecond, and everybody else waits meanwhile.
 pub const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 
+/// A job that has waited so long for its listener's share of the workers is worth a line in the
+/// log, in nanoseconds.
+pub const SHARE_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Waits for a share with less than this between them are one episode and one line, in nanoseconds.
+pub const SHARE_LOG_NS: u64 = 60_000_000_000;
+
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
@@ -206,6 +213,11 @@ pub struct Limits {
     pub pages_per_connection_max: u32,
     /// Requests with workers or queued for them, over all connections of one network thread.
     pub in_flight_max: usize,
+    /// Workers that the jobs of one listener may occupy at a time, over all network threads, at
+    /// least one on each; the others wait. Zero: with several listeners each leaves the others
+    /// their part of a quarter of all workers, one at least; with one listener no limit.
+    /// [`Protocol::workers_max`](crate::Protocol::workers_max) sets it for one listener.
+    pub workers_per_listener: u32,
     /// From accept, or from a request's first byte, to the end of its head.
     pub head_ns_max: u64,
     /// Between requests.
@@ -240,6 +252,7 @@ impl Default for Limits {
             buffer_bytes_max: 256 * 1024 * 1024,
             pages_per_connection_max: 32,
             in_flight_max: 16 * 1024,
+            workers_per_listener: 0,
             head_ns_max: 30 * SECOND,
             idle_ns_max: 75 * SECOND,
             body_grace_ns: 10 * SECOND,

@@ -38,8 +38,8 @@ pub(crate) struct Call<'a> {
 /// Invariant L1: from the first connection on, no panic of the protocol leaves these calls, nor a
 /// panic in the drop of its session, of its job or of another panic's payload. A panic in a call
 /// aborts the connection it was made for; one in a drop costs nothing more. The calls before the
-/// first connection (`region`, `region_made`, `first_pages`, `pages_max`) may panic: the start
-/// fails then.
+/// first connection (`region`, `region_made`, `first_pages`, `pages_max`, `workers_max`) may panic:
+/// the start fails then.
 pub(crate) trait Speaker {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
@@ -60,6 +60,7 @@ pub(crate) trait Speaker {
     fn region_made(&self, ring: usize, region: &Region);
     fn first_pages(&self) -> Pages;
     fn pages_max(&self) -> Option<u32>;
+    fn workers_max(&self) -> Option<u32>;
     fn turn_ended(&mut self);
     /// Frees jobs that nobody needed since the last call.
     fn trim(&mut self) -> Trimmed;
@@ -234,6 +235,10 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
     fn pages_max(&self) -> Option<u32> {
         self.protocol.pages_max()
+    }
+
+    fn workers_max(&self) -> Option<u32> {
+        self.protocol.workers_max()
     }
 
     fn turn_ended(&mut self) {

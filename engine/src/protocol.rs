@@ -274,6 +274,13 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Workers that jobs of this listener may occupy at a time; the others wait, and leave workers
+    /// to other listeners. `None`: as
+    /// [`Limits::workers_per_listener`](crate::Limits::workers_per_listener) says.
+    fn workers_max(&self) -> Option<u32> {
+        None
+    }
+
     /// The end of a turn in which one of this listener's connections was called.
     fn turn_ended(&self, lane: &mut Self::Lane) {
         let _ = lane;

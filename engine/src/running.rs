@@ -173,7 +173,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     log::info!("driver {}: {}", selection.name(), selection.reason());
     let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
-    let shared = Arc::new(shared(&options));
+    let shared = Arc::new(shared(&options, endpoints.len()));
     let foreman =
         Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
 
@@ -209,13 +209,14 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     }
 }
 
-fn shared(options: &Options) -> Shared {
+fn shared(options: &Options, listeners: usize) -> Shared {
     let crew = CrewLimits {
         workers_min: *options.workers.start(),
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
     let mut shared = Shared::new(options.rings, &options.limits, crew, pools(options));
+    shared.count_listeners(listeners);
     if options.observes_dispatch {
         shared.observe_dispatch();
     }

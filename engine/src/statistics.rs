@@ -63,6 +63,10 @@ pub struct Statistics {
     pub signals: Counter,
     /// Jobs sent to workers.
     pub dispatched: Counter,
+    /// Jobs that had to wait because their listener had its share of the workers.
+    pub share_waits: Counter,
+    /// Those of them that have gone to workers since; the others wait now.
+    pub share_waits_over: Counter,
     /// Nanoseconds that network threads spent on putting those jobs on the queue and waking workers
     /// for them. Counted only after [`Server::observe_dispatch`](crate::Server::observe_dispatch).
     pub dispatch_ns: Counter,

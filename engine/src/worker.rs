@@ -40,6 +40,7 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
 use crate::pools::Pools;
+use crate::shares::{ShareRule, Shares};
 use crate::statistics::Statistics;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
@@ -102,6 +103,9 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) crew: Crew,
     pub(crate) workers_min: u32,
+    workers_max: u32,
+    /// Listeners of the server, however many network threads accept for each.
+    listeners: usize,
     places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
@@ -129,6 +133,8 @@ impl Shared {
             queue: Queue::new(capacity),
             crew: Crew::new(crew),
             workers_min: crew.workers_min,
+            workers_max: crew.workers_max,
+            listeners: 1,
             places: (0..places).map(|_| Mutex::default()).collect(),
             inboxes: (0..rings)
                 .map(|_| Inbox {
@@ -153,6 +159,30 @@ impl Shared {
     /// Lets network threads that are made from now on measure what dispatch takes.
     pub(crate) fn observe_dispatch(&mut self) {
         self.observes_dispatch = true;
+    }
+
+    /// Says how many listeners the server has, before any network thread is made. One if it does
+    /// not.
+    pub(crate) fn count_listeners(&mut self, listeners: usize) {
+        self.listeners = listeners;
+    }
+
+    /// How the listeners of a network thread share the workers; `wanted` as each of them wants it.
+    pub(crate) fn share_rule(
+        &self,
+        ring: u16,
+        limits: &Limits,
+        wanted: &[Option<u32>],
+    ) -> ShareRule {
+        let default = Some(limits.workers_per_listener).filter(|most| *most > 0);
+        let wanted: Vec<_> = wanted.iter().map(|most| most.or(default)).collect();
+        let rings = u32::try_from(self.inboxes.len()).unwrap_or(u32::MAX);
+        ShareRule::of(
+            self.workers_max,
+            (u32::from(ring), rings),
+            self.listeners,
+            &wanted,
+        )
     }
 
     /// The same, with the old ways that are asked for.
@@ -295,11 +325,14 @@ pub(crate) fn work(shared: &Shared) {
 }
 
 /// One of the in-flight places of a network thread, given back when dropped, wherever that is.
-pub(crate) struct Reservation(Arc<AtomicUsize>);
+pub(crate) struct Reservation {
+    reserved: Arc<[AtomicUsize]>,
+    listener: usize,
+}
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.reserved[self.listener].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -307,9 +340,14 @@ impl Drop for Reservation {
 pub(crate) struct JobDesk {
     shared: Arc<Shared>,
     free: Vec<u32>,
-    /// Only this thread adds; whoever drops a job subtracts. A count, it orders nothing.
-    reserved: Arc<AtomicUsize>,
+    /// For each listener. Only this thread adds; whoever drops a job subtracts. A count, it orders
+    /// nothing.
+    reserved: Arc<[AtomicUsize]>,
     in_flight_max: usize,
+    /// Places that each listener has for itself.
+    kept_for_each: usize,
+    /// Which jobs may occupy workers, and those that wait for that.
+    shares: Shares<Box<dyn Task>>,
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
     /// What queueing them took, while somebody wants to know.
@@ -348,7 +386,13 @@ struct Stopwatch {
 }
 
 impl JobDesk {
-    pub(crate) fn new(shared: Arc<Shared>, ring: usize, in_flight_max: usize) -> JobDesk {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        ring: usize,
+        in_flight_max: usize,
+        rule: &ShareRule,
+    ) -> JobDesk {
+        let listeners = rule.listeners.len().max(1);
         let first = ring * in_flight_max;
         let free = (first..first + in_flight_max)
             .rev()
@@ -358,8 +402,10 @@ impl JobDesk {
             stopwatch: shared.observes_dispatch.then(Stopwatch::default),
             shared,
             free,
-            reserved: Arc::new(AtomicUsize::new(0)),
+            reserved: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
             in_flight_max,
+            kept_for_each: in_flight_max / 4 / listeners,
+            shares: Shares::new(rule),
             queued: 0,
             draining: false,
             roused: Rouser::default(),
@@ -376,22 +422,48 @@ impl JobDesk {
         result
     }
 
-    /// Takes one of the in-flight places, if one is left.
-    pub(crate) fn reserve(&mut self) -> Option<Reservation> {
-        (self.room() > 0).then(|| {
-            self.reserved.fetch_add(1, Ordering::Relaxed);
-            Reservation(Arc::clone(&self.reserved))
+    /// Takes one of the in-flight places for a listener, if one is left to it: those that are kept
+    /// for the others and not in use are not.
+    pub(crate) fn reserve(&mut self, listener: u16) -> Option<Reservation> {
+        let listener = usize::from(listener);
+        let is_free = match &*self.reserved {
+            [alone] => alone.load(Ordering::Relaxed) < self.in_flight_max,
+            several => {
+                let own = several[listener].load(Ordering::Relaxed);
+                own < self.kept_for_each || self.room_beside(self.kept_for_each) > 0
+            }
+        };
+        is_free.then(|| {
+            self.reserved[listener].fetch_add(1, Ordering::Relaxed);
+            Reservation {
+                reserved: Arc::clone(&self.reserved),
+                listener,
+            }
         })
     }
 
-    /// In-flight places that are left.
+    /// In-flight places that are left, those included that are kept for one listener.
     pub(crate) fn room(&self) -> usize {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        self.in_flight_max.saturating_sub(reserved)
+        self.room_beside(0)
     }
 
-    /// Queues a job; the wake-up follows once, at [`JobDesk::flush`].
-    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, now_ns: u64) {
+    /// In-flight places that are left when each listener keeps so many.
+    fn room_beside(&self, kept: usize) -> usize {
+        let reserved = self.reserved.iter();
+        let taken = reserved.map(|count| count.load(Ordering::Relaxed).max(kept));
+        self.in_flight_max.saturating_sub(taken.sum())
+    }
+
+    /// Queues a job of a listener, or holds it back until the listener's share allows it; the
+    /// wake-up follows once, at [`JobDesk::flush`].
+    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+        match self.shares.offer(listener, task, now_ns) {
+            Some(task) => self.queue(task, now_ns),
+            None => self.shared.statistics.share_waits.add(1),
+        }
+    }
+
+    fn queue(&mut self, task: Box<dyn Task>, now_ns: u64) {
         #[cfg(feature = "before")]
         if self.shared.walked.is_some() {
             return self.dispatch_walked(task, now_ns);
@@ -434,11 +506,51 @@ impl JobDesk {
         }
     }
 
-    /// Takes back a job that came through the inbox.
-    pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
+    /// Takes back a job that came through the inbox, and queues the next that waited for its share.
+    pub(crate) fn collect(&mut self, index: u32, now_ns: u64) -> Option<Box<dyn Task>> {
         let task = self.shared.place(index).task.take();
         debug_assert!(task.is_some(), "an index in the inbox brings its job");
         self.free.push(index);
+        if let Some(task) = &task {
+            self.shares.returned(task.connection().listener);
+            while let Some((_, next)) = self.shares.next(now_ns) {
+                self.shared.statistics.share_waits_over.add(1);
+                self.queue(next, now_ns);
+            }
+        }
         task
+    }
+
+    /// Whether jobs wait for their share.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.shares.waiting() > 0
+    }
+
+    /// Logs which listeners have waited for their share for long.
+    pub(crate) fn log_waits(&mut self, ring: u16, now_ns: u64) {
+        for (listener, waiting, out) in self.shares.overdue(now_ns) {
+            let number = u16::try_from(listener).unwrap_or_default();
+            let name = self.shared.lifecycle.listener(ring, number).unwrap_or("?");
+            log::warn!(
+                "listener {name} has its share of the workers, {out}, busy for a second; {waiting} \
+                 jobs of it wait, other listeners' do not"
+            );
+        }
+    }
+
+    /// The thread drains and has no connection left: what waits is for the workers to finish.
+    pub(crate) fn let_all_go(&mut self, now_ns: u64) {
+        for task in self.shares.take_all() {
+            self.shared.statistics.share_waits_over.add(1);
+            self.queue(task, now_ns);
+        }
+        self.flush();
+    }
+}
+
+impl Drop for JobDesk {
+    /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
+    fn drop(&mut self) {
+        self.shares.take_all().into_iter().for_each(drop_contained);
     }
 }

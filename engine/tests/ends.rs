@@ -1,67 +1,20 @@
 //! The end of a server comes in time, whatever hangs, and the end of any of its network threads is
 //! noticed. On both drivers.
 
+mod gate;
 mod lines;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use flatpath::{Choice, Context, Error, Job, Limits, Protocol, Running, Server, WorkerScope};
+use gate::{Gate, Opener, PATIENCE};
 use lines::on_both;
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A gate that handlers wait at until the test opens it.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<Doors>, Condvar)>);
-
-#[derive(Default)]
-struct Doors {
-    is_open: bool,
-    waiting: usize,
-}
-
-impl Gate {
-    fn wait(&self) {
-        let mut doors = self.0.0.lock().expect("not poisoned");
-        doors.waiting += 1;
-        self.0.1.notify_all();
-        let opened = self.0.1.wait_while(doors, |doors| !doors.is_open);
-        opened.expect("not poisoned").waiting -= 1;
-    }
-
-    /// Until somebody waits.
-    fn await_one(&self) {
-        let doors = self.0.0.lock().expect("not poisoned");
-        let is_empty = |doors: &mut Doors| doors.waiting == 0;
-        let waited = self.0.1.wait_timeout_while(doors, PATIENCE, is_empty);
-        assert!(
-            waited.expect("not poisoned").0.waiting > 0,
-            "no handler runs"
-        );
-    }
-
-    fn open(&self) {
-        self.0.0.lock().expect("not poisoned").is_open = true;
-        self.0.1.notify_all();
-    }
-}
-
-/// Opens its gate also when the test fails, so that no thread of it stays.
-struct Opener(Gate);
-
-impl Drop for Opener {
-    fn drop(&mut self) {
-        self.0.open();
-    }
-}
-
-/// `w`: a worker waits at the gate; `i`: the network thread does; `n`: the number of the thread;
+/// `w`: a worker waits at the gate; `i`: the network thread does;
 /// anything else: `x`.
 struct Stuck(Gate);
 
@@ -141,7 +94,7 @@ fn left_behind(choice: Choice, word: &[u8], is_forced: bool) -> Vec<flatpath::Le
     let running = start(choice, &gate, limits);
     let mut client = client(running.addresses()[0].address);
     client.write_all(word).expect("written");
-    gate.await_one();
+    gate.await_waiting(1);
     let handle = running.handle();
     let told = wait(running);
     match is_forced {
@@ -189,7 +142,7 @@ fn a_force_ends_a_drain_that_waits() {
         let running = start(choice, &gate, Limits::default());
         let mut client = client(running.addresses()[0].address);
         client.write_all(b"i").expect("written");
-        gate.await_one();
+        gate.await_waiting(1);
         let handle = running.handle();
         let told = wait(running);
         handle.drain();

@@ -77,6 +77,11 @@ impl Listener {
         }
     }
 
+    /// The most workers that the protocol wants its jobs to occupy.
+    pub(super) fn workers_max(&self) -> Option<u32> {
+        self.speaker.workers_max()
+    }
+
     pub(super) fn source(&self) -> Option<&Source> {
         self.source.as_ref()
     }

@@ -25,7 +25,7 @@ impl<D: Driver> Network<D> {
     pub(crate) fn collect_jobs(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
         for index in shared.inboxes[usize::from(self.ring)].arrived.take_all() {
-            let Some(task) = self.desk.collect(index) else {
+            let Some(task) = self.desk.collect(index, self.turn.now_ns) else {
                 continue;
             };
             let home = task.connection();

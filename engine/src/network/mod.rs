@@ -49,8 +49,8 @@ use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
 use crate::lifecycle::Stage;
 use crate::limits::{
-    ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, TICK_NS, TRIM_PERIOD_NS,
-    TURN_ACCEPTS_MAX, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
+    ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, SHARE_PATIENCE_NS, TICK_NS,
+    TRIM_PERIOD_NS, TURN_ACCEPTS_MAX, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
 };
 use crate::listener::{Call, Speaker};
 use crate::memory::Entered;
@@ -182,7 +182,6 @@ impl<D: Driver> Network<D> {
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
         let ring = usize::from(setup.ring);
-        let desk = JobDesk::new(Arc::clone(&setup.shared), ring, setup.limits.in_flight_max);
         let now_ns = driver.now_ns();
         let pages_max = setup.limits.pages_per_connection_max;
         let listeners = setup.listeners.into_iter().zip(setup.groups);
@@ -191,6 +190,10 @@ impl<D: Driver> Network<D> {
         let names = listeners.iter().map(|listener| listener.speaker.name());
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.ring, names.collect());
+        let wanted: Vec<_> = listeners.iter().map(Listener::workers_max).collect();
+        let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
+        let in_flight_max = setup.limits.in_flight_max;
+        let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
         let mut regions = vec![("common", driver.region(0).clone())];
         for listener in &listeners {
             if listener.group > 0 {
@@ -292,6 +295,7 @@ impl<D: Driver> Network<D> {
         self.tend_listeners();
         self.end_episodes();
         self.trim();
+        self.desk.log_waits(self.ring, self.turn.now_ns);
         self.desk.flush();
         Ok(self.after())
     }
@@ -450,6 +454,9 @@ impl<D: Driver> Network<D> {
         if self.trim_due {
             sooner((self.trimmed_ns + TRIM_PERIOD_NS).saturating_sub(now_ns));
         }
+        if self.desk.holds_back() {
+            sooner(SHARE_PATIENCE_NS);
+        }
         if self.stage == Stage::Draining {
             let end = self
                 .drain_started_ns
@@ -480,11 +487,14 @@ impl<D: Driver> Network<D> {
         self.trim_due = trimmed.more;
     }
 
-    fn after(&self) -> After {
+    fn after(&mut self) -> After {
         let idle = self.connections.is_empty()
             && self.arrivals.is_empty()
             && self.listeners.iter().all(Listener::is_quiet);
         if self.stage > Stage::Running && idle {
+            if self.stage == Stage::Draining {
+                self.desk.let_all_go(self.turn.now_ns);
+            }
             self.end_orders();
             After::Done
         } else {
