@@ -6,8 +6,9 @@
 use flatpath::protocol::Context;
 use flatpath::{Fragment, PoolHandle};
 
-use crate::glue::{Programs, Rpc};
+use crate::glue::Rpc;
 use crate::limits::{PAGES_FILLED_MAX, PAGES_KEPT_MAX, PIECE_BYTES_LARGE};
+use crate::programs::Programs;
 use crate::record::Source;
 
 /// See the module.

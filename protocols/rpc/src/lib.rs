@@ -18,12 +18,14 @@ mod digest;
 mod glue;
 mod keeper;
 mod message;
+mod programs;
 mod reply;
 #[cfg(test)]
 mod testing;
 
 pub use auth::{AuthStatus, Credential, Groups};
-pub use glue::{Programs, Route, Rpc, RpcJob, RpcSession, Served};
+pub use glue::{Rpc, RpcJob, RpcSession};
 pub use message::{Accepted, Call, Denied, Opened, open};
+pub use programs::{Programs, Route, Served};
 pub use record::{Arguments, Data};
 pub use reply::{NoRoom, Reply};

@@ -1,0 +1,67 @@
+//! What a program is to the listener that it serves: where its calls are answered, and how.
+
+use flatpath::PoolHandle;
+
+use crate::auth::AuthStatus;
+use crate::message::{Accepted, Call};
+use crate::record::Arguments;
+use crate::reply::Reply;
+use crate::xdr::Writer;
+
+/// Where a call is to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// On the network thread: no blocking, a few microseconds, results within
+    /// [`INLINE_REPLY_BYTES_MAX`](crate::limits::INLINE_REPLY_BYTES_MAX).
+    Inline,
+    /// On a worker; executing it twice does no harm.
+    Pooled,
+    /// On a worker; a repeated call gets the reply of the first one.
+    Once,
+    /// Nowhere: the status says why.
+    Unavailable(Accepted),
+    /// Nowhere: the caller is not accepted.
+    Refused(AuthStatus),
+}
+
+/// How a program served a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Results were written.
+    Results,
+    /// The arguments cannot be read.
+    GarbageArguments,
+    /// There is no word of the program for what went wrong.
+    SystemError,
+}
+
+impl Served {
+    pub(crate) fn failure(self) -> Option<Accepted> {
+        match self {
+            Served::Results => None,
+            Served::GarbageArguments => Some(Accepted::GarbageArguments),
+            Served::SystemError => Some(Accepted::SystemError),
+        }
+    }
+}
+
+/// The programs behind a listener.
+pub trait Programs: Send + Sync + 'static {
+    /// The word in `listening NAME ADDR` and in logs.
+    fn name(&self) -> &'static str;
+
+    /// Where `call` is to be answered. On the network thread; must not block.
+    fn route(&self, call: &Call) -> Route;
+
+    /// Answers a call routed [`Route::Inline`]. On the network thread; must not block.
+    fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served;
+
+    /// Answers any other call. On a worker; may block.
+    fn pooled(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> Served;
+}
