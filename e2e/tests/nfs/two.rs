@@ -112,13 +112,12 @@ async fn read(nfs: &mut Mounted, file: &nfs_fh3) -> Vec<u8> {
     read.data.as_ref().to_vec()
 }
 
-async fn is_stale(nfs: &mut Mounted, file: &nfs_fh3) -> bool {
+async fn check_stale(nfs: &mut Mounted, file: &nfs_fh3) {
     let object = file.clone();
     let found = nfs.getattr(&GETATTR3args { object }).await;
-    matches!(
-        found.expect("GETATTR"),
-        Nfs3Result::Err((nfsstat3::NFS3ERR_STALE, _))
-    )
+    let found = found.expect("GETATTR");
+    let stale = matches!(found, Nfs3Result::Err((nfsstat3::NFS3ERR_STALE, _)));
+    assert!(stale, "{found:?}");
 }
 
 fn two_clients_share_files(driver: Driver) {
@@ -160,8 +159,8 @@ fn share_files(site: &Site, server: &Server) {
             let object = at(&root, "kept");
             let removed = one.remove(&REMOVE3args { object }).await;
             removed.expect("REMOVE").unwrap();
-            assert!(is_stale(&mut other, &file).await);
-            assert!(is_stale(&mut one, &file).await);
+            check_stale(&mut other, &file).await;
+            check_stale(&mut one, &file).await;
         }
     });
     let left = std::fs::read_dir(site.path()).expect("there").count();

@@ -18,14 +18,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use flatpath_driver::files::{handle_of, open_handle};
+use flatpath_driver::files::{KernelHandle, handle_of, open_handle};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
 use crate::key;
-use crate::limits::{CHANGE_LOCKS, DEPTH_MAX, NAME_BYTES_MAX, NODES_MAX};
+use crate::limits::{
+    CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
+};
 use crate::node::{Node, Nodes};
 use crate::places::Places;
 use crate::search::{Found, Search};
@@ -358,7 +360,7 @@ impl Export {
             self.nodes.forget(key);
         }
         if let Some(kernel) = opened.kernel.filter(|_| self.by_handle) {
-            let file = open_handle(&self.root, &kernel, OFlags::PATH | OFlags::NOFOLLOW)?;
+            let file = self.open_by_handle(&kernel, key)?;
             let attributes = Attributes::of(&file)?;
             if attributes.key != key {
                 return Err(Status::Stale);
@@ -369,6 +371,30 @@ impl Export {
             }
         }
         self.find_by_name(key)
+    }
+
+    /// Opens a file by the kernel's handle of it.
+    ///
+    /// While a new file is being made of the inode that a removed one had, the kernel finds neither
+    /// and says that it has no memory (ext4: `iget_locked` gives nothing for an inode that is
+    /// `I_CREATING`). A moment later it says that the handle is stale.
+    fn open_by_handle(&self, kernel: &KernelHandle, key: FileKey) -> Result<OwnedFd, Status> {
+        let mut pause = HANDLE_PAUSE_MIN;
+        loop {
+            let opened = open_handle(&self.root, kernel, OFlags::PATH | OFlags::NOFOLLOW);
+            let status = match opened.map_err(Status::from) {
+                Err(Status::Later) => Status::Later,
+                other => return other,
+            };
+            if self.places.is_gone(key) {
+                return Err(Status::Stale);
+            }
+            if pause > HANDLE_PAUSE_MAX {
+                return Err(status);
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
     }
 
     /// A file is not where it was: stale, when it cannot be anywhere else in the export.
@@ -389,10 +415,7 @@ impl Export {
     /// file system gets its space back when the calls end that still use it.
     fn bury(&self, key: FileKey) {
         self.nodes.forget(key);
-        // The kernel's own handles say so by themselves.
-        if !self.by_handle {
-            self.places.bury(key);
-        }
+        self.places.bury(key);
     }
 
     /// What a name stands for that is about to be taken away or given to another file.
@@ -417,7 +440,8 @@ impl Export {
 
     /// Where it was seen last, or wherever it is.
     fn find_by_name(&self, key: FileKey) -> Result<Arc<Node>, Status> {
-        if self.places.is_gone(key) {
+        // The kernel's handles tell a new file that looks like it from it, so there it is not seen.
+        if !self.by_handle && self.places.is_gone(key) {
             return Err(Status::Stale);
         }
         if let Some(node) = self.find_at_place(key) {

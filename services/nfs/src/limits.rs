@@ -8,6 +8,13 @@ pub const HANDLE_BYTES_MAX: usize = 64;
 /// The longest name in a directory, in bytes: what Linux file systems take.
 pub const NAME_BYTES_MAX: usize = 255;
 
+/// First pause before a handle is tried again that the kernel has no memory for; each further one
+/// is twice as long.
+pub const HANDLE_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Last such pause; all of them together are half a second of one worker.
+pub const HANDLE_PAUSE_MAX: Duration = Duration::from_millis(256);
+
 /// Names are read from the wire up to this length, so that a longer one is told it is too long and
 /// not that it is garbage, in bytes.
 pub const NAME_BYTES_READ_MAX: usize = 1024;

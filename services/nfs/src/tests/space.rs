@@ -131,6 +131,45 @@ fn what_this_server_removed_is_stale_for_all_while_another_search_is_on_its_way(
 }
 
 #[test]
+fn stress_a_removed_file_is_stale_while_others_take_its_inode() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let fixture = Fixture::new();
+    let (root, done) = (fixture.root(), AtomicBool::new(false));
+    let asked = std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (path, done) = (fixture.path().join(format!("other-{number}")), &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    fs::write(&path, b"").expect("made");
+                    fs::remove_file(&path).expect("removed");
+                }
+            });
+        }
+        let ask = || {
+            for _ in 0..400 {
+                let handle = fixture.create(&root, "file", 0o666)?;
+                fixture.attributes(&handle)?;
+                match fixture.nfs(12, &named(&fixture, "file")).status() {
+                    0 => {}
+                    status => return Err(status),
+                }
+                for _ in 0..20 {
+                    match fixture.attributes(&handle) {
+                        Err(status) if status == Status::Stale as u32 => {}
+                        other => return Err(other.err().unwrap_or(0)),
+                    }
+                }
+            }
+            Ok(())
+        };
+        let asked = ask();
+        done.store(true, Ordering::Relaxed);
+        asked
+    });
+    assert_eq!(asked, Ok(()));
+}
+
+#[test]
 fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
     let state = tempfile::tempdir().expect("a directory");
     let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
