@@ -46,6 +46,9 @@ use crate::statistics::Statistics;
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
 const MEMORY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
 
+/// How long a job pauses: several turns of a network thread.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// Where a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionId {
@@ -63,6 +66,12 @@ impl<'a> WorkerScope<'a> {
     /// Where buffers come from.
     pub fn pool(&self) -> PoolHandle<'a> {
         self.pool
+    }
+
+    /// Waits a few milliseconds, without spinning, for what another thread is about to do. The
+    /// worker is not free meanwhile, so a job does this a bounded number of times.
+    pub fn pause(&self) {
+        std::thread::sleep(PAUSE);
     }
 
     /// Waits a little for buffers to come back when the memory budget is used up, without spinning.

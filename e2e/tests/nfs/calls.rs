@@ -104,6 +104,13 @@ impl Connection {
         Self { stream, xid: 0 }
     }
 
+    /// Closes the connection with a reset.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a TCP socket has the option");
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server reads");
     }

@@ -14,7 +14,7 @@ each_driver!(
     a_call_may_come_byte_by_byte_and_in_any_fragments,
     many_calls_of_one_connection_are_all_answered,
     a_megabyte_is_written_and_read_whole,
-    a_call_sent_twice_is_executed_once_even_on_a_new_connection,
+    a_call_sent_twice_is_executed_once_even_after_a_reset,
     half_a_marker_holds_nobody_up,
     what_is_no_record_ends_its_connection_and_no_other,
     replies_still_come_after_the_clients_last_byte,
@@ -90,7 +90,7 @@ fn a_megabyte_is_written_and_read_whole(driver: Driver) {
     assert!(std::fs::read(site.at("file")).expect("written") == contents);
 }
 
-fn a_call_sent_twice_is_executed_once_even_on_a_new_connection(driver: Driver) {
+fn a_call_sent_twice_is_executed_once_even_after_a_reset(driver: Driver) {
     let (site, state) = (Site::new().with("file", "text"), Site::new());
     let server = serve(driver, &site, &state, &[]);
     let mut client = Connection::open(server.address("nfs"));
@@ -107,6 +107,7 @@ fn a_call_sent_twice_is_executed_once_even_on_a_new_connection(driver: Driver) {
     assert_eq!(first.status(), 0);
     client.send(&record);
     assert_eq!(client.reply(), first, "not: no such file");
+    client.reset();
     let mut other = Connection::open(server.address("nfs"));
     other.send(&record);
     assert_eq!(other.reply(), first);

@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod framing;
 mod overtaking;
+mod repeated;
 mod restart;
 mod space;
 mod tools;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use flatpath::{Choice, PoolHandle, Server};
-use flatpath_e2e::deadline::LONG_PATIENCE;
+use flatpath_e2e::deadline::{LONG_PATIENCE, until};
 use flatpath_e2e::{Driver, each_driver};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Rpc, Served};
@@ -156,15 +156,18 @@ fn a_call_repeated_while_it_is_executed_is_executed_and_answered_once(driver: Dr
     client.send(&[record.clone(), record.clone(), record.clone()].concat());
     let quick = client.call(NFS, 2, &Words::default().word(1));
     assert_eq!(quick.word(0), 1);
+    // Its reply would not come; from another port it is the same call, as the connection broke.
+    client.reset();
     other.send(&record);
     let quick = other.call(NFS, 2, &Words::default().word(2));
     assert_eq!(quick.word(0), 2);
     gate.open(7);
-    let first = client.reply();
-    assert_eq!((first.xid, first.word(0)), (7, 7));
-    let quick = client.call(NFS, 2, &Words::default().word(3));
-    assert_eq!(quick.word(0), 3, "no second answer came before");
-    other.send(&record);
-    assert_eq!(other.reply(), first, "now there is an answer to repeat");
+    // A repetition is dropped while the call runs.
+    let first = until("an answer to repeat", || {
+        other.send(&[record.clone(), call(8, NFS, 2, &Words::default().word(8))].concat());
+        let first = other.reply();
+        (first.xid == 7).then_some(first)
+    });
+    assert_eq!(first.word(0), 7);
     assert_eq!(gate.executed.load(Ordering::Relaxed), 1);
 }

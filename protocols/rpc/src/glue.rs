@@ -16,6 +16,7 @@
 //! - G3: a connection that has begun to end takes no more calls and closes with its last reply.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
 use flatpath::{Buffer, Pages, RegionConfig, WorkerScope};
@@ -23,13 +24,14 @@ use flatpath::{Buffer, Pages, RegionConfig, WorkerScope};
 use crate::keeper::Keeper;
 use crate::limits::{
     CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGE_BYTES,
-    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
-    REPLY_COPY_BYTES_MAX,
+    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAY_PAUSES_MAX, REPLAYS_MAX,
+    REPLY_BYTES_MIN, REPLY_COPY_BYTES_MAX,
 };
 use crate::message::{self, Accepted, Call, Denied, Opened};
+use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembly, Completion, Progress, Record, Source as _};
-use crate::replay::{Begin, Replays, Ticket};
+use crate::replay::{Begin, ReplayKey, Replays, Ticket};
 use crate::reply::Reply;
 use crate::xdr::Writer;
 
@@ -62,6 +64,8 @@ pub struct RpcSession {
     ending: bool,
     /// Where the connection comes from, asked once.
     peer: Option<SocketAddr>,
+    /// Made with the first call that must not be executed twice.
+    origin: Option<Arc<Origin>>,
 }
 
 /// One call on its way to a worker and back.
@@ -70,7 +74,9 @@ pub struct RpcJob {
     call: Call,
     record: Record,
     arguments_at: usize,
-    once: bool,
+    /// Of a call that must not be executed twice.
+    origin: Option<Arc<Origin>>,
+    begun_ns: u64,
     reply: Option<Reply>,
     pieces: Vec<Buffer>,
     silent: bool,
@@ -129,7 +135,7 @@ impl<S: Programs> Rpc<S> {
     fn take_here(
         &self,
         context: &mut Context<'_, Self>,
-        session: &RpcSession,
+        session: &mut RpcSession,
         bytes: &[u8],
     ) -> Taken {
         match self.classify(bytes, session.peer) {
@@ -150,7 +156,8 @@ impl<S: Programs> Rpc<S> {
                     context.recycle(job);
                     return Taken::Stalled(Stall::Memory);
                 }
-                self.dispatch(context, job, call, arguments_at, once)
+                job.origin = once.then(|| session.origin());
+                self.dispatch(context, job, call, arguments_at)
             }
             kind => self.answer_here(context, kind, Arguments::new(bytes)),
         }
@@ -169,7 +176,10 @@ impl<S: Programs> Rpc<S> {
                 call,
                 arguments_at,
                 once,
-            } => self.dispatch(context, job, call, arguments_at, once),
+            } => {
+                job.origin = once.then(|| session.origin());
+                self.dispatch(context, job, call, arguments_at)
+            }
             kind => {
                 let taken = self.answer_here(context, kind, job.record.arguments(0));
                 job.reset();
@@ -185,7 +195,6 @@ impl<S: Programs> Rpc<S> {
         mut job: Job<Self>,
         call: Call,
         arguments_at: usize,
-        once: bool,
     ) -> Taken {
         if job.reply.is_none() {
             let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
@@ -201,10 +210,28 @@ impl<S: Programs> Rpc<S> {
         }
         job.call = call;
         job.arguments_at = arguments_at;
-        job.once = once;
+        job.begun_ns = context.turn().now_ns;
         job.silent = false;
         context.dispatch(job);
         Taken::Yes
+    }
+
+    /// Looks up a call that must not be executed twice. It may have overtaken the news that its
+    /// first connection broke.
+    fn begin(
+        &self,
+        key: ReplayKey,
+        origin: &Arc<Origin>,
+        begun_ns: u64,
+        scope: &WorkerScope<'_>,
+    ) -> Begin {
+        for _ in 0..REPLAY_PAUSES_MAX {
+            match self.replays.begin(key, origin, begun_ns) {
+                Begin::Unclear => scope.pause(),
+                begun => return begun,
+            }
+        }
+        self.replays.begin_anew(key, origin, begun_ns)
     }
 
     /// Answers on the network thread, behind other replies of this turn.
@@ -324,9 +351,17 @@ fn log_broken(broken: record::Broken) {
     log::debug!("a record was refused: {broken:?}");
 }
 
+impl RpcSession {
+    fn origin(&mut self) -> Arc<Origin> {
+        let origin = self.origin.get_or_insert_with(|| Origin::new(self.peer));
+        Arc::clone(origin)
+    }
+}
+
 impl RpcJob {
     /// Drops everything held and keeps the vectors.
     fn reset(&mut self) {
+        self.origin = None;
         self.record.clear();
         if let Some(reply) = self.reply.take() {
             self.pieces = reply.into_pieces();
@@ -415,6 +450,10 @@ impl<S: Programs> Protocol for Rpc<S> {
         context: &mut Context<'_, Self>,
         _left: &[u8],
     ) {
+        let replied = context.jobs_out() == 0 && context.queued_bytes() == 0;
+        if let Some(origin) = session.origin.as_ref().filter(|_| replied) {
+            origin.settle();
+        }
         Self::end(session, context);
     }
 
@@ -436,7 +475,8 @@ impl<S: Programs> Protocol for Rpc<S> {
             call,
             record,
             arguments_at,
-            once,
+            origin,
+            begun_ns,
             reply,
             silent,
             ..
@@ -444,8 +484,10 @@ impl<S: Programs> Protocol for Rpc<S> {
         let Some(reply) = reply else { return };
         let arguments = record.arguments(*arguments_at);
         let mut ticket: Option<Ticket> = None;
-        if *once {
-            match self.replays.begin(self.replays.key(call, &arguments)) {
+        if let Some(origin) = origin.take() {
+            let key = self.replays.key(call, &arguments);
+            match self.begin(key, &origin, *begun_ns, scope) {
+                Begin::Unclear => {}
                 Begin::New(new) => ticket = new,
                 Begin::InProgress => {
                     *silent = true;
@@ -530,6 +572,9 @@ impl<S: Programs> Protocol for Rpc<S> {
     }
 
     fn closed(&self, (): &mut (), session: &mut RpcSession) {
+        if let Some(origin) = &session.origin {
+            origin.close();
+        }
         *session = RpcSession::default();
     }
 }

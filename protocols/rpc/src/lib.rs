@@ -19,6 +19,7 @@ mod glue;
 mod keeper;
 mod message;
 mod programs;
+mod origin;
 mod reply;
 #[cfg(test)]
 mod testing;
@@ -26,6 +27,7 @@ mod testing;
 pub use auth::{AuthStatus, Credential, Groups};
 pub use glue::{Rpc, RpcJob, RpcSession};
 pub use message::{Accepted, Call, Denied, Opened, open};
+pub use origin::Origin;
 pub use programs::{Programs, Route, Served};
 pub use record::{Arguments, Data};
 pub use reply::{NoRoom, Reply};

@@ -85,6 +85,22 @@ pub const REPLY_COPY_BYTES_MAX: usize = 1024;
 /// Replies kept for repeated calls: enough for every call in flight of a hundred busy clients.
 pub const REPLAYS_MAX: usize = 16 * 1024;
 
+/// How long a reply is kept for its connection and for the client's port, in nanoseconds: what the
+/// kernel's server allows (`RC_EXPIRE`), twice the time after which clients send a call again.
+pub const REPLAY_AGE_NS_MAX: u64 = 120_000_000_000;
+
+/// How long a reply is kept for a client that comes from another port after its connection broke,
+/// in nanoseconds: clients connect again at once, or after a few seconds.
+pub const REPLAY_MOVED_NS_MAX: u64 = 30_000_000_000;
+
+/// Pauses of 5 ms in which the news may come that the connection of a call has ended that another
+/// connection seems to repeat.
+pub const REPLAY_PAUSES_MAX: u32 = 10;
+
+/// Calls of a sixteenth of the cache that another client's calls cannot be told from but by their
+/// connection.
+pub const REPLAY_TWINS_MAX: usize = 16;
+
 /// The longest reply that is kept for repeated calls, in bytes: 28 of head, two directories with
 /// attributes before and after 2 * 116, a handle 72, attributes 88, status 4, rounded up.
 pub const REPLAY_BYTES_MAX: usize = 512;

@@ -6,6 +6,16 @@
 //! never gets a reply that was not made for it, and a number used again for something else is a new
 //! call, also when it is a WRITE of other data to the same place.
 //!
+//! Two programs on one machine may still send calls that are alike in all that, one after the
+//! other or at the same time. So a reply is for the connection and the port of the call it was made
+//! for, for [`REPLAY_AGE_NS_MAX`], and for another port only if that connection broke ([`Origin`]),
+//! for [`REPLAY_MOVED_NS_MAX`]. Any other call is executed.
+//!
+//! A call that is repeated at once may overtake the news that its connection broke; while that is
+//! unclear, the caller is to ask again ([`Begin::Unclear`]).
+//!
+//! Time is the caller's: nanoseconds of one clock.
+//!
 //! | may run beside | begin | finish or drop of a ticket |
 //! |----------------|-------|----------------------------|
 //! | begin          | yes   | yes                        |
@@ -15,10 +25,12 @@
 //! - D1: every key in `order` is in `entries` and the other way round; there are at most
 //!   `entries_max` of them, whatever peers send.
 //! - D2: a call that is being executed is never forgotten; only finished ones make room.
+//! - D3: what is in `twins` has, or had, an entry of another client under its key in `entries`;
+//!   there are at most [`REPLAY_TWINS_MAX`].
 //!
 //! Cost: one checksum (see `digest`) and one lock of one of sixteen shards.
 
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,8 +40,9 @@ use siphasher::sip128::SipHasher13;
 
 use crate::auth::Credential;
 use crate::digest::{Digest, WORDS};
-use crate::limits::REPLAY_BYTES_MAX;
+use crate::limits::{REPLAY_AGE_NS_MAX, REPLAY_BYTES_MAX, REPLAY_MOVED_NS_MAX, REPLAY_TWINS_MAX};
 use crate::message::Call;
+use crate::origin::Origin;
 use crate::record::Arguments;
 
 const SHARDS: usize = 16;
@@ -45,23 +58,36 @@ pub struct ReplayKey(u128);
 pub enum Begin {
     /// Nothing: execute it and finish the ticket. Without a ticket there is no room to remember.
     New(Option<Ticket>),
+    /// Another connection of the same machine has sent the same, and is open. Ask again a little
+    /// later, and in the end [`begin_anew`](Replays::begin_anew).
+    Unclear,
     /// It is being executed: say nothing, its reply is on its way.
     InProgress,
     /// It was executed: this was the reply, without marker.
     Done(Bytes),
 }
 
-#[derive(Clone, Debug)]
 enum State {
     InProgress,
     Done(Bytes),
 }
 
+struct Entry {
+    state: State,
+    origin: Arc<Origin>,
+    begun_ns: u64,
+    /// Tells entries of one key apart.
+    serial: u64,
+}
+
 #[derive(Default)]
 struct Shard {
-    entries: HashMap<ReplayKey, State>,
+    entries: HashMap<ReplayKey, Entry>,
     /// Oldest first.
     order: VecDeque<ReplayKey>,
+    /// What had to give its place in `entries` to a call that is like it, of another client.
+    twins: VecDeque<(ReplayKey, Entry)>,
+    serial: u64,
 }
 
 struct Inner {
@@ -81,6 +107,7 @@ pub struct Replays(Arc<Inner>);
 pub struct Ticket {
     inner: Arc<Inner>,
     key: ReplayKey,
+    serial: u64,
     finished: bool,
 }
 
@@ -96,8 +123,8 @@ impl Replays {
         }))
     }
 
-    /// The name of a call. Keyed with a secret of this process, so that nobody can make two calls
-    /// that share one.
+    /// What a call has in common with no other, but with the same one from another port. Keyed with
+    /// a secret of this process, so that nobody can make two calls that share one.
     pub fn key(&self, call: &Call, arguments: &Arguments<'_>) -> ReplayKey {
         let (first, second) = self.0.secret;
         let mut hasher = SipHasher13::new_with_keys(first, second);
@@ -127,22 +154,52 @@ impl Replays {
         ReplayKey(digest.finish())
     }
 
-    /// Looks a call up and, when it is new, remembers that it is being executed.
-    pub fn begin(&self, key: ReplayKey) -> Begin {
+    /// Looks up a call that came on the connection `origin` at `now_ns` and, when it is new,
+    /// remembers that it is being executed.
+    pub fn begin(&self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Begin {
         let mut shard = self.0.shard(key);
-        match shard.entries.get(&key) {
-            Some(State::InProgress) => return Begin::InProgress,
-            Some(State::Done(reply)) => return Begin::Done(reply.clone()),
-            None => {}
+        if let Some(known) = shard.find(key, origin, now_ns) {
+            return known;
         }
-        if shard.entries.len() >= self.0.entries_max && !shard.forget_oldest() {
+        if shard.is_unclear(key, now_ns) {
+            return Begin::Unclear;
+        }
+        self.insert(shard, key, origin, now_ns)
+    }
+
+    /// The same, and what is unclear is another program's call.
+    pub fn begin_anew(&self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Begin {
+        let mut shard = self.0.shard(key);
+        if let Some(known) = shard.find(key, origin, now_ns) {
+            return known;
+        }
+        self.insert(shard, key, origin, now_ns)
+    }
+
+    fn insert(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        key: ReplayKey,
+        origin: &Arc<Origin>,
+        now_ns: u64,
+    ) -> Begin {
+        if !shard.make_room(key, now_ns, self.0.entries_max) {
             return Begin::New(None);
         }
-        shard.entries.insert(key, State::InProgress);
+        shard.serial += 1;
+        let serial = shard.serial;
+        let entry = Entry {
+            state: State::InProgress,
+            origin: Arc::clone(origin),
+            begun_ns: now_ns,
+            serial,
+        };
+        shard.entries.insert(key, entry);
         shard.order.push_back(key);
         Begin::New(Some(Ticket {
             inner: Arc::clone(&self.0),
             key,
+            serial,
             finished: false,
         }))
     }
@@ -152,7 +209,8 @@ impl Replays {
         self.0
             .shards
             .iter()
-            .map(|shard| lock(shard).entries.len())
+            .map(lock)
+            .map(|shard| shard.entries.len() + shard.twins.len())
             .sum()
     }
 
@@ -173,16 +231,108 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Entry {
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        self.is_done() && now_ns.saturating_sub(self.begun_ns) > REPLAY_AGE_NS_MAX
+    }
+
+    /// What a call of `origin` is told that is like this one; `None`: that it is another.
+    fn answer(&mut self, origin: &Arc<Origin>, now_ns: u64) -> Option<Begin> {
+        let young = now_ns.saturating_sub(self.begun_ns) <= REPLAY_MOVED_NS_MAX;
+        let moved = || self.origin.is_broken() && (young || !self.is_done());
+        if self.is_over(now_ns) || !(self.origin.is_same_client(origin) || moved()) {
+            return None;
+        }
+        // From now on it belongs to the connection on which the client is now.
+        self.origin = Arc::clone(origin);
+        Some(match &self.state {
+            State::InProgress => Begin::InProgress,
+            State::Done(reply) => Begin::Done(reply.clone()),
+        })
+    }
+
+    /// Its client may still repeat it.
+    fn is_wanted(&self, now_ns: u64) -> bool {
+        !self.is_done() || (self.origin.is_open() && !self.is_over(now_ns))
+    }
+}
+
 impl Shard {
+    fn find(&mut self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Option<Begin> {
+        let first = self.entries.get_mut(&key);
+        if let Some(known) = first.and_then(|entry| entry.answer(origin, now_ns)) {
+            return Some(known);
+        }
+        let mut twins = self.twins.iter_mut().filter(|(other, _)| *other == key);
+        twins.find_map(|(_, entry)| entry.answer(origin, now_ns))
+    }
+
+    /// True when the call may be another connection's that is about to end.
+    fn is_unclear(&self, key: ReplayKey, now_ns: u64) -> bool {
+        let first = self.entries.get(&key);
+        first.is_some_and(|entry| entry.origin.is_open() && !entry.is_over(now_ns))
+    }
+
+    /// Makes room for a call that is not known under `key`; false when there is none.
+    fn make_room(&mut self, key: ReplayKey, now_ns: u64, entries_max: usize) -> bool {
+        if let Some(other) = self.entries.get(&key) {
+            if other.is_wanted(now_ns) && !self.make_room_for_twin() {
+                return false;
+            }
+            self.order.retain(|known| *known != key);
+            if let Some(other) = self.entries.remove(&key)
+                && other.is_wanted(now_ns)
+            {
+                self.twins.push_back((key, other));
+            }
+        }
+        self.entries.len() < entries_max || self.forget_oldest()
+    }
+
+    fn make_room_for_twin(&mut self) -> bool {
+        if self.twins.len() < REPLAY_TWINS_MAX {
+            return true;
+        }
+        let done = self.twins.iter().position(|(_, entry)| entry.is_done());
+        done.and_then(|at| self.twins.remove(at)).is_some()
+    }
+
+    fn entry(&mut self, key: ReplayKey, serial: u64) -> Option<&mut Entry> {
+        let first = self.entries.get_mut(&key);
+        let twins = self.twins.iter_mut();
+        let twins = twins
+            .filter(|(other, _)| *other == key)
+            .map(|twin| &mut twin.1);
+        first
+            .into_iter()
+            .chain(twins)
+            .find(|entry| entry.serial == serial)
+    }
+
+    fn remove(&mut self, key: ReplayKey, serial: u64) {
+        if self
+            .entries
+            .get(&key)
+            .is_some_and(|entry| entry.serial == serial)
+        {
+            self.entries.remove(&key);
+            self.order.retain(|known| *known != key);
+        } else {
+            self.twins.retain(|(_, entry)| entry.serial != serial);
+        }
+    }
+
     /// Forgets the oldest finished call; false when none is found in a bounded search.
     fn forget_oldest(&mut self) -> bool {
         for _ in 0..self.order.len().min(SKIPS_MAX) {
             let Some(key) = self.order.pop_front() else {
                 return false;
             };
-            if let Entry::Occupied(entry) = self.entries.entry(key)
-                && matches!(entry.get(), State::InProgress)
-            {
+            if self.entries.get(&key).is_some_and(|entry| !entry.is_done()) {
                 self.order.push_back(key);
                 continue;
             }
@@ -198,8 +348,10 @@ impl Ticket {
     /// is forgotten.
     pub fn finish(mut self, reply: &[u8]) {
         if reply.len() <= REPLAY_BYTES_MAX {
-            let state = State::Done(Bytes::copy_from_slice(reply));
-            self.inner.shard(self.key).entries.insert(self.key, state);
+            let reply = Bytes::copy_from_slice(reply);
+            if let Some(entry) = self.inner.shard(self.key).entry(self.key, self.serial) {
+                entry.state = State::Done(reply);
+            }
             self.finished = true;
         }
     }
@@ -208,9 +360,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.finished {
-            let mut shard = self.inner.shard(self.key);
-            shard.entries.remove(&self.key);
-            shard.order.retain(|key| *key != self.key);
+            self.inner.shard(self.key).remove(self.key, self.serial);
         }
     }
 }
@@ -237,8 +387,12 @@ mod tests {
         }
     }
 
+    fn origin(port: u16) -> Arc<Origin> {
+        Origin::new(Some(([127, 0, 0, 1], port).into()))
+    }
+
     fn ticket(replays: &Replays, key: ReplayKey) -> Ticket {
-        match replays.begin(key) {
+        match replays.begin(key, &origin(700), 0) {
             Begin::New(Some(ticket)) => ticket,
             _ => panic!("a new call with room has a ticket"),
         }
@@ -249,9 +403,13 @@ mod tests {
         let replays = Replays::new(64);
         let key = replays.key(&call(1, 1000), &Arguments::new(b"name"));
         let first = ticket(&replays, key);
-        assert!(matches!(replays.begin(key), Begin::InProgress));
+        assert!(matches!(
+            replays.begin(key, &origin(700), 0),
+            Begin::InProgress
+        ));
         first.finish(b"reply");
-        assert!(matches!(replays.begin(key), Begin::Done(reply) if reply == b"reply"[..]));
+        let again = replays.begin(key, &origin(700), 0);
+        assert!(matches!(again, Begin::Done(reply) if reply == b"reply"[..]));
     }
 
     #[test]
@@ -312,7 +470,7 @@ mod tests {
         let mut open = Vec::new();
         for xid in 0..1000 {
             let key = replays.key(&call(xid, 1), &Arguments::new(b""));
-            if let Begin::New(Some(ticket)) = replays.begin(key) {
+            if let Begin::New(Some(ticket)) = replays.begin(key, &origin(700), 0) {
                 open.push((key, ticket));
             }
         }
@@ -322,7 +480,10 @@ mod tests {
             "one per shard, the others found no room"
         );
         for (key, _) in &open {
-            assert!(matches!(replays.begin(*key), Begin::InProgress));
+            assert!(matches!(
+                replays.begin(*key, &origin(700), 0),
+                Begin::InProgress
+            ));
         }
         for (_, ticket) in open {
             ticket.finish(b"done");
@@ -331,6 +492,95 @@ mod tests {
             let key = replays.key(&call(xid, 1), &Arguments::new(b""));
             ticket(&replays, key).finish(b"done");
             assert!(replays.len() <= SHARDS);
+        }
+    }
+
+    /// A call of `from` was executed; whether the one like it of `to` gets its reply.
+    fn replayed(from: &Arc<Origin>, to: &Arc<Origin>, after_ns: u64) -> bool {
+        let replays = Replays::new(64);
+        let key = replays.key(&call(1, 1), &Arguments::new(b""));
+        match replays.begin(key, from, 7) {
+            Begin::New(Some(ticket)) => ticket.finish(b"reply"),
+            _ => panic!("a new call with room has a ticket"),
+        }
+        matches!(replays.begin(key, to, 7 + after_ns), Begin::Done(_))
+    }
+
+    #[test]
+    fn another_connection_is_answered_only_after_the_first_one_broke() {
+        let (first, second) = (origin(700), origin(701));
+        assert!(!replayed(&first, &second, 0), "it is open: another program");
+        first.close();
+        assert!(replayed(&first, &second, 0), "it broke");
+        assert!(replayed(&first, &second, REPLAY_MOVED_NS_MAX));
+        assert!(!replayed(&first, &second, REPLAY_MOVED_NS_MAX + 1));
+        let first = origin(700);
+        first.settle();
+        first.close();
+        assert!(!replayed(&first, &second, 0), "it had its replies");
+        assert!(replayed(&first, &origin(700), 0), "the same port");
+        let (unknown, other) = (Origin::new(None), Origin::new(None));
+        assert!(!replayed(&unknown, &other, 0), "nobody is like nobody");
+        assert!(replayed(&unknown, &unknown, 0));
+    }
+
+    #[test]
+    fn no_reply_is_given_after_its_time() {
+        let first = origin(700);
+        assert!(replayed(&first, &first, REPLAY_AGE_NS_MAX));
+        assert!(!replayed(&first, &first, REPLAY_AGE_NS_MAX + 1));
+    }
+
+    #[test]
+    fn a_reply_that_moved_stays_with_the_connection_it_moved_to() {
+        let replays = Replays::new(64);
+        let key = replays.key(&call(1, 1), &Arguments::new(b""));
+        let (first, second, third) = (origin(700), origin(701), origin(702));
+        let Begin::New(Some(made)) = replays.begin(key, &first, 0) else {
+            panic!("it is new");
+        };
+        first.close();
+        let again = replays.begin(key, &second, 0);
+        assert!(matches!(again, Begin::InProgress), "also while it runs");
+        made.finish(b"reply");
+        assert!(matches!(replays.begin(key, &second, 0), Begin::Done(_)));
+        assert!(matches!(replays.begin(key, &third, 0), Begin::Unclear));
+        let anew = replays.begin_anew(key, &third, 0);
+        assert!(matches!(anew, Begin::New(Some(_))));
+    }
+
+    #[test]
+    fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
+        let replays = Replays::new(64);
+        let key = replays.key(&call(1, 1), &Arguments::new(b""));
+        let origins: Vec<_> = (0..3 * REPLAY_TWINS_MAX as u16)
+            .map(|at| origin(700 + at))
+            .collect();
+        let mut tickets = Vec::new();
+        for origin in &origins {
+            let Begin::New(ticket) = replays.begin_anew(key, origin, 0) else {
+                panic!("another client's call is not this one's");
+            };
+            tickets.push(ticket);
+        }
+        let kept = tickets.iter().filter(|ticket| ticket.is_some()).count();
+        assert_eq!(kept, REPLAY_TWINS_MAX + 1, "the others found no room");
+        assert_eq!(replays.len(), kept);
+        for (number, ticket) in tickets.into_iter().enumerate().rev() {
+            if let Some(ticket) = ticket.filter(|_| number != 3) {
+                ticket.finish(&[u8::try_from(number).expect("small")]);
+            }
+        }
+        for (number, origin) in origins.iter().enumerate().take(kept) {
+            match replays.begin_anew(key, origin, 0) {
+                Begin::Done(reply) => assert_eq!(usize::from(reply[0]), number),
+                Begin::New(_) => assert_eq!(number, 3, "that one was dropped"),
+                Begin::InProgress | Begin::Unclear => panic!("all have ended"),
+            }
+        }
+        for shard in &replays.0.shards {
+            let shard = lock(shard);
+            assert_eq!(shard.order.len(), shard.entries.len());
         }
     }
 }

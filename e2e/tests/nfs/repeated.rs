@@ -1,0 +1,77 @@
+//! A repeated call gets the first one's reply; one that only looks like it is executed.
+
+use flatpath_e2e::{Driver, Server, Site, each_driver};
+
+use crate::calls::{Connection, NFS, Words, call, write};
+use crate::serve;
+
+each_driver!(
+    a_call_repeated_on_its_connection_or_after_a_reset_is_executed_once,
+    a_program_that_starts_with_the_same_number_is_not_told_of_another_ones_success,
+    two_programs_with_the_same_calls_at_once_both_change_the_file,
+);
+
+const MKDIR: u32 = 9;
+const REMOVE: u32 = 12;
+/// A number as a program takes that does not draw one.
+const FIRST: u32 = 4711;
+
+/// The status of a call with a number of the test's.
+fn status(client: &mut Connection, procedure: u32, arguments: &Words) -> u32 {
+    client.send(&call(FIRST, NFS, procedure, arguments));
+    let reply = client.reply();
+    assert_eq!(reply.xid, FIRST);
+    reply.status()
+}
+
+fn connect(server: &Server) -> Connection {
+    Connection::open(server.address("nfs"))
+}
+
+fn a_call_repeated_on_its_connection_or_after_a_reset_is_executed_once(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let mut client = connect(&server);
+    let root = client.root();
+    for name in ["a", "b"] {
+        client.create(&root, name);
+        let arguments = Words::default().opaque(&root).opaque(name.as_bytes());
+        assert_eq!(status(&mut client, REMOVE, &arguments), 0);
+        assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
+        client.reset();
+        client = connect(&server);
+        assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
+    }
+}
+
+fn a_program_that_starts_with_the_same_number_is_not_told_of_another_ones_success(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let root = connect(&server).root();
+    let arguments = Words::default().opaque(&root).opaque(b"lock");
+    let arguments = [1, 0o755, 0, 0, 0, 0, 0]
+        .into_iter()
+        .fold(arguments, Words::word);
+    for _ in 0..3 {
+        // Closed once it has its reply, as by a program that ends.
+        let made = status(&mut connect(&server), MKDIR, &arguments);
+        assert_eq!(made, 0);
+        assert!(site.at("lock").is_dir());
+        std::fs::remove_dir(site.at("lock")).expect("it was made");
+    }
+}
+
+fn two_programs_with_the_same_calls_at_once_both_change_the_file(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let (mut one, mut other, mut third) = (connect(&server), connect(&server), connect(&server));
+    let root = one.root();
+    let file = one.create(&root, "file");
+    let arguments = write(&file, 0, b"AAA", 2);
+    assert_eq!(status(&mut one, 7, &arguments), 0);
+    assert_eq!(third.nfs(7, &write(&file, 0, b"BBB", 2)).status(), 0);
+    assert_eq!(status(&mut one, 7, &arguments), 0, "repeated: not executed");
+    assert_eq!(std::fs::read(site.at("file")).expect("there"), b"BBB");
+    assert_eq!(status(&mut other, 7, &arguments), 0);
+    assert_eq!(std::fs::read(site.at("file")).expect("there"), b"AAA");
+}
