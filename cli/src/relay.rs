@@ -92,7 +92,8 @@ impl Report {
         let line = format!(
             "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes past \
              the workers ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
-             at most; let go: {} alone, {} impatient, {} bad handshakes, {} redundant, {} refused",
+             at most; let go: {} alone, {} impatient, {} bad handshakes, {} redundant, {} refused, \
+             {} displaced",
             now.waiting,
             now.paired,
             now.matched,
@@ -102,6 +103,7 @@ impl Report {
             now.bad,
             now.redundant,
             now.refused,
+            now.displaced,
         );
         let anything = now != Snapshot::default();
         if anything && line != self.line {
@@ -128,5 +130,6 @@ fn together(one: Snapshot, other: Snapshot) -> Snapshot {
         bad: one.bad + other.bad,
         redundant: one.redundant + other.redundant,
         refused: one.refused + other.refused,
+        displaced: one.displaced + other.displaced,
     }
 }

@@ -10,13 +10,17 @@
 //! | (the other one comes)                 | `ok\n` to both    | joins the two                 |
 //! | anything while it waits               | `impatient\n`     | closes                        |
 //! | anything else as its first line       | `bad handshake\n` | closes                        |
+//! | (all places to wait are taken)        | `busy\n`          | closes one: see below         |
+//! | a token that two others have          | `taken\n`         | closes                        |
 //!
 //! - What the second of a pair sends right behind its handshake goes to the first.
-//! - A token joins one pair at a time: a third client that names it is let go, at the latest until
-//!   both of the pair are gone.
+//! - A token joins one pair at a time: a third client that names it is refused until both of the
+//!   pair are gone.
 //! - Several connections of one side may wait; when one is joined the others are let go.
-//! - Who leaves while waiting is forgotten in the same turn. Who waits longer than `wait_ns_max` is
-//!   let go, and so is who comes when `waiting_max` wait already.
+//! - A client that leaves while it waits is forgotten in the same turn. One that waits longer than
+//!   `wait_ns_max` is closed. When `waiting_max` wait already, a newcomer takes the place of the
+//!   one that has waited longest of the address with most places, which hears `busy`; a client
+//!   whose partner is there needs no place.
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other
 //!   goes on.
 //!
@@ -29,6 +33,7 @@
 
 mod handshake;
 mod meeting;
+mod waiting;
 mod statistics;
 
 use std::sync::Arc;
@@ -36,12 +41,18 @@ use std::sync::Arc;
 use flatpath::{Context, Phase, Protocol, Spread};
 
 use crate::handshake::{Front, Handshake, front};
-use crate::meeting::{Arrival, Guest, Partner, Room};
+use crate::meeting::{Arrival, Guest, Partner, Refusal, Room};
 pub use crate::statistics::{Snapshot, Statistics};
 
 /// Clients that wait at most, unless set otherwise: half of the connections that a server takes by
 /// default, so that there is room for their partners.
 pub const WAITING_MAX: u32 = 50_000;
+
+/// Said to a client for which there is no place to wait, or no longer one.
+const BUSY: &[u8] = b"busy\n";
+
+/// Said to a client whose token is in use by two others.
+const TAKEN: &[u8] = b"taken\n";
 
 /// The service.
 #[derive(Debug, Default)]
@@ -105,23 +116,38 @@ impl Relay {
                 session.0 = State::Met(guest, partner);
             }
             Arrival::Waits(guest) => {
-                Statistics::add(&self.statistics.waiting);
-                session.0 = State::Waiting(guest);
-                context.phase(Phase::Wait);
                 if has_more {
+                    // It takes no place, so that it costs no other client its own.
+                    room.leave(&guest);
                     self.be_impatient(room, session, context);
-                } else if self.is_crowded(context) {
-                    self.refuse(room, session, context, "too many wait");
+                } else {
+                    self.begin_wait(room, session, context, guest);
                 }
             }
-            Arrival::Refused(why) => self.refuse(room, session, context, why),
+            Arrival::Refused(refusal) => self.refuse(room, session, context, refusal),
         }
     }
 
-    fn is_crowded(&self, context: &Context<'_, Self>) -> bool {
-        let half = context.limits().connections_max as u64 / 2;
-        let most = u64::from(self.waiting_max.unwrap_or(WAITING_MAX));
-        self.statistics.read().waiting > most.min(half.max(1))
+    /// A client waits; where all places are taken, another one loses its own.
+    fn begin_wait(
+        &self,
+        room: &mut Room,
+        session: &mut Session,
+        context: &mut Context<'_, Self>,
+        guest: Guest,
+    ) {
+        let half = context.limits().connections_max / 2;
+        let most = self.waiting_max.unwrap_or(WAITING_MAX) as usize;
+        Statistics::add(&self.statistics.waiting);
+        room.begin_wait(&guest, context.peer(), most.min(half.max(1)));
+        session.0 = State::Waiting(guest);
+        context.phase(Phase::Wait);
+    }
+
+    /// A client waits no more, whatever it does next.
+    fn end_wait(&self, room: &mut Room, guest: &Guest) {
+        Statistics::subtract(&self.statistics.waiting);
+        room.end_wait(guest);
     }
 
     fn refuse(
@@ -129,11 +155,15 @@ impl Relay {
         room: &mut Room,
         session: &mut Session,
         context: &mut Context<'_, Self>,
-        why: &str,
+        refusal: Refusal,
     ) {
-        log::debug!("a client is let go: {why}");
+        log::debug!("a client is refused: {refusal:?}");
         Statistics::add(&self.statistics.refused);
         self.leave(room, session);
+        context.write_static(match refusal {
+            Refusal::TokenTaken => TAKEN,
+            Refusal::NoRoom => BUSY,
+        });
         context.close_lingering();
     }
 
@@ -151,16 +181,16 @@ impl Relay {
 
     /// Takes a client out of the room.
     fn leave(&self, room: &mut Room, session: &mut Session) {
-        if let Some(guest) = self.forget(session) {
+        if let Some(guest) = self.forget(room, session) {
             room.leave(&guest);
         }
     }
 
     /// The guest that a session was, which is over.
-    fn forget(&self, session: &mut Session) -> Option<Guest> {
+    fn forget(&self, room: &mut Room, session: &mut Session) -> Option<Guest> {
         match std::mem::replace(&mut session.0, State::Over) {
             State::Waiting(guest) => {
-                Statistics::subtract(&self.statistics.waiting);
+                self.end_wait(room, &guest);
                 Some(guest)
             }
             State::Met(guest, _) => Some(guest),
@@ -250,7 +280,7 @@ impl Protocol for Relay {
                 State::Joined(guest)
             }
             State::Waiting(guest) => {
-                Statistics::subtract(&self.statistics.waiting);
+                self.end_wait(&mut lane.0, &guest);
                 State::Joined(guest)
             }
             other => {
@@ -268,34 +298,36 @@ impl Protocol for Relay {
     ) {
         // The partner is being closed. It leaves the room when it is gone; until then wait.
         if let State::Met(guest, _) = std::mem::take(&mut session.0) {
-            Statistics::add(&self.statistics.waiting);
             let waits = lane.0.wait_again(&guest);
-            session.0 = State::Waiting(guest);
-            context.phase(Phase::Wait);
+            self.begin_wait(&mut lane.0, session, context, guest);
             if !waits {
-                self.refuse(&mut lane.0, session, context, "its partner left");
+                self.refuse(&mut lane.0, session, context, Refusal::NoRoom);
             }
         }
     }
 
-    fn roused(&self, _lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn roused(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
         let State::Waiting(guest) = &session.0 else {
             return;
         };
-        if guest.is_registered() && guest.partner().is_none() {
-            // It took another's place, and whom it met there has left meanwhile.
-        } else if let Some(partner) = guest.partner() {
-            let guest = Arc::clone(guest);
-            Statistics::subtract(&self.statistics.waiting);
+        let guest = Guest::clone(guest);
+        if let Some(partner) = guest.partner() {
+            self.end_wait(&mut lane.0, &guest);
             session.0 = State::Met(guest, partner);
             context.join(partner.end);
-        } else {
+        } else if guest.is_displaced() {
+            Statistics::add(&self.statistics.displaced);
+            self.leave(&mut lane.0, session);
+            context.write_static(BUSY);
+            context.close_lingering();
+        } else if !guest.is_registered() {
             // A spare of one that was joined.
-            Statistics::subtract(&self.statistics.waiting);
+            self.end_wait(&mut lane.0, &guest);
             Statistics::add(&self.statistics.redundant);
             session.0 = State::Over;
             context.close_after_output();
         }
+        // Else it took another's place, and the one that it met there has left meanwhile.
     }
 
     fn expired(

@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath::pairing::{
@@ -24,6 +25,7 @@ use flatpath::pairing::{
 use flatpath::{End, Rouser};
 
 use crate::handshake::{Handshake, Side, Token};
+use crate::waiting::{Ticket, Waiting};
 
 /// Spares of one token at most: what one side connects by several addresses.
 const SPARES_PER_TOKEN_MAX: usize = 8;
@@ -61,6 +63,9 @@ pub(crate) struct Client {
 struct Place {
     registration: Option<Registration<Arc<Meetings>>>,
     partner: Option<Partner>,
+    /// Its place among those that wait, and whether it has lost it.
+    ticket: Option<Ticket>,
+    is_displaced: bool,
 }
 
 /// Whom a client has met.
@@ -77,6 +82,11 @@ pub(crate) type Guest = Arc<Endpoint<Client>>;
 impl Client {
     fn place(&self) -> MutexGuard<'_, Place> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has lost its place to another.
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.place().is_displaced
     }
 
     /// Whom it has met, if anybody.
@@ -137,7 +147,16 @@ pub(crate) enum Arrival {
     /// It waits, registered or as a spare.
     Waits(Guest),
     /// Its token is in use, or has too many spares, or there is no room for it.
-    Refused(&'static str),
+    Refused(Refusal),
+}
+
+/// Why a client is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Two others have its token, or one whose hash is the same.
+    TokenTaken,
+    /// Its side has too many connections, or there is no memory.
+    NoRoom,
 }
 
 /// All meetings of a relay.
@@ -145,6 +164,9 @@ pub(crate) struct Room {
     registry: Arc<Meetings>,
     hash: RandomState,
     spares: HashMap<Key, Vec<Guest>>,
+    waiting: Waiting<Guest>,
+    /// Clients that may wait.
+    places: usize,
     /// Calls connections; there from the first arrival on.
     pub(crate) rouser: Option<Rouser>,
 }
@@ -155,6 +177,8 @@ impl Room {
             registry: Arc::new(Registry::new(clients_max)),
             hash: RandomState::new(),
             spares: HashMap::new(),
+            waiting: Waiting::default(),
+            places: usize::MAX,
             rouser: None,
         }
     }
@@ -178,16 +202,12 @@ impl Room {
                 None => Arrival::Waits(guest),
             },
             Err(RegisterError::Connect(Unfit::SameSide)) => self.keep_spare(guest),
-            Err(RegisterError::Connect(Unfit::OtherToken)) => {
-                Arrival::Refused("two tokens have the same hash")
-            }
-            Err(RegisterError::Taken) => Arrival::Refused("its token is in use"),
-            Err(RegisterError::Full | RegisterError::NoMemory) => {
-                Arrival::Refused("there is no room for it")
-            }
+            Err(RegisterError::Connect(Unfit::OtherToken)) => Arrival::Refused(Refusal::TokenTaken),
+            Err(RegisterError::Taken) => Arrival::Refused(Refusal::TokenTaken),
+            Err(RegisterError::Full | RegisterError::NoMemory) => Arrival::Refused(Refusal::NoRoom),
             Err(RegisterError::EmptyKey | RegisterError::RegisteredTwice) => {
                 debug_assert!(false, "a new client under a key that is not empty");
-                Arrival::Refused("it is registered already")
+                Arrival::Refused(Refusal::NoRoom)
             }
         }
     }
@@ -211,7 +231,7 @@ impl Room {
     fn keep_spare(&mut self, guest: Guest) -> Arrival {
         let spares = self.spares.entry(self.key(&guest.token)).or_default();
         if spares.len() >= SPARES_PER_TOKEN_MAX {
-            return Arrival::Refused("its side has too many connections already");
+            return Arrival::Refused(Refusal::NoRoom);
         }
         spares.push(Arc::clone(&guest));
         Arrival::Waits(guest)
@@ -222,6 +242,29 @@ impl Room {
         let spares = self.spares.remove(&self.key(&guest.token));
         for spare in spares.unwrap_or_default() {
             self.rouse(&spare);
+        }
+    }
+
+    /// A client waits from now on. Where that makes more than `places`, another one loses its
+    /// place and is called.
+    pub(crate) fn begin_wait(&mut self, guest: &Guest, peer: Option<SocketAddr>, places: usize) {
+        self.places = places;
+        let ticket = self.waiting.enter(Arc::clone(guest), peer);
+        guest.place().ticket = Some(ticket);
+        while let Some(displaced) = self.waiting.displace(places) {
+            let mut place = displaced.place();
+            place.ticket = None;
+            place.is_displaced = true;
+            drop(place);
+            self.rouse(&displaced);
+        }
+    }
+
+    /// A client waits no more.
+    pub(crate) fn end_wait(&mut self, guest: &Guest) {
+        let ticket = guest.place().ticket.take();
+        if let Some(ticket) = ticket {
+            self.waiting.leave(ticket, self.places);
         }
     }
 

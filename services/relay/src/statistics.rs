@@ -16,6 +16,7 @@ pub struct Statistics {
     pub(crate) bad: AtomicU64,
     pub(crate) redundant: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) displaced: AtomicU64,
 }
 
 /// What the counters said at one time.
@@ -39,8 +40,10 @@ pub struct Snapshot {
     pub bad: u64,
     /// Clients let go because another connection of their side was joined.
     pub redundant: u64,
-    /// Clients let go because too many wait, or because their token is in use.
+    /// Clients refused because their token is in use, or their side has too many connections.
     pub refused: u64,
+    /// Clients that lost their place to a newcomer when all places to wait were taken.
+    pub displaced: u64,
 }
 
 impl Statistics {
@@ -58,6 +61,7 @@ impl Statistics {
             bad: read(&self.bad),
             redundant: read(&self.redundant),
             refused: read(&self.refused),
+            displaced: read(&self.displaced),
         }
     }
 

@@ -48,6 +48,19 @@ impl Site {
         stream
     }
 
+    /// The same from an address of its own.
+    fn say_from(&self, address: [u8; 4], words: &str) -> TcpStream {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let own = SocketAddr::from((address, 0));
+        socket.bind(&own.into()).expect("bound");
+        socket.connect(&self.address.into()).expect("connected");
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.write_all(words.as_bytes()).expect("written");
+        stream
+    }
+
     /// A client that asks for token number `token` and waits for it to be counted.
     fn wait(&self, token: u8, side: &str) -> TcpStream {
         let before = self.now().waiting;
@@ -239,8 +252,8 @@ fn a_third_client_is_let_go_and_changes_nothing() {
         let mut other = site.say(&please(1, ""));
         hear(&mut one, b"ok\n");
         hear(&mut other, b"ok\n");
-        hear_all(&mut site.say(&please(1, "")), b"");
-        hear_all(&mut site.say(&please(1, SIDE_A)), b"");
+        hear_all(&mut site.say(&please(1, "")), b"taken\n");
+        hear_all(&mut site.say(&please(1, SIDE_A)), b"taken\n");
         assert_eq!(site.now().refused, 2);
         one.write_all(b"still").expect("open");
         hear(&mut other, b"still");
@@ -319,13 +332,19 @@ fn half_close_a_large_stream_and_a_reset_pass() {
 fn waiting_clients_are_limited_in_number_and_time() {
     for choice in [Choice::Uring, Choice::Epoll] {
         let site = Site::new(choice, Relay::new().waiting_max(2), Limits::default());
-        let (mut one, _two) = (site.wait(1, ""), site.wait(2, ""));
-        hear_all(&mut site.say(&please(3, "")), b"");
-        assert_eq!((site.now().waiting, site.now().refused), (2, 1));
+        let (mut one, mut two) = (site.wait(1, ""), site.wait(2, ""));
+        let mut three = site.say(&please(3, ""));
+        hear_all(&mut one, b"busy\n");
+        site.until("it has left", |now| (now.waiting, now.displaced) == (2, 1));
         // A partner is not one more.
-        let mut other = site.say(&please(1, ""));
-        hear(&mut one, b"ok\n");
+        let mut other = site.say(&please(2, ""));
+        hear(&mut two, b"ok\n");
         hear(&mut other, b"ok\n");
+        // The newcomer waits as any other.
+        let mut other = site.say(&please(3, ""));
+        hear(&mut three, b"ok\n");
+        hear(&mut other, b"ok\n");
+        assert_eq!((site.now().refused, site.now().waiting), (0, 0));
         site.end();
         let limits = Limits {
             wait_ns_max: 20_000_000,
@@ -335,6 +354,40 @@ fn waiting_clients_are_limited_in_number_and_time() {
         hear_all(&mut site.say(&please(1, "")), b"");
         site.until("it is forgotten", |now| now.waiting == 0);
         assert_eq!(site.now().lonely, 1);
+        site.end();
+    }
+}
+
+/// A client that fills the places pays for newcomers itself; pairs that match need no place.
+#[test]
+fn one_address_that_fills_the_places_keeps_no_other_client_out() {
+    const PLACES: u32 = 8;
+    for choice in [Choice::Uring, Choice::Epoll] {
+        let relay = Relay::new().waiting_max(PLACES);
+        let site = Site::new(choice, relay, Limits::default());
+        let mut idlers: Vec<TcpStream> = (0..2 * PLACES as u8)
+            .map(|token| site.say(&please(100 + token, "")))
+            .collect();
+        site.until("half of them are displaced", |now| {
+            (now.waiting, now.displaced) == (u64::from(PLACES), u64::from(PLACES))
+        });
+        // From another address of the loopback network.
+        let mut waits = site.say_from([127, 0, 0, 2], &please(1, ""));
+        site.until("it has taken a place", |now| {
+            (now.waiting, now.displaced) == (u64::from(PLACES), u64::from(PLACES) + 1)
+        });
+        for token in 2..20 {
+            let mut one = site.say(&please(token, ""));
+            let mut other = site.say_from([127, 0, 0, 3], &please(token, ""));
+            hear(&mut one, b"ok\n");
+            hear(&mut other, b"ok\n");
+        }
+        assert!(is_silent(&waits), "it keeps its place");
+        let mut partner = site.say(&please(1, ""));
+        hear(&mut waits, b"ok\n");
+        hear(&mut partner, b"ok\n");
+        hear_all(&mut idlers[0], b"busy\n");
+        drop(idlers);
         site.end();
     }
 }

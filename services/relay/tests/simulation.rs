@@ -2,6 +2,7 @@
 //!
 //! Clients with a few tokens and sides come, wait, speak, leave and break at seeded moments. Always
 //! - who was told `ok` hears one partner's words from their beginning, and nobody else's;
+//! - no more clients wait than there are places;
 //! - a match that was counted was joined, and a pair that was joined was counted;
 //! - at the end nobody waits, no pair is left, and nothing is leaked.
 //!
@@ -12,7 +13,7 @@
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, Shots};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
-use flatpath_relay::Relay;
+use flatpath_relay::{Relay, WAITING_MAX};
 
 const SEEDS: u64 = 400;
 const TURNS_MAX: usize = 20_000;
@@ -126,7 +127,12 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     let mut dice = Random::new(seed);
-    let relay = Relay::new();
+    let places = if lossless {
+        WAITING_MAX
+    } else {
+        [1, 2, WAITING_MAX][dice.below(3)]
+    };
+    let relay = Relay::new().waiting_max(places);
     let counters = relay.statistics();
     let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), relay);
     let count = 2 * (1 + dice.below(8));
@@ -156,6 +162,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
             visitors.push(Visitor::new(&server, number, token, side, manner));
         }
         server.turn();
+        assert!(counters.read().waiting <= u64::from(places));
         visitors
             .iter_mut()
             .for_each(|visitor| visitor.step(&mut dice));
@@ -191,7 +198,14 @@ fn check(visitors: &[Visitor], lossless: bool) {
     for visitor in visitors {
         let heard = &visitor.heard[..];
         let Some(words) = heard.strip_prefix(b"ok\n") else {
-            let known: [&[u8]; 3] = [b"ok\n", b"impatient\n", b"bad handshake\n"];
+            let known = [
+                "ok\n",
+                "impatient\n",
+                "bad handshake\n",
+                "taken\n",
+                "busy\n",
+            ];
+            let known = known.map(str::as_bytes);
             let whole = known.iter().any(|words| words.starts_with(heard));
             assert!(whole, "{}", String::from_utf8_lossy(heard));
             assert!(!lossless, "not joined");
