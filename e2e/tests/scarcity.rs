@@ -69,6 +69,7 @@ fn sixty_four_descriptors_serve_two_hundred_clients_in_turn(driver: Driver) {
 /// The limit falls while the server runs, below what it planned with: the kernel refuses for real.
 fn running_out_of_descriptors_does_not_spin_and_closes_those_that_rest(driver: Driver) {
     const CLIENTS: usize = 100;
+    const REFUSED_MAX: usize = 10;
     let site = Site::new().with("small", BODY);
     // A multishot accept keeps the limit it was armed with, so a lower one would not be noticed.
     let server = Launch::serve(driver)
@@ -78,7 +79,17 @@ fn running_out_of_descriptors_does_not_spin_and_closes_those_that_rest(driver: D
     assert_eq!(server.client().get("/small").text(), BODY);
     let limit = u64::try_from(server.process().descriptors() + 30).expect("a small number");
     server.process().limit_descriptors(limit);
-    let mut all = serve_in_turn(&server, CLIENTS);
+    let mut refused = 0;
+    let clients = (0..CLIENTS).map(|_| {
+        let mut client = server.client();
+        let reply = client.get("/small");
+        // A worker may find none for the file before accept has missed one.
+        assert!(matches!(reply.status, 200 | 503), "{reply:?}");
+        refused += usize::from(reply.status == 503);
+        client
+    });
+    let mut all: Vec<Client> = clients.collect();
+    assert!(refused <= REFUSED_MAX, "{refused} clients got 503");
     let count = still_open(&mut all);
     assert!(count > 0 && count < CLIENTS, "{count} are open");
     server.await_log("descriptors: ");

@@ -19,7 +19,7 @@ use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
 use crate::context::Stall;
-use crate::limits::Limits;
+use crate::limits::{Limits, WRITE_LOOKS};
 use crate::network::Holds;
 use crate::output::Output;
 use crate::protocol::Phase;
@@ -152,6 +152,9 @@ pub(crate) struct Clocks {
     pub(crate) phase_ns: u64,
     pub(crate) phase_bytes: u64,
     pub(crate) send_ns: u64,
+    /// When it was last looked up what the peer has acknowledged, and how much that was.
+    pub(crate) acked_ns: u64,
+    pub(crate) acked_bytes: u64,
     /// When the stall for room began that has not ended in progress yet; 0 for none.
     pub(crate) stall_ns: u64,
     /// Since when the server itself does not receive; 0 while it does. See [`Connection::suspend`].
@@ -218,6 +221,8 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
     Send,
+    /// A send takes long: time to see whether the peer acknowledges anything.
+    Look,
     Stall,
     Linger,
     Phase(Phase),
@@ -380,6 +385,9 @@ impl Connection {
                 self.clocks.send_ns.saturating_add(limits.write_ns_max),
                 Overdue::Send,
             );
+            let looked_ns = self.clocks.send_ns.max(self.clocks.acked_ns);
+            let interval_ns = limits.write_ns_max / WRITE_LOOKS;
+            visit(looked_ns.saturating_add(interval_ns), Overdue::Look);
         }
         let is_timed = match self.stalled {
             // What is with workers or on its way out comes back; anything else never would.
@@ -470,10 +478,11 @@ mod tests {
         assert_eq!(connection.deadline_ns(&limits), u64::MAX);
         connection.send = Send::Going;
         connection.clocks.send_ns = 20 * SECOND;
-        assert_eq!(
-            connection.deadline_ns(&limits),
-            20 * SECOND + limits.write_ns_max
-        );
+        let look_ns = 20 * SECOND + limits.write_ns_max / WRITE_LOOKS;
+        assert_eq!(connection.deadline_ns(&limits), look_ns);
+        assert_eq!(connection.overdue(&limits, look_ns), Some(Overdue::Look));
+        let end_ns = 20 * SECOND + limits.write_ns_max;
+        assert_eq!(connection.overdue(&limits, end_ns), Some(Overdue::Send));
     }
 
     #[test]

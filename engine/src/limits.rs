@@ -75,6 +75,11 @@ pub const BACKLOG: i32 = 4096;
 /// multishot accept past the connection limit.
 pub const ACCEPT_ONE_BY_ONE: usize = 1024;
 
+/// How often within `write_ns_max` it is looked up whether the peer of a send that takes long
+/// acknowledges anything. A peer that stops reading is cut off after `write_ns_max` and one more
+/// part of it at most.
+pub const WRITE_LOOKS: u64 = 4;
+
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
 
@@ -226,7 +231,8 @@ pub struct Limits {
     pub body_grace_ns: u64,
     /// Bytes per second a body must bring on average once the grace time is over.
     pub body_rate_min: u64,
-    /// Without any progress in sending.
+    /// Without any progress in sending: neither does the socket take bytes, nor does the peer
+    /// acknowledge any.
     pub write_ns_max: u64,
     /// Stalled for want of room in the server before the request is refused.
     pub stall_ns_max: u64,

@@ -159,8 +159,13 @@ impl Client {
 
     /// Takes the bytes that have arrived.
     pub fn read(&self) -> Vec<u8> {
+        self.read_at_most(usize::MAX)
+    }
+
+    /// Takes some of the bytes that have arrived.
+    pub fn read_at_most(&self, count: usize) -> Vec<u8> {
         self.with(|connection, _, now_ns| {
-            let mut bytes = vec![0; connection.to_client.readable(now_ns)];
+            let mut bytes = vec![0; connection.to_client.readable(now_ns).min(count)];
             connection.to_client.read(now_ns, &mut bytes);
             bytes
         })

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) broken: bool,
     /// The client is gone: what is sent to it is answered with a reset.
     pub(super) deserted: bool,
+    /// The server's socket holds all it may, and was not drained enough since.
+    pub(super) is_full: bool,
     pub(super) server_finished: bool,
     pub(super) server_closed: bool,
 }

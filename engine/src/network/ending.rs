@@ -33,9 +33,13 @@ impl<D: Driver> Network<D> {
     }
 
     fn fire(&mut self, key: Key, overdue: Overdue) {
+        let peer_reads = matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads(key);
+        if peer_reads || overdue == Overdue::Look {
+            return;
+        }
         self.shared.statistics.expired.add(1);
         match overdue {
-            Overdue::Send => self.close(key, Closing::Abort),
+            Overdue::Send | Overdue::Look => self.close(key, Closing::Abort),
             Overdue::Stall => self.refuse(key),
             Overdue::Linger => {
                 // The peer had its time to read the answer; what it still sends is its own affair.
@@ -47,6 +51,27 @@ impl<D: Driver> Network<D> {
                 self.close(key, Closing::AfterOutput);
             }
         }
+    }
+
+    /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
+    /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
+    /// which is megabytes, has been acknowledged: that is not the peer's silence.
+    fn peer_reads(&mut self, key: Key) -> bool {
+        let now_ns = self.turn.now_ns;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let clocks = &mut connection.clocks;
+        let is_first = clocks.acked_ns == 0;
+        clocks.acked_ns = now_ns;
+        let Some(bytes) = self.driver.bytes_acked(connection.socket) else {
+            return false;
+        };
+        let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
+        if has_moved {
+            clocks.send_ns = now_ns;
+        }
+        has_moved
     }
 
     pub(super) fn close(&mut self, key: Key, closing: Closing) {

@@ -53,6 +53,7 @@ impl Lines {
         if session.owed > 0 {
             context.notify_drained();
         } else {
+            context.phase(Phase::Idle);
             context.write(b"\n").expect("room for a line end");
             let held = std::mem::take(&mut session.held);
             context.write(held.as_bytes()).expect("room");
@@ -119,7 +120,8 @@ impl Protocol for Lines {
             consumed += length + 1;
         }
         match input.len() - consumed {
-            0 if session.owed == 0 => context.restart_phase(Phase::Idle),
+            _ if session.owed > 0 => context.phase(Phase::Work),
+            0 => context.restart_phase(Phase::Idle),
             _ => context.phase(Phase::Head),
         }
         consumed

@@ -1,0 +1,59 @@
+//! Slow peers on the simulated driver: one that moves is served for as long as it likes, one that
+//! has stopped is cut off after its deadline.
+
+mod lines;
+
+use flatpath::Limits;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath_driver::simulation::{Client, ClientState};
+use lines::Lines;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn server(limits: Limits) -> SimulatedServer {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = limits;
+    SimulatedServer::new(conditions, Lines)
+}
+
+/// Lets simulated seconds pass in steps, with something done in each.
+fn pass(server: &mut SimulatedServer, seconds: u64, mut step: impl FnMut()) {
+    const STEPS: u64 = 4;
+    for _ in 0..seconds * STEPS {
+        server.world().advance(SECOND / STEPS);
+        for _ in 0..4 {
+            server.turn();
+        }
+        step();
+    }
+}
+
+/// A client with a long reply on the way that it has not begun to read.
+fn reader(server: &mut SimulatedServer) -> Client {
+    // What is on the way is more than the client reads in the time of the deadline.
+    server.world().set_window_bytes(1 << 20);
+    let client = server.connect();
+    client.write(b"big 8000000\n");
+    for _ in 0..50 {
+        server.turn();
+    }
+    client
+}
+
+#[test]
+fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
+    let mut server = server(Limits {
+        write_ns_max: 10 * SECOND,
+        ..Limits::default()
+    });
+    let client = reader(&mut server);
+    let mut heard = 0;
+    // 400 bytes a quarter of a second: far less than one send in ten seconds.
+    pass(&mut server, 100, || heard += client.read_at_most(400).len());
+    assert_eq!(client.state(), ClientState::Open, "{heard} bytes were read");
+    assert_eq!(server.statistics().expired.read(), 0);
+    // From now on it does not read.
+    pass(&mut server, 14, || {});
+    assert_eq!(client.state(), ClientState::Reset);
+    assert_eq!(server.statistics().expired.read(), 1);
+}
