@@ -32,6 +32,7 @@ fn pass(server: &mut SimulatedServer, seconds: u64, mut step: impl FnMut()) {
 fn reader(server: &mut SimulatedServer) -> Client {
     // What is on the way is more than the client reads in the time of the deadline.
     server.world().set_window_bytes(1 << 20);
+    server.world().drain_sockets_first();
     let client = server.connect();
     client.write(b"big 8000000\n");
     for _ in 0..50 {

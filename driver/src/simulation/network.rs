@@ -103,6 +103,12 @@ impl Network {
         self.world().window_bytes = bytes.max(1);
     }
 
+    /// From now on a full socket takes nothing before a third of it is free, as in Linux
+    /// (`sk_stream_write_space`), so that a slow reader shows no progress for long.
+    pub fn drain_sockets_first(&self) {
+        self.world().drains_first = true;
+    }
+
     /// Sockets the driver may have open; an accept beyond that fails with EMFILE.
     pub fn set_sockets_max(&self, sockets: usize) {
         self.world().sockets_max = sockets;

@@ -272,7 +272,6 @@ impl World {
                 .reset_ns
                 .is_some_and(|reset_ns| reset_ns <= now_ns);
         let unread = connection.to_client.unread();
-        // As in Linux (sk_stream_write_space): a full socket takes nothing before a third is free.
         connection.is_full &= unread > window_bytes / 3 * 2;
         let room = match connection.is_full {
             true => 0,
@@ -312,14 +311,18 @@ impl World {
         let taken: Vec<u8> = list.slices().flatten().copied().take(bytes).collect();
         list.advance(bytes);
         let (over, then) = (list.is_empty(), *then);
-        let window_bytes = self.window_bytes;
+        let full_bytes = if self.drains_first {
+            self.window_bytes
+        } else {
+            usize::MAX
+        };
         let connection = self.connection_of(socket, "a send");
         if connection.deserted {
             // Sent into the void; the answer to it is a reset, and the next send fails.
             connection.reset_ns.get_or_insert(arrival_ns);
         } else {
             connection.to_client.write(&taken, arrival_ns);
-            connection.is_full = connection.to_client.unread() >= window_bytes;
+            connection.is_full = connection.to_client.unread() >= full_bytes;
         }
         let closed = over && then == Then::Close;
         if closed {

@@ -54,6 +54,8 @@ pub(super) struct World {
     pub(super) step_ns_max: u64,
     /// Bytes that a client's side takes before it reads.
     pub(super) window_bytes: usize,
+    /// A full socket takes nothing before a third of it is free.
+    pub(super) drains_first: bool,
     /// Sockets the driver may have open.
     pub(super) sockets_max: usize,
     pub(super) listeners: Vec<Backlog>,
@@ -76,6 +78,7 @@ impl World {
             now_ns: 1_000_000_000,
             step_ns_max: 1_000_000,
             window_bytes: 64 * 1024,
+            drains_first: false,
             sockets_max: usize::MAX,
             listeners: Vec::new(),
             connections: Vec::new(),
