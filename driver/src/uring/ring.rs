@@ -213,3 +213,67 @@ impl Ring {
         std::mem::replace(&mut self.reaped, empty)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use io_uring::opcode;
+
+    use super::*;
+
+    /// A ring that takes no entry until it is enabled, as one whose kernel has no memory.
+    fn disabled() -> Option<Ring> {
+        let ring = IoUring::builder().setup_r_disabled().build(4);
+        ring.map(Ring::new)
+            .inspect_err(|error| eprintln!("not run: {error}"))
+            .ok()
+    }
+
+    fn nop(number: u64) -> squeue::Entry {
+        opcode::Nop::new().build().user_data(number)
+    }
+
+    /// The kernel takes entries from now on: what they were, in its order.
+    fn enable(ring: &mut Ring, count: usize) -> Vec<u64> {
+        let enabled = ring.ring.submitter().register_enable_rings();
+        enabled.expect("it was disabled");
+        let mut numbers = vec![];
+        for _ in 0..100 {
+            ring.turn(Block::No).expect("enabled");
+            let reaped = ring.exchange(vec![]);
+            numbers.extend(reaped.iter().map(cqueue::Entry::user_data));
+            if numbers.len() == count {
+                break;
+            }
+        }
+        assert!(ring.is_submitted());
+        numbers
+    }
+
+    #[test]
+    fn entries_wait_in_order_while_the_kernel_takes_none() {
+        let Some(mut ring) = disabled() else { return };
+        for number in 0..20 {
+            // SAFETY: it points to nothing.
+            unsafe { ring.push(nop(number), None) };
+        }
+        assert_eq!(ring.backlog.len(), 16, "the queue has four");
+        assert!(!ring.is_submitted());
+        assert_eq!(enable(&mut ring, 20), (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_entry_waits_behind_a_pair_that_found_no_room() {
+        let Some(mut ring) = disabled() else { return };
+        for number in 0..3 {
+            // SAFETY: it points to nothing.
+            unsafe { ring.push(nop(number), None) };
+        }
+        // One place is left, too few for the pair; enough for the last one, which must not have it.
+        // SAFETY: they point to nothing.
+        unsafe { ring.push(nop(3), Some(nop(4))) };
+        // SAFETY: it points to nothing.
+        unsafe { ring.push(nop(5), None) };
+        assert_eq!(ring.backlog.len(), 2);
+        assert_eq!(enable(&mut ring, 6), (0..6).collect::<Vec<_>>());
+    }
+}
