@@ -220,6 +220,8 @@ pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::UnshareFlags;
+
     use super::*;
 
     #[test]
@@ -245,6 +247,22 @@ mod tests {
         let config = DriverConfig::default();
         let probe = Probe::run();
         assert_eq!(probe.is_sufficient(), require(&config).is_ok(), "{probe:?}");
+    }
+
+    /// A network namespace of its own has a loopback interface that is down.
+    #[test]
+    fn what_io_uring_offers_does_not_hang_on_the_network() {
+        let here = Probe::run();
+        // A namespace is its thread's: the other tests keep theirs.
+        let alone = std::thread::spawn(|| {
+            // SAFETY: of what the threads of a process share, only the network is parted from.
+            let parted = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+            parted.map(|()| Probe::run())
+        });
+        match alone.join().expect("it does not panic") {
+            Ok(alone) => assert_eq!(alone.is_sufficient(), here.is_sufficient(), "{alone:?}"),
+            Err(errno) => eprintln!("not run: a network namespace of its own: {errno}"),
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Trials on connections over the loopback interface.
+//! Trials on connections over the loopback interface, or over what stands in for it.
 
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use crate::uring::setup;
 
@@ -107,20 +108,39 @@ impl Bench {
     }
 }
 
-/// A listener on the loopback interface.
+/// A listener on the loopback interface, or one that is not of the network where that interface is
+/// down (a network namespace of its own, as `unshare -n`, containers without a network and systemd's
+/// `PrivateNetwork` have it): what is tried here is io_uring and not the network.
 pub(super) fn listen() -> Result<TcpListener, Errno> {
-    TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error))
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error));
+    let reachable = listener.and_then(|listener| connect(&listener).map(drop));
+    match reachable {
+        Ok(()) => TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error)),
+        Err(Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL) => listen_locally(),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The same without a network: the type stands for a stream socket of any kind.
+fn listen_locally() -> Result<TcpListener, Errno> {
+    let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    // Without a name the kernel chooses one (unix(7), autobind).
+    rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
+    rustix::net::listen(&listener, 16)?;
+    Ok(TcpListener::from(listener))
 }
 
 pub(super) fn connect(listener: &TcpListener) -> Result<TcpStream, Errno> {
-    let address = listener.local_addr().map_err(|error| number(&error))?;
-    TcpStream::connect(address).map_err(|error| number(&error))
+    let address = rustix::net::getsockname(listener)?;
+    let stream = rustix::net::socket(address.address_family(), SocketType::STREAM, None)?;
+    rustix::net::connect(&stream, &address)?;
+    Ok(TcpStream::from(stream))
 }
 
-/// Two ends of a connection over the loopback interface.
+/// Two ends of a connection.
 pub(super) fn pair() -> Result<(TcpStream, TcpStream), Errno> {
     let listener = listen()?;
     let client = connect(&listener)?;
-    let (server, _) = listener.accept().map_err(|error| number(&error))?;
-    Ok((client, server))
+    let server = rustix::net::accept(&listener)?;
+    Ok((client, TcpStream::from(server)))
 }
