@@ -8,7 +8,8 @@ use std::io;
 /// # Errors
 /// What `sched_setscheduler` says, EPERM in some sandboxes.
 pub fn schedule_as_batch() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: every field is a number, for which 0 is a value. Some libraries have more of them.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a live `sched_param`, which the call only reads; pid 0 is this
     // thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
