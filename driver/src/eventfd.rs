@@ -57,6 +57,12 @@ impl Eventfd {
         Ok(Eventfd(Source::Descriptor(descriptor)))
     }
 
+    /// Any descriptor in the place of one, which a watch cannot read.
+    #[cfg(test)]
+    pub(crate) fn of(descriptor: OwnedFd) -> Eventfd {
+        Eventfd(Source::Descriptor(descriptor))
+    }
+
     /// One for [`Simulation`](crate::simulation::Simulation): a number, without a kernel.
     pub fn simulated() -> Eventfd {
         Eventfd(Source::Simulated(AtomicU64::new(0)))

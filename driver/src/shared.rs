@@ -57,7 +57,7 @@ impl SharedWords {
     /// Zeroed words that this process writes and others, given the descriptor, can only read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// `INVAL` for more than memory can have; what the kernel says.
     pub fn to_write(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
         let file = make(name, words)?;
         let mapped = SharedWords::map(&file, words, Access::Write)?;
@@ -70,7 +70,7 @@ impl SharedWords {
     /// Zeroed words that this process only reads and others, given the descriptor, write.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// `INVAL` for more than memory can have; what the kernel says.
     pub fn to_read(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
         let file = make(name, words)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -80,14 +80,15 @@ impl SharedWords {
     /// Maps words that another process made.
     ///
     /// # Errors
-    /// `INVAL` if the file is shorter or could shrink; what the kernel says.
+    /// `INVAL` if the file is shorter or could shrink, or for more than memory can have; what the
+    /// kernel says.
     pub fn open(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
-        check(&file, words * size_of::<u64>())?;
+        check(&file, bytes_of(words)?)?;
         SharedWords::map(file, words, access)
     }
 
     fn map(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
-        let mapping = Mapping::new(file, words * size_of::<u64>(), access)?;
+        let mapping = Mapping::new(file, bytes_of(words)?, access)?;
         Ok(SharedWords {
             mapping,
             words,
@@ -235,8 +236,13 @@ impl Drop for Mapping {
 
 fn make(name: &str, words: usize) -> Result<OwnedFd, Errno> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, (words * size_of::<u64>()) as u64)?;
+    ftruncate(&file, bytes_of(words)? as u64)?;
     Ok(file)
+}
+
+/// Bytes of so many words.
+fn bytes_of(words: usize) -> Result<usize, Errno> {
+    words.checked_mul(size_of::<u64>()).ok_or(Errno::INVAL)
 }
 
 /// M1, for a file that came from elsewhere.
@@ -318,6 +324,23 @@ mod tests {
         let unsealed = make("test", 8).expect("made");
         let refused = SharedBytes::open(&unsealed, 64).expect_err("not sealed");
         assert_eq!(refused, Errno::INVAL);
+    }
+
+    #[test]
+    fn more_words_than_memory_can_have_are_refused() {
+        // Eight times as much is eight bytes, if it wraps around.
+        let words = usize::MAX / 8 + 2;
+        let (_, file) = SharedWords::to_read("test", 8).expect("made");
+        for access in [Access::Read, Access::Write] {
+            let refused = SharedWords::open(&file, words, access).expect_err("too many");
+            assert_eq!(refused, Errno::INVAL);
+        }
+        for made in [
+            SharedWords::to_write("test", words),
+            SharedWords::to_read("test", words),
+        ] {
+            assert_eq!(made.expect_err("too many"), Errno::INVAL);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ on_every_driver! {
     #[test] fn a_page_dropped_elsewhere_ends_the_wait_that_awaits_it;
     #[test] fn a_page_dropped_just_before_the_driver_sleeps_ends_the_wait;
     #[test] fn an_awaited_page_that_is_free_ends_every_wait;
+    #[test] fn a_piece_that_is_dropped_instead_of_put_back_does_no_harm;
     #[test] fn model_random_takes_and_returns_match_an_oracle;
     #[test] fn only_what_is_held_can_be_returned;
     #[test] fn a_shared_region_shows_what_arrived_and_cannot_be_written;
@@ -262,6 +263,27 @@ mod cases {
             starved.await_page(&|| false);
         }
         assert_eq!(starved.rig.driver.free(1), 1);
+    }
+
+    /// C5 is broken. What was kept of the piece brings its page back all the same.
+    pub(crate) fn a_piece_that_is_dropped_instead_of_put_back_does_no_harm<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config(Backing::Private)) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        for token in 0..40 {
+            write(&mut client, b"bytes");
+            let piece = piece(&mut rig, socket, token, 1).expect("a page");
+            let region = rig.driver.region(1).clone();
+            let fragment = region.keep(&piece, 1..5, &account()).expect("room");
+            drop(piece);
+            assert_eq!(&fragment[..], b"ytes");
+            drop(fragment);
+            rig.driver
+                .wait(Some(0), &|| false, &mut rig.arrived)
+                .expect("the driver goes on");
+        }
+        assert_eq!(rig.driver.free(1), 16);
     }
 
     pub(crate) fn model_random_takes_and_returns_match_an_oracle<M: Make>(name: &str) {

@@ -133,6 +133,12 @@ impl BufferRing {
         }
     }
 
+    /// The kernel's numbers of its rings.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = u16> {
+        let shared = self.sharing.as_ref().map(|one| one.entries.group);
+        std::iter::once(self.entries.group).chain(shared)
+    }
+
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
@@ -333,8 +339,15 @@ impl BufferRing {
         };
         region.reclaim(|page| {
             let place = &mut self.places[page as usize];
-            assert_eq!(*place, Place::Kept, "B1: page {page} was not kept");
-            *place = Place::Driver;
+            match place {
+                // Of a piece that was dropped instead of put back, something was kept: it is gone
+                // too.
+                Place::Kept | Place::Caller => *place = Place::Driver,
+                // The same, and the ring does not know that it may have the page again: it is lost,
+                // as the other pages of pieces that are dropped.
+                Place::Shared => return,
+                Place::Driver => unreachable!("B1: page {page} was neither kept nor out"),
+            }
             self.out_count -= 1;
             self.spare.push(page as u16);
         });

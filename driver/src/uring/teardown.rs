@@ -9,6 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::Uring;
+use super::buffers::BufferRing;
 use super::ring::Block;
 use crate::completion::{Completion, Outcome};
 
@@ -74,8 +75,10 @@ impl Drop for Uring {
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
         let submitter = self.ring.inner().submitter();
-        let mut groups = 0..self.buffers.len() as u16;
-        if empty && groups.all(|group| submitter.unregister_buf_ring(group).is_ok()) {
+        let mut groups = self.buffers.iter().flat_map(BufferRing::groups);
+        let is_unknown = empty && groups.all(|group| submitter.unregister_buf_ring(group).is_ok());
+        drop(groups);
+        if is_unknown {
             // SAFETY: not used again: this is the drop. No operation is left that could (B2, P1).
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
             // SAFETY: as above.

@@ -13,10 +13,11 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 
 use super::Uring;
-use super::user_data::Origin;
+use super::user_data::{Origin, Own};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
@@ -31,6 +32,8 @@ struct Watch {
     token: u64,
     event: Arc<Eventfd>,
     cancelled: bool,
+    /// It cannot be read: the poll is being ended, and then this is said.
+    failed: Option<Errno>,
 }
 
 impl WatchTable {
@@ -64,6 +67,7 @@ impl Uring {
             token,
             event,
             cancelled: false,
+            failed: None,
         });
         self.arm_watch(index);
     }
@@ -81,6 +85,23 @@ impl Uring {
             .build();
         let entry = entry.user_data(Origin::Watch { index }.pack());
         // SAFETY: a poll points to nothing; the table keeps the eventfd open (W1).
+        unsafe { self.ring.push(entry, None) };
+    }
+
+    /// A watch cannot be read: ends its poll, whose last completion says so.
+    #[cold]
+    fn fail_watch(&mut self, index: u32, errno: Errno) {
+        let Some(watch) = &mut self.watches.watches[index as usize] else {
+            unreachable!("W1: a watch that fires is in the table")
+        };
+        if watch.failed.replace(errno).is_some() || watch.cancelled {
+            return;
+        }
+        let entry = opcode::AsyncCancel::new(Origin::Watch { index }.pack()).build();
+        let entry = entry
+            .flags(Flags::SKIP_SUCCESS)
+            .user_data(Origin::Own(Own::Cancel).pack());
+        // SAFETY: a cancel points to nothing.
         unsafe { self.ring.push(entry, None) };
     }
 
@@ -110,6 +131,9 @@ impl Uring {
         if !armed && (watch.cancelled || self.stopping) {
             end = Some(Errno::CANCELED);
         }
+        if !armed {
+            end = watch.failed.or(end);
+        }
         match taken {
             Ok(count) => completions.push(Completion {
                 token,
@@ -117,6 +141,7 @@ impl Uring {
                 outcome: Outcome::Signalled(count),
             }),
             Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) if armed => self.fail_watch(index, errno),
             Err(errno) => end = end.or(Some(errno)),
         }
         if armed {
@@ -133,5 +158,44 @@ impl Uring {
             more: false,
             outcome: Outcome::Failed(errno),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::config::DriverConfig;
+    use crate::driver::Driver;
+
+    #[test]
+    fn a_watch_that_cannot_be_read_fails_although_its_poll_stays_armed() {
+        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        // Readable for a poll as soon as a connection waits, and never for a read.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let event = Arc::new(Eventfd::of(listener.into()));
+        uring.watch(event, 5);
+        let _client = TcpStream::connect(address).expect("listening");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut completions = vec![];
+        while completions.is_empty() {
+            assert!(Instant::now() < deadline, "a deaf watch");
+            let waited = uring.wait(Some(50_000_000), &|| false, &mut completions);
+            waited.expect("goes on");
+        }
+        let Some(Completion { more, outcome, .. }) = completions.pop() else {
+            unreachable!("one has come")
+        };
+        assert!(
+            !more && matches!(outcome, Outcome::Failed(Errno::NOTCONN)),
+            "{outcome:?}"
+        );
+        assert_eq!(uring.outstanding, 0);
     }
 }

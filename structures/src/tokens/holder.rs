@@ -240,7 +240,9 @@ impl<R: Release> fmt::Debug for Pinned<R> {
 
 fn new_ledger(serial: u32) -> Arc<Ledger> {
     // Spread over all generations, so that holders with the same tag have different ones.
-    Arc::new(Ledger::new((serial + 1).wrapping_mul(0x9e37_79b1)))
+    Arc::new(Ledger::new(
+        serial.wrapping_add(1).wrapping_mul(0x9e37_79b1),
+    ))
 }
 
 #[inline]
