@@ -186,3 +186,55 @@ fn sim_joined_streams_arrive_whole_while_no_connection_is_lost() {
 fn sim_lost_ends_part_their_pairs_and_leak_nothing() {
     assert!(run_all(Faults::mixed, false) > 0);
 }
+
+/// The end of one stream and the drain come in the same turn: the words for the drain go out before
+/// the end, which follows them.
+#[test]
+fn sim_words_that_are_written_while_an_end_is_passed_on_come_before_it() {
+    let mut in_time = 0;
+    for seed in 1..100 {
+        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots);
+        let clients = [server.connect(), server.connect()];
+        let mut heard = [Vec::new(), Vec::new()];
+        let turn = |server: &mut SimulatedServer, heard: &mut [Vec<u8>; 2]| {
+            server.turn();
+            for (client, heard) in clients.iter().zip(heard) {
+                heard.extend(client.read());
+            }
+        };
+        clients.iter().for_each(|client| client.write(b"last\n"));
+        for _ in 0..TURNS_MAX {
+            if heard.iter().all(|heard| heard == b"tied\n") {
+                break;
+            }
+            turn(&mut server, &mut heard);
+        }
+        assert_eq!(heard, [b"tied\n", b"tied\n"], "seed {seed}");
+        clients[0].finish();
+        for _ in 0..seed % 4 {
+            turn(&mut server, &mut heard);
+        }
+        server.drain();
+        for _ in 0..TURNS_MAX {
+            if clients[1].state() != ClientState::Open {
+                break;
+            }
+            turn(&mut server, &mut heard);
+        }
+        let words = &heard[1][5..];
+        assert!(
+            words.is_empty() || words == b"last\n",
+            "seed {seed}: {words:?}"
+        );
+        in_time += u32::from(!words.is_empty());
+        clients[1].finish();
+        for _ in 0..TURNS_MAX {
+            if server.has_ended() {
+                break;
+            }
+            turn(&mut server, &mut heard);
+        }
+        assert!(server.has_ended(), "seed {seed}");
+    }
+    assert!(in_time > 0, "no seed had the two in one turn");
+}

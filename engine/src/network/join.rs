@@ -310,11 +310,16 @@ impl<D: Driver> Network<D> {
     pub(super) fn send_fins(&mut self) {
         for index in 0..self.fins.len() {
             let key = self.fins[index];
-            // Parted meanwhile: it is being closed.
-            if let Some(connection) = self.connections.get(key)
-                && connection.joint.is_some()
-            {
-                self.driver.finish(connection.socket);
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            let is_sent = connection.is_sent();
+            match &mut connection.joint {
+                // Parted meanwhile: it is being closed.
+                None => {}
+                Some(_) if is_sent => self.driver.finish(connection.socket),
+                // Its protocol wrote something since: the FIN follows the last byte of that.
+                Some(joint) => joint.fin_sent = false,
             }
         }
         self.fins.clear();
