@@ -1,22 +1,28 @@
 //! What other threads tell a network thread about its connections: fragments have come back, or a
 //! stall is over.
 //!
-//! Rare events: a number is pushed when an account falls to the mark that its connection waits for,
-//! not for every fragment. So a locked list does.
+//! Rare events: a number is put when an account falls to the mark that its connection waits for,
+//! not for every fragment. So a locked table does.
+//!
+//! Invariant K1: a connection stands in the table once, however often it is put; and so does an
+//! index whose connections follow one another, where the latest stays. So the table is bounded by
+//! the table of connections, whatever other threads do.
 //!
 //! Ordering
-//! - E1 told: push, then `any` set (Release) -> `take` clears it (Acquire) and finds the number.
+//! - E1 told: put, then `any` set (Release) -> `take` clears it (Acquire) and finds the number.
 //!   The waker's own fences order `any` before the sleep test.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath_driver::{Bell, Wake as _, Waker};
 use flatpath_structures::slots::Key;
 
 /// Numbers of connections to look at. See the module.
 pub(crate) struct Returns {
-    numbers: Mutex<Vec<u64>>,
+    /// Index to generation.
+    connections: Mutex<BTreeMap<u32, u32>>,
     any: AtomicBool,
     waker: Waker,
 }
@@ -24,7 +30,7 @@ pub(crate) struct Returns {
 impl Returns {
     pub(crate) fn new(waker: Waker) -> Arc<Returns> {
         Arc::new(Returns {
-            numbers: Mutex::new(Vec::new()),
+            connections: Mutex::default(),
             any: AtomicBool::new(false),
             waker,
         })
@@ -36,25 +42,37 @@ impl Returns {
     }
 
     /// The connections to look at; a spurious one does no harm.
-    pub(crate) fn take(&self) -> Vec<Key> {
+    pub(crate) fn take(&self) -> impl Iterator<Item = Key> + use<> {
         // ORDER: E1.
-        if !self.any() || !self.any.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        let numbers = {
-            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *numbers)
+        let connections = if self.any() && self.any.swap(false, Ordering::Acquire) {
+            std::mem::take(&mut *self.connections())
+        } else {
+            BTreeMap::new()
         };
-        numbers.into_iter().map(key_of).collect()
+        let keys = connections.into_iter();
+        keys.map(|(index, generation)| Key { index, generation })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
+        // Nothing under the lock panics half way.
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Bell for Returns {
     fn ring(&self, number: u64) {
-        self.numbers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(number);
+        let key = key_of(number);
+        self.connections()
+            .entry(key.index)
+            .and_modify(|known| {
+                // Generations wrap around: the later of two is less than half a round ahead.
+                if key.generation.wrapping_sub(*known) < 1 << 31 {
+                    *known = key.generation;
+                }
+            })
+            .or_insert(key.generation);
         // ORDER: E1.
         self.any.store(true, Ordering::Release);
         self.waker.wake();
@@ -101,5 +119,49 @@ impl std::fmt::Debug for Resumer {
             .debug_tuple("Resumer")
             .field(&self.number)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatpath_driver::epoll::Epoll;
+    use flatpath_driver::{Driver, DriverConfig};
+
+    fn returns() -> Arc<Returns> {
+        let driver = Epoll::new(&DriverConfig::default()).expect("epoll is everywhere");
+        Returns::new(driver.waker())
+    }
+
+    fn key(index: u32, generation: u32) -> Key {
+        Key { index, generation }
+    }
+
+    #[test]
+    fn a_connection_that_is_resumed_often_stands_there_once() {
+        let returns = returns();
+        let resumers = [7, 3].map(|index| Resumer::new(&returns, key(index, 1)));
+        for _ in 0..1000 {
+            resumers.iter().for_each(Resumer::resume);
+        }
+        assert_eq!(returns.connections().len(), 2);
+        assert_eq!(returns.take().collect::<Vec<_>>(), [key(3, 1), key(7, 1)]);
+        assert_eq!(returns.take().count(), 0);
+        resumers[0].resume();
+        assert_eq!(returns.take().count(), 1);
+    }
+
+    #[test]
+    fn a_resumer_of_a_connection_that_is_gone_hides_no_later_one() {
+        for first in [1, u32::MAX] {
+            let returns = returns();
+            let gone = Resumer::new(&returns, key(5, first));
+            let here = Resumer::new(&returns, key(5, first.wrapping_add(1)));
+            for order in [[&gone, &here], [&here, &gone]] {
+                order.into_iter().for_each(Resumer::resume);
+                let taken: Vec<_> = returns.take().collect();
+                assert_eq!(taken, [key(5, first.wrapping_add(1))]);
+            }
+        }
     }
 }
