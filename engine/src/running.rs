@@ -14,6 +14,7 @@ use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, 
 use flatpath_structures::crew::CrewLimits;
 use flatpath_structures::panics::contain;
 use flatpath_structures::pool::PoolStatistics;
+use flatpath_structures::queue::INDICES_MAX;
 
 use crate::error::Error;
 use crate::foreman::Foreman;
@@ -279,6 +280,12 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     }
     if options.limits.in_flight_max == 0 {
         return wrong("in_flight_max must be at least 1");
+    }
+    let places = options.limits.in_flight_max.checked_mul(options.rings);
+    if places.is_none_or(|places| places > INDICES_MAX as usize) {
+        return Err(Error::Limits(format!(
+            "in_flight_max times rings must be at most {INDICES_MAX}"
+        )));
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let descriptors = limit.current.unwrap_or(u64::MAX);
