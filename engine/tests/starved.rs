@@ -19,6 +19,8 @@ use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 const PAGES: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SECOND: u64 = 1_000_000_000;
+/// Clients from this name on have their messages left unconsumed, each in its page.
+const HOLDS: u8 = 100;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -96,6 +98,10 @@ impl Protocol for Keeper {
             met.push(context.end());
             context.receive_into(Pages::Listener);
             return 1;
+        }
+        if session.name >= HOLDS {
+            context.stall(Stall::Outside);
+            return 0;
         }
         let mut payload = Payload::new();
         context.keep_or_copy(input, &mut payload).expect("room");
@@ -307,4 +313,30 @@ fn sim_a_starved_connection_that_changes_its_pages_waits_no_more() {
     world.until("both are served", |world| {
         world.keeper.names() == [1, 2, 3, 4]
     });
+}
+
+#[test]
+fn sim_the_pages_that_a_connection_holds_unread_are_free_when_it_ends() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, Faults::none());
+        for name in [HOLDS, HOLDS + 2, 1, 3] {
+            world.say(name);
+            for _ in 0..200 {
+                world.server.turn();
+            }
+        }
+        assert_eq!(world.keeper.names(), [], "both pages are held");
+        // The two that hold them are aborted.
+        world.server.drain();
+        world.until("the others are served", |world| {
+            world.keeper.names().len() == PAGES as usize
+        });
+        world.keeper.kept.lock().expect("whole").clear();
+        world.server.force();
+        while !world.server.has_ended() {
+            world.server.turn();
+        }
+        let (leaks, _) = world.server.leaks();
+        assert!(leaks.is_none(), "seed {seed}: {leaks:?}");
+    }
 }

@@ -130,9 +130,11 @@ impl<D: Driver> Network<D> {
             self.starved.remove(key.index);
         }
         self.room.left(&mut connection, key.index);
-        while let Some((piece, _)) = connection.held.pop_front() {
-            self.put(piece);
-        }
+        // Put back as soon as no input was wanted, by `release_unwanted`.
+        debug_assert!(
+            connection.held.is_empty(),
+            "pieces go with their connection"
+        );
         self.listeners[usize::from(connection.listener)]
             .speaker
             .close(connection.session);
