@@ -137,7 +137,8 @@ impl Export {
         Ok(export)
     }
 
-    /// The root as a node.
+    /// The root as a node. That it was removed is seen by what is done with it: no call pays for
+    /// the question.
     pub(crate) fn root(&self) -> Result<Arc<Node>, Status> {
         if let Some(node) = self.nodes.find(self.root_key) {
             return Ok(node);
@@ -233,6 +234,13 @@ impl Export {
         // The root of all is the empty prefix.
         kept.extend_from_slice(path.strip_suffix(b"/").unwrap_or(path));
         Ok(())
+    }
+
+    /// True when the kernel says that the root has no name any more.
+    pub(crate) fn root_is_removed(&self) -> bool {
+        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let path = self.kernel_path(self.root.as_fd(), &mut room);
+        path.is_ok_and(|path| path.ends_with(DELETED))
     }
 
     fn is_below_root(&self, path: &[u8]) -> bool {

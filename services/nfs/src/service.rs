@@ -1,12 +1,14 @@
 //! The service: options, who may come, and which procedure a call is for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::{DriverConfig, Pipes, PoolHandle};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
+
+use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::allow::Network;
 use crate::export::Export;
@@ -109,7 +111,7 @@ impl Nfs {
         let secret = match &options.state {
             Some(state) => {
                 let secret = key::kept(state)?;
-                if state.canonicalize()?.starts_with(&directory) {
+                if is_inside(&state.canonicalize()?, &directory)? {
                     let text = format!("{} lies inside the export", state.display());
                     return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
                 }
@@ -208,6 +210,30 @@ fn check_kernel() -> std::io::Result<()> {
         return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text));
     }
     Ok(())
+}
+
+/// True when clients could reach `state` through the export: it lies below it, and no mount lies
+/// between, which they cannot pass.
+fn is_inside(state: &Path, directory: &Path) -> std::io::Result<bool> {
+    let mut at = state;
+    while at.starts_with(directory) {
+        if at == directory {
+            return Ok(true);
+        }
+        let above = at.parent().unwrap_or(directory);
+        if mount_of(at)? != mount_of(above)? {
+            return Ok(false);
+        }
+        at = above;
+    }
+    Ok(false)
+}
+
+/// Which mount a directory lies on; also two mounts of one file system differ.
+fn mount_of(directory: &Path) -> std::io::Result<u64> {
+    let wanted = StatxFlags::MNT_ID;
+    let found = rustix::fs::statx(rustix::fs::CWD, directory, AtFlags::empty(), wanted)?;
+    Ok(found.stx_mnt_id)
 }
 
 fn version(call: &Call, offered: u32, procedures: u32) -> Option<Accepted> {

@@ -22,7 +22,14 @@ const EXECUTE: u32 = 0x20;
 
 pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Result<Served, Malformed> {
     let handle = read_handle(reader)?;
-    let result = request.resolve(handle).and_then(|node| node.attributes());
+    let result = request.resolve(handle).and_then(|node| {
+        let found = node.attributes()?;
+        let root = node.key == request.nfs.export.root_key;
+        if root && found.links == 0 && request.nfs.export.root_is_removed() {
+            return Err(Status::Stale);
+        }
+        Ok(found)
+    });
     let system = request.system();
     Ok(request.answer(|writer| match result {
         Ok(attributes) => {

@@ -12,7 +12,7 @@ use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
 
-use super::{Request, read_handle};
+use super::{Request, in_directory, read_handle};
 use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
 use crate::export::open_name;
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_BYTES};
@@ -81,7 +81,7 @@ fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> Served {
     let after = directory.attributes().ok();
     let list = match opened {
         Ok(list) => list,
-        Err(status) => return request.fail(status, after.as_ref()),
+        Err(status) => return request.fail(in_directory(status, after.as_ref()), after.as_ref()),
     };
     let system = request.system();
     let verifier = request.nfs.export.cookie_verifier(directory.key);
@@ -93,7 +93,7 @@ fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> Served {
     };
     let entries = match lister.list(&list) {
         Ok(entries) => entries,
-        Err(status) => return request.fail(status, after.as_ref()),
+        Err(status) => return request.fail(in_directory(status, after.as_ref()), after.as_ref()),
     };
     let (pool, bytes_max) = (request.pool, 4 + asked.results_max);
     let written = request.reply.write(bytes_max, pool, |writer| {

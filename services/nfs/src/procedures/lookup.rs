@@ -6,7 +6,7 @@ use flatpath_rpc::Served;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fs::FileType;
 
-use super::{Made, Request, read_handle, read_name};
+use super::{Made, Request, in_directory, read_handle, read_name};
 use crate::attributes::{POST_OP_BYTES, write_after};
 use crate::export::{check_name, open_name};
 use crate::limits::PATH_BYTES_MAX;
@@ -33,7 +33,7 @@ pub(super) fn lookup(
             write_after(writer, Some(&attributes), system);
             write_after(writer, after.as_ref(), system);
         }),
-        Err(status) => request.fail(status, after.as_ref()),
+        Err(status) => request.fail(in_directory(status, after.as_ref()), after.as_ref()),
     })
 }
 

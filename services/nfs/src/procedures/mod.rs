@@ -98,6 +98,15 @@ fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     reader.opaque(NAME_BYTES_READ_MAX)
 }
 
+/// What a failure in a directory is to the client: in one that was removed nothing is found, and it
+/// is the directory's handle that is stale.
+fn in_directory(status: Status, directory: Option<&Attributes>) -> Status {
+    match directory {
+        Some(directory) if status == Status::NoEntry && directory.links == 0 => Status::Stale,
+        _ => status,
+    }
+}
+
 impl Request<'_> {
     /// Writes short results.
     pub(crate) fn answer(&mut self, encode: impl FnOnce(&mut Writer<'_>)) -> Served {
@@ -256,6 +265,7 @@ impl Request<'_> {
         let after = node.attributes().ok();
         drop(guard);
         let result = result.and_then(|made| self.settle(&node).map(|()| made));
+        let result = result.map_err(|status| in_directory(status, after.as_ref()));
         (result, Change { before, after })
     }
 }

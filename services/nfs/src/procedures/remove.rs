@@ -5,7 +5,7 @@ use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
 
-use super::{Request, read_handle, read_name};
+use super::{Request, in_directory, read_handle, read_name};
 use crate::attributes::{Attributes, Change, write_after};
 use crate::export::check_name;
 use crate::status::Status;
@@ -85,7 +85,12 @@ fn rename_between(
     changes[0].after = from.attributes().ok();
     changes[1].after = to.attributes().ok();
     drop(guards);
-    result?;
+    result.map_err(|status| {
+        in_directory(
+            in_directory(status, changes[0].after.as_ref()),
+            changes[1].after.as_ref(),
+        )
+    })?;
     export.after_loss(lost);
     if let Ok(moved) = crate::export::open_name(&to.path, to_name).and_then(Attributes::of) {
         export.saw(moved.key, to.key, to_name);

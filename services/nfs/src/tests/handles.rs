@@ -204,6 +204,48 @@ fn a_handle_of_another_export_with_the_same_key_is_stale() {
 }
 
 #[test]
+fn in_a_directory_that_was_removed_every_call_is_stale_and_so_is_the_root() {
+    both(|fixture| {
+        let (root, path) = (fixture.root(), fixture.path().to_owned());
+        fs::remove_dir(&path).expect("removed");
+        let name = || Words::default().opaque(&root).opaque(b"name");
+        let calls = [
+            (1, Words::default().opaque(&root)),
+            (3, name()),
+            (8, name().word(0).mode(0o644)),
+            (9, name().mode(0o755)),
+            (12, name()),
+            (13, name()),
+            (14, name().opaque(&root).opaque(b"other")),
+            (
+                16,
+                Words::default().opaque(&root).long(0).long(0).word(4096),
+            ),
+        ];
+        for (procedure, words) in calls {
+            let status = fixture.nfs(procedure, &words).status();
+            assert_eq!(status, Status::Stale as u32, "procedure {procedure}");
+        }
+        fs::create_dir(&path).expect("made again, for the fixture");
+    });
+}
+
+#[test]
+fn a_key_below_the_export_but_on_another_mount_is_fine() {
+    // What lies on another mount cannot be reached through the export: so `/` can be exported.
+    let Ok(state) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let mut options = crate::Options::new("/");
+    options.state = Some(state.path().to_owned());
+    let root = fs::metadata("/").expect("there").dev();
+    if fs::metadata("/dev/shm").expect("there").dev() != root {
+        let nfs = crate::Nfs::open(options).expect("served");
+        assert!(nfs.export.root().is_ok());
+    }
+}
+
+#[test]
 fn a_key_inside_the_export_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut options = crate::Options::new(directory.path());
