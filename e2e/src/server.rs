@@ -103,6 +103,14 @@ impl Launch {
         self
     }
 
+    /// Lets the server write no file longer than so many bytes.
+    #[must_use]
+    pub fn file_size(mut self, bytes: u64) -> Self {
+        self.confine
+            .extend(["--file-size".into(), bytes.to_string().into()]);
+        self
+    }
+
     /// Has the kernel refuse io_uring with the named error.
     #[must_use]
     pub fn refused_uring(mut self, error: &str) -> Self {

@@ -21,6 +21,7 @@ mod output;
 mod payload;
 mod pools;
 mod returns;
+mod binding;
 mod running;
 mod server;
 mod shares;

@@ -71,6 +71,13 @@ pub const DESCRIPTORS_SPARE: usize = 8;
 /// Connections that may wait in the kernel's backlog of one listener.
 pub const BACKLOG: i32 = 4096;
 
+/// How long an address in use is tried again: the kernel lets go of the listeners of a ring some
+/// milliseconds after its process was killed.
+pub(crate) const BIND_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Time between two tries.
+pub(crate) const BIND_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// With fewer free places than this, accept goes on one by one, so that a burst cannot take a
 /// multishot accept past the connection limit.
 pub const ACCEPT_ONE_BY_ONE: usize = 1024;

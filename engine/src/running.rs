@@ -16,16 +16,18 @@ use flatpath_structures::panics::contain;
 use flatpath_structures::pool::PoolStatistics;
 use flatpath_structures::queue::INDICES_MAX;
 
+use crate::binding::{bind, bind_patiently};
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
-use crate::limits::{ACCEPT_ONE_BY_ONE, BACKLOG, DESCRIPTORS_RESERVED};
+use crate::limits::{ACCEPT_ONE_BY_ONE, DESCRIPTORS_RESERVED};
 use crate::listener::{Speaker, regions_of};
 use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
+use crate::signals::outlive_file_size_limit;
 use crate::statistics::Statistics;
 use crate::worker::Shared;
 
@@ -169,6 +171,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoListener);
     }
+    outlive_file_size_limit();
     complete_limits(&mut options)?;
     let selection = select(&options)?;
     log::info!("driver {}: {}", selection.name(), selection.reason());
@@ -339,7 +342,8 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
                 listeners.push(None);
                 continue;
             }
-            let (listener, bound) = bind(address, rings > 1 && !alone)
+            let shared = rings > 1 && !alone;
+            let (listener, bound) = bind_patiently(|| bind(address, shared), std::thread::sleep)
                 .map_err(|cause| Error::Bind { address, cause })?;
             if defer_accept
                 && endpoint.defer_accept
@@ -357,32 +361,6 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
         });
     }
     Ok(sockets)
-}
-
-fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, SocketAddr)> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    if shared {
-        socket.set_reuse_port(true)?;
-    }
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    // Inherited by every accepted connection: replies are written whole, nothing is gained by
-    // waiting.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    let bound = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or_else(|| io::Error::other("a TCP socket has an IP address"))?;
-    Ok((Listener::new(socket.into()), bound))
 }
 
 /// What moves to a network thread.

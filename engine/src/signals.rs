@@ -5,16 +5,35 @@
 //! SIGHUP never forces: a terminal that closes may send it twice, and a supervisor may send it with
 //! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
 //!
+//! SIGXFSZ no longer ends the process once a server starts: a write beyond the limit on the size
+//! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, which the protocols have a word for. It
+//! has a handler that does nothing and is not ignored, because ignored signals stay so in programs
+//! that the process starts.
+//!
 //! Watched from before the server starts: a signal may come as soon as `ready` is written. One that
 //! comes during the start drains the server as soon as it runs.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
 use crate::running::{Handle, Running};
+
+/// Lets a write that is too long for the process's limit fail instead of ending the process.
+pub(crate) fn outlive_file_size_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Nothing reads the flag: any handler keeps the signal from ending the process.
+        let seen = Arc::new(AtomicBool::new(false));
+        if let Err(cause) = signal_hook::flag::register(SIGXFSZ, seen) {
+            log::warn!("a write beyond the limit on file sizes will end the process: {cause}");
+        }
+    });
+}
 
 /// Called for each SIGUSR1.
 type Report = Box<dyn FnMut(&Handle) + Send>;

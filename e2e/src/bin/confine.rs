@@ -3,7 +3,8 @@
 //!
 //! `--refuse-uring ERROR` has the kernel answer `io_uring_setup` with that error, as a container's
 //! seccomp filter, a sysctl or an old kernel would. `--descriptors N` lowers the limit on open
-//! descriptors. Both hold for the program and its children; the program replaces this process.
+//! descriptors, `--file-size BYTES` that on the length of files. All hold for the program and its
+//! children; the program replaces this process.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -53,7 +54,8 @@ fn confined(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, St
         let value = value.to_str().ok_or("a value that is not text")?;
         match option {
             "--refuse-uring" => refuse_uring(value)?,
-            "--descriptors" => limit_descriptors(value)?,
+            "--descriptors" => limit(Resource::Nofile, value)?,
+            "--file-size" => limit(Resource::Fsize, value)?,
             other => return Err(format!("there is no option {other}")),
         }
     }
@@ -76,7 +78,7 @@ fn refuse_uring(name: &str) -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|error| error.to_string())
 }
 
-fn limit_descriptors(count: &str) -> Result<(), String> {
+fn limit(resource: Resource, count: &str) -> Result<(), String> {
     let count = count
         .parse()
         .map_err(|_| format!("not a number: {count}"))?;
@@ -85,5 +87,5 @@ fn limit_descriptors(count: &str) -> Result<(), String> {
         current: Some(count),
         maximum: Some(count),
     };
-    rustix::process::setrlimit(Resource::Nofile, limit).map_err(|error| error.to_string())
+    rustix::process::setrlimit(resource, limit).map_err(|error| error.to_string())
 }

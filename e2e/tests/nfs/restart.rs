@@ -10,6 +10,7 @@ use crate::serve_by_name;
 each_driver!(
     handles_lead_a_new_process_to_their_files,
     handles_lead_a_new_process_without_the_privilege_to_their_files,
+    a_server_starts_at_once_on_the_port_of_one_that_was_killed,
 );
 
 const STALE: u32 = 70;
@@ -79,4 +80,21 @@ fn handles_lead_a_new_process_to_their_files(driver: Driver) {
 
 fn handles_lead_a_new_process_without_the_privilege_to_their_files(driver: Driver) {
     outlive(driver, false);
+}
+
+fn a_server_starts_at_once_on_the_port_of_one_that_was_killed(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let mut server = crate::serve(driver, &site, &state, &[]);
+    let address = server.address("nfs");
+    for _ in 0..6 {
+        let mut client = Connection::open(address);
+        assert!(!client.root().is_empty());
+        server.process().signal(Signal::KILL);
+        server.exit_status();
+        let launch = flatpath_e2e::Launch::serve(driver).directory(site.path());
+        let state = state.path().to_str().expect("a path in text");
+        server = launch
+            .with(["--nfs", &address.to_string(), "--nfs-state", state])
+            .start();
+    }
 }

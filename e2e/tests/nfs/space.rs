@@ -5,15 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use flatpath_e2e::deadline::until;
-use flatpath_e2e::{Driver, Server, Site, each_driver};
+use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
 
 use crate::calls::{Connection, Words, read, write};
-use crate::serve;
+use crate::{launch, serve};
 
 each_driver!(
     what_a_client_removes_or_replaces_is_closed_before_the_reply,
     what_is_removed_on_the_server_is_closed,
     a_program_that_a_client_wrote_can_be_started,
+    a_limit_on_the_length_of_files_is_an_error_and_not_the_end,
 );
 
 const REMOVE: u32 = 12;
@@ -85,4 +86,33 @@ fn a_program_that_a_client_wrote_can_be_started(driver: Driver) {
         }
     });
     assert!(ended.success());
+}
+
+fn a_limit_on_the_length_of_files_is_an_error_and_not_the_end(driver: Driver) {
+    const LIMIT: u64 = 1 << 20;
+    const TOO_BIG: u32 = 27;
+    let (site, state) = (Site::new(), Site::new());
+    let limited = Launch::serve(driver).file_size(LIMIT);
+    let server = launch(limited, &site, &state, &["--writable"]);
+    let mut client = Connection::open(server.address("nfs"));
+    let root = client.root();
+    let file = client.create(&root, "file");
+    let beyond = write(&file, LIMIT + 1, b"data", 0);
+    assert_eq!(client.nfs(7, &beyond).status(), TOO_BIG);
+    assert_eq!(client.nfs(7, &write(&file, 0, b"data", 0)).status(), 0);
+    let length = Words::default().opaque(&file);
+    let length = [0, 0, 0, 1]
+        .into_iter()
+        .fold(length, Words::word)
+        .long(LIMIT + 1);
+    let length = [0, 0, 0].into_iter().fold(length, Words::word);
+    assert_eq!(client.nfs(2, &length).status(), TOO_BIG, "SETATTR");
+
+    let mut client = server.client();
+    let body = vec![7; usize::try_from(2 * LIMIT).expect("small")];
+    let bytes = body.len().to_string();
+    client.request("PUT", "/put", &[("Content-Length", bytes.as_str())]);
+    client.send(&body);
+    assert_eq!(client.reply().status, 413);
+    assert!(!site.at("put").exists());
 }

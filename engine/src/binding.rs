@@ -1,0 +1,101 @@
+//! Listening sockets, and patience with an address that is about to be free.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use flatpath_driver::Listener;
+
+use crate::limits::{BACKLOG, BIND_PATIENCE, BIND_PAUSE};
+
+/// Tries again for a second while the address is in use: the kernel lets go of the listener of an
+/// io_uring a little after the process that had it was killed.
+pub(crate) fn bind_patiently<T>(
+    mut bind: impl FnMut() -> io::Result<T>,
+    mut pause: impl FnMut(Duration),
+) -> io::Result<T> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match bind() {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && waited < BIND_PATIENCE => {
+                pause(BIND_PAUSE);
+                waited += BIND_PAUSE;
+            }
+            other => return other,
+        }
+    }
+}
+
+pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, SocketAddr)> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Inherited by every accepted connection: replies are written whole, nothing is gained by
+    // waiting.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let bound = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::Error::other("a TCP socket has an IP address"))?;
+    Ok((Listener::new(socket.into()), bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+    use std::net::TcpListener;
+
+    fn taken() -> (SocketAddr, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        (listener.local_addr().expect("bound"), listener)
+    }
+
+    #[test]
+    fn an_address_that_becomes_free_is_bound() {
+        let (address, listener) = taken();
+        let (listener, pauses) = (RefCell::new(Some(listener)), Cell::new(0));
+        let bound = bind_patiently(
+            || bind(address, false),
+            |_| {
+                pauses.set(pauses.get() + 1);
+                if pauses.get() == 3 {
+                    listener.take();
+                }
+            },
+        );
+        assert_eq!(bound.expect("it is free now").1, address);
+        assert_eq!(pauses.get(), 3);
+    }
+
+    #[test]
+    fn an_address_that_is_taken_is_refused_in_the_end() {
+        let (address, _listener) = taken();
+        let mut waited = Duration::ZERO;
+        let bound = bind_patiently(|| bind(address, false), |pause| waited += pause);
+        let cause = bound.map(|_| ()).expect_err("it is taken");
+        assert_eq!(cause.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(waited, BIND_PATIENCE);
+    }
+
+    #[test]
+    fn no_other_failure_is_waited_for() {
+        let result = bind_patiently(
+            || Err::<(), _>(io::ErrorKind::PermissionDenied.into()),
+            |_| panic!("it does not become better"),
+        );
+        assert!(result.is_err());
+    }
+}
