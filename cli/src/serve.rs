@@ -232,6 +232,7 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
     }
     for (seconds, limit) in [
         (settings.head_timeout, &mut limits.head_ns_max),
+        (settings.body_timeout, &mut limits.body_grace_ns),
         (settings.idle_timeout, &mut limits.idle_ns_max),
         (settings.write_timeout, &mut limits.write_ns_max),
         (settings.drain_timeout, &mut limits.drain_ns_max),

@@ -265,12 +265,18 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) head_timeout: Option<Seconds>,
 
+    /// Longest silence within a request's body, in seconds; on average it must bring 512 bytes a
+    /// second beside that [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) body_timeout: Option<Seconds>,
+
     /// Longest time between requests of one connection, in seconds [default: 75]
     #[arg(long, value_name = "SECONDS")]
     #[serde(deserialize_with = "from_text")]
     pub(crate) idle_timeout: Option<Seconds>,
 
-    /// Longest time without progress in sending, in seconds [default: 30]
+    /// Longest time in which a client takes nothing of what is sent to it, in seconds [default: 30]
     #[arg(long, value_name = "SECONDS")]
     #[serde(deserialize_with = "from_text")]
     pub(crate) write_timeout: Option<Seconds>,
@@ -370,6 +376,7 @@ impl Settings {
             uploads_max: self.uploads_max.or(other.uploads_max),
             upload_expires: self.upload_expires.or(other.upload_expires),
             head_timeout: self.head_timeout.or(other.head_timeout),
+            body_timeout: self.body_timeout.or(other.body_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             write_timeout: self.write_timeout.or(other.write_timeout),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
@@ -473,6 +480,8 @@ mod tests {
             "3600",
             "--head-timeout",
             "5",
+            "--body-timeout",
+            "6",
             "--idle-timeout",
             "0.5",
             "--write-timeout",
@@ -520,6 +529,7 @@ mod tests {
             uploads-max = 9
             upload-expires = 3600
             head-timeout = 5
+            body-timeout = 6
             idle-timeout = 0.5
             write-timeout = "7"
             drain-timeout = 8

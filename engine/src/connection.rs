@@ -317,6 +317,19 @@ impl Connection {
         }
     }
 
+    /// Counts received bytes of the current phase. In a body they earn time at the minimum rate, but
+    /// never more than the grace time from now on: no burst pays for a silence after it.
+    pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
+        let clocks = &mut self.clocks;
+        clocks.phase_bytes += bytes as u64;
+        if self.control.phase == Phase::Body
+            && earned_ns(clocks.phase_bytes, limits) > now_ns.saturating_sub(clocks.phase_ns)
+        {
+            clocks.phase_ns = now_ns;
+            clocks.phase_bytes = 0;
+        }
+    }
+
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     pub(crate) fn wants_input(&self) -> bool {
         if self.ended != Ended::No {
@@ -412,10 +425,10 @@ impl Connection {
             let length_ns = match phase {
                 Phase::Idle => limits.idle_ns_max,
                 Phase::Head => limits.head_ns_max,
-                Phase::Body => limits.body_grace_ns.saturating_add(
-                    self.clocks.phase_bytes.saturating_mul(1_000_000_000)
-                        / limits.body_rate_min.max(1),
-                ),
+                Phase::Body => {
+                    let earned_ns = earned_ns(self.clocks.phase_bytes, limits);
+                    limits.body_grace_ns.saturating_add(earned_ns)
+                }
                 Phase::Wait => limits.wait_ns_max,
                 Phase::Joined => limits.joined_ns_max,
                 Phase::Work => return,
@@ -423,6 +436,11 @@ impl Connection {
             visit(since.saturating_add(length_ns), Overdue::Phase(phase));
         }
     }
+}
+
+/// How long `bytes` of a body may take at the minimum rate.
+fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
+    bytes.saturating_mul(1_000_000_000) / limits.body_rate_min.max(1)
 }
 
 #[cfg(test)]
@@ -457,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_earns_time_by_bytes() {
+    fn a_body_earns_time_by_bytes_and_never_more_than_the_grace_time() {
         let limits = Limits {
             body_rate_min: 100,
             body_grace_ns: SECOND,
@@ -466,8 +484,15 @@ mod tests {
         let mut connection = connection();
         connection.control.phase = Phase::Body;
         assert_eq!(connection.deadline_ns(&limits), 11 * SECOND);
-        connection.clocks.phase_bytes = 250;
+        // Five seconds late 250 bytes come, which are worth half of that.
+        connection.clocks.phase_ns = 10 * SECOND;
+        connection.received(250, 15 * SECOND, &limits);
         assert_eq!(connection.deadline_ns(&limits), 13 * SECOND + SECOND / 2);
+        // What is ahead of the rate has the grace time from its last byte, and no more.
+        connection.received(1 << 30, 16 * SECOND, &limits);
+        assert_eq!(connection.deadline_ns(&limits), 17 * SECOND);
+        connection.received(1, 18 * SECOND, &limits);
+        assert_eq!(connection.deadline_ns(&limits), 17 * SECOND + SECOND / 100);
     }
 
     #[test]

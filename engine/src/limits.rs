@@ -234,9 +234,10 @@ pub struct Limits {
     pub head_ns_max: u64,
     /// Between requests.
     pub idle_ns_max: u64,
-    /// Before the minimum rate of a body is asked for.
+    /// Longest silence within a body, before its first byte too; as nginx's
+    /// `client_body_timeout`. What a body is ahead of its minimum rate counts for no more than this.
     pub body_grace_ns: u64,
-    /// Bytes per second a body must bring on average once the grace time is over.
+    /// Bytes per second that a body must bring on average, apart from that time.
     pub body_rate_min: u64,
     /// Without any progress in sending: neither does the socket take bytes, nor does the peer
     /// acknowledge any.
@@ -268,7 +269,7 @@ impl Default for Limits {
             workers_per_listener: 0,
             head_ns_max: 30 * SECOND,
             idle_ns_max: 75 * SECOND,
-            body_grace_ns: 10 * SECOND,
+            body_grace_ns: 60 * SECOND,
             body_rate_min: 512,
             write_ns_max: 30 * SECOND,
             stall_ns_max: 5 * SECOND,

@@ -56,7 +56,7 @@ pub enum Phase {
     /// Part of a request's head has arrived. Guarded by `head_ns_max`, absolute: bytes that trickle
     /// in do not move it. A new connection starts here, counted from its accept.
     Head,
-    /// A body is arriving. Guarded by a minimum rate after a grace time.
+    /// A body is arriving. Guarded by a bound on silence, `body_grace_ns`, and by a minimum rate.
     Body,
     /// A request is with a worker or its reply is going out. No deadline but the one on writing.
     Work,

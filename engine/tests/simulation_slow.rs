@@ -3,8 +3,8 @@
 
 mod lines;
 
-use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{Context, Limits, Phase, Protocol};
 use flatpath_driver::simulation::{Client, ClientState};
 use lines::Lines;
 
@@ -57,4 +57,77 @@ fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
     pass(&mut server, 14, || {});
     assert_eq!(client.state(), ClientState::Reset);
     assert_eq!(server.statistics().expired.read(), 1);
+}
+
+/// Takes bodies: whatever comes is one, and a body that is late hears so.
+struct Bodies;
+
+impl Protocol for Bodies {
+    type Lane = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "bodies"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        context.phase(Phase::Body);
+        input.len()
+    }
+
+    fn expired(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        _phase: Phase,
+    ) {
+        context.write_static(b"late\n");
+        context.close_after_output();
+    }
+}
+
+fn body(limits: Limits) -> (SimulatedServer, Client) {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = limits;
+    let mut server = SimulatedServer::new(conditions, Bodies);
+    let client = server.connect();
+    client.write(b"begin");
+    for _ in 0..5 {
+        server.turn();
+    }
+    (server, client)
+}
+
+#[test]
+fn sim_a_body_that_began_with_much_is_cut_off_after_the_same_silence_as_any() {
+    for bytes in [0, 1 << 20] {
+        let (mut server, client) = body(Limits::default());
+        client.write(&vec![0; bytes]);
+        pass(&mut server, 55, || {});
+        assert!(client.read().is_empty(), "silent for less than it may be");
+        pass(&mut server, 10, || {});
+        assert_eq!(client.read(), b"late\n", "after {bytes} bytes");
+    }
+}
+
+#[test]
+fn sim_a_body_may_begin_late_and_be_as_slow_as_the_minimum_rate() {
+    let (mut server, client) = body(Limits::default());
+    pass(&mut server, 30, || {});
+    let rate = Limits::default().body_rate_min as usize;
+    // Four steps a second.
+    pass(&mut server, 300, || client.write(&vec![0; rate / 4]));
+    assert!(client.read().is_empty());
+    pass(&mut server, 150, || client.write(&vec![0; rate / 8]));
+    assert_eq!(client.read(), b"late\n", "half of the rate is too little");
 }

@@ -18,6 +18,9 @@ use crate::driver::{Shots, Then};
 use crate::eventfd::Eventfd;
 use crate::segment::SendList;
 
+/// A duplicate comes before so many other operations have been started, or never.
+const STARTS_LATE_MAX: u64 = 200;
+
 /// What an operation does.
 #[derive(Debug)]
 #[expect(
@@ -76,11 +79,15 @@ pub(super) struct Operations {
     running: BTreeMap<u64, Running>,
     started: u64,
     /// Final completions to deliver once more: when, and what they say.
-    again: Vec<(u64, Completion)>,
+    again: Vec<(u64, Completion, u64)>,
 }
 
 impl Operations {
     pub(super) fn start(&mut self, token: u64, kind: Kind, shots: Shots) {
+        // A caller's numbers return one day, after 256 operations of a connection at the earliest;
+        // no completion is that late.
+        let oldest = (self.started + 1).saturating_sub(STARTS_LATE_MAX);
+        self.again.retain(|(_, _, started)| *started >= oldest);
         let way = VecDeque::new();
         let running = Running {
             token,
@@ -164,7 +171,7 @@ impl Operations {
             .running
             .values()
             .filter_map(|running| running.way.front());
-        let again = self.again.iter().map(|(due_ns, _)| *due_ns);
+        let again = self.again.iter().map(|(due_ns, _, _)| *due_ns);
         fronts.map(|(due_ns, _)| *due_ns).chain(again).min()
     }
 
@@ -186,7 +193,7 @@ impl Operations {
 
     /// Lets a final completion come again at `due_ns`.
     pub(super) fn repeat(&mut self, due_ns: u64, completion: Completion) {
-        self.again.push((due_ns, completion));
+        self.again.push((due_ns, completion, self.started));
     }
 
     /// Takes a duplicate that is due; those that O3 forbids are dropped.
@@ -199,8 +206,8 @@ impl Operations {
             let place = self
                 .again
                 .iter()
-                .position(|(due_ns, _)| *due_ns <= now_ns)?;
-            let (_, completion) = self.again.swap_remove(place);
+                .position(|(due_ns, _, _)| *due_ns <= now_ns)?;
+            let (_, completion, _) = self.again.swap_remove(place);
             let token = completion.token;
             let listed = self.running.values().any(|running| running.token == token);
             if !listed && !delivered.iter().any(|other| other.token == token) {

@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
             return self.put(piece);
         };
         connection.spoke = true;
-        connection.clocks.phase_bytes += piece.len() as u64;
+        connection.received(piece.len(), self.turn.now_ns, &self.limits);
         if connection.control.closing == Closing::Lingering && connection.fin_sent {
             connection.linger_bytes += piece.len() as u64;
             if connection.linger_bytes > LINGER_BYTES_MAX {
