@@ -181,6 +181,8 @@ pub(crate) struct Connection {
     pub(crate) receive: Receive,
     pub(crate) send: Send,
     pub(crate) ended: Ended,
+    /// A deadline has passed; it is counted once, however many follow while it closes.
+    pub(crate) expired: bool,
     /// True once bytes have arrived: the next receive is a multishot one.
     pub(crate) spoke: bool,
     /// Our FIN is out.
@@ -242,6 +244,7 @@ impl Connection {
             receive: Receive::Off,
             send: Send::Off,
             ended: Ended::No,
+            expired: false,
             spoke: false,
             fin_sent: false,
             stalled: None,

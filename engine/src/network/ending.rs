@@ -37,7 +37,11 @@ impl<D: Driver> Network<D> {
         if peer_reads || overdue == Overdue::Look {
             return;
         }
-        self.shared.statistics.expired.add(1);
+        if let Some(connection) = self.connections.get_mut(key)
+            && !std::mem::replace(&mut connection.expired, true)
+        {
+            self.shared.statistics.expired.add(1);
+        }
         match overdue {
             Overdue::Send | Overdue::Look => self.close(key, Closing::Abort),
             Overdue::Stall => self.refuse(key),

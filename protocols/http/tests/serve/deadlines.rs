@@ -1,6 +1,6 @@
 //! Clients that take too long.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flatpath::{Choice, Limits, Server};
 use flatpath_http::{Http, Request, Response};
@@ -10,6 +10,7 @@ use crate::{on_each_driver, start};
 
 on_each_driver!(
     a_head_that_takes_too_long_is_told_so,
+    a_client_that_is_late_twice_is_counted_once,
     a_body_that_takes_too_long_is_told_so,
     a_connection_without_a_request_is_closed_without_a_word,
 );
@@ -53,6 +54,26 @@ fn a_head_that_takes_too_long_is_told_so(choice: Choice) {
         });
         assert_eq!(second.reply().status, 408);
     });
+}
+
+/// It is told of its late head, and then takes too long to close.
+fn a_client_that_is_late_twice_is_counted_once(choice: Choice) {
+    let limits = Limits {
+        head_ns_max: SHORT_NS,
+        linger_ns_max: SHORT_NS,
+        ..Limits::default()
+    };
+    let (server, address) = serve(choice, limits);
+    let mut client = Client::connect(address);
+    client.send("GET / HT");
+    assert_eq!(client.reply().status, 408);
+    let handle = server.handle();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while handle.statistics().closed.read() == 0 {
+        assert!(Instant::now() < deadline, "the connection is not closed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(handle.statistics().expired.read(), 1);
 }
 
 fn a_body_that_takes_too_long_is_told_so(choice: Choice) {
