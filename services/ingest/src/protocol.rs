@@ -22,7 +22,7 @@ use crate::pairing::Pairings;
 use crate::roster::Roster;
 use crate::session::Turn;
 use crate::settings::{Error, Plan, Settings};
-use crate::statistics::{Figures, Statistics};
+use crate::statistics::{Counter, Figures, Statistics};
 
 pub use crate::session::Session;
 
@@ -156,11 +156,21 @@ impl Shared {
     /// A number for a connection that has sent its first byte; `None`: too many are there.
     fn admit(&self) -> Option<u32> {
         if self.statistics.producers.read() >= self.plan.producers_max {
-            self.statistics.producers_refused.add(1);
+            let why = "a producer is refused: as many are connected as may be";
+            tell_seldom(&self.statistics.producers_refused, &why);
             return None;
         }
         self.statistics.producers.add(1);
         Some(self.producers.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Counts what a producer did wrong, and logs it when the count is a power of two: any client can
+/// make it happen as often as it likes.
+fn tell_seldom(counter: &Counter, what: &dyn std::fmt::Display) {
+    let count = counter.add(1);
+    if count.is_power_of_two() {
+        log::info!("{what} ({count} until now)");
     }
 }
 
@@ -224,8 +234,8 @@ impl Ingest {
             .next(&input[at..], shared.plan.message_bytes_max);
         match next {
             Err(too_long) => {
-                log::info!("{too_long}: producer cut off");
-                shared.statistics.messages_too_long.add(1);
+                let counter = &shared.statistics.messages_too_long;
+                tell_seldom(counter, &format_args!("{too_long}: producer cut off"));
                 (0, Step::Cut)
             }
             Ok((consumed, Part::Nothing)) => (consumed, Step::GoOn),
@@ -233,8 +243,9 @@ impl Ingest {
                 if session.seek(token, &shared.pairings, context.resumer()) {
                     return (consumed, Step::GoOn);
                 }
-                log::info!("a producer's token is taken, or comes too late: cut off");
-                shared.statistics.producers_refused.add(1);
+                let counter = &shared.statistics.producers_refused;
+                let why = "a producer's token is taken, or comes too late: cut off";
+                tell_seldom(counter, &why);
                 (0, Step::Cut)
             }
             Ok((consumed, Part::Begin { message_bytes })) => {
@@ -276,7 +287,6 @@ impl Ingest {
         if session.producer.is_none() {
             session.producer = self.0.admit();
             if session.producer.is_none() {
-                log::info!("a producer is refused: as many are connected as may be");
                 context.abort();
                 return input.len();
             }

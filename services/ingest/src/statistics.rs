@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
+    /// Adds to it; the sum.
+    pub(crate) fn add(&self, count: u64) -> u64 {
+        self.0.fetch_add(count, Ordering::Relaxed) + count
     }
 
     pub(crate) fn subtract(&self, count: u64) {
