@@ -1,5 +1,7 @@
 //! The ingest listener of `flatpath serve`.
 
+use std::io;
+
 use flatpath::SmallReceives;
 use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
 
@@ -47,6 +49,14 @@ fn explain(error: &Error) -> Failure {
         Error::Settings(what) => Failure::WrongUse(format!(
             "--ingest-memory, --ingest-page and --ingest-consumers do not fit each other: {what}"
         )),
+        Error::Socket(path, cause) if cause.kind() == io::ErrorKind::NotFound => {
+            let directory = path.parent().unwrap_or(path).display();
+            Failure::Failed(format!(
+                "--ingest-socket {}: there is no directory {directory}; make it, or name another \
+                 path",
+                path.display()
+            ))
+        }
         Error::Socket(path, cause) => Failure::Failed(format!(
             "--ingest-socket {}: {cause}; stop who listens there, or name another path",
             path.display()
@@ -75,6 +85,18 @@ mod tests {
         );
         let ingest = plan(&Settings::default(), IngestSettings::new("socket")).expect("fine");
         assert_eq!((ingest.pages, ingest.page_bytes), (4096, 64 << 10));
+    }
+
+    #[test]
+    fn a_missing_directory_of_the_socket_is_named() {
+        let settings = Settings {
+            ingest_socket: Some("/no/such/directory/ingest".into()),
+            ..Settings::default()
+        };
+        let Err(Failure::Failed(why)) = open(&settings) else {
+            panic!("there is no such directory");
+        };
+        assert!(why.contains("no directory /no/such/directory;"), "{why}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use flatpath::{Handle, Statistics};
+use flatpath::{Handle, InFlight, Statistics};
 use flatpath_ingest::Ingest;
 
 use crate::logging::REPORT;
@@ -32,12 +32,26 @@ pub(crate) fn start(ingest: Option<Ingest>) -> io::Result<impl FnMut(&Handle) + 
 /// Logs the counters of the server, where its receive memory is, and what ingest does.
 fn tell(handle: &Handle, ingest: Option<&Ingest>) {
     log::info!(target: REPORT, "{}", counters(handle.statistics()));
+    log::info!(target: REPORT, "{}", in_flight(&handle.in_flight(), handle.workers()));
     for figures in handle.memory() {
         log::info!(target: REPORT, "memory: {figures}");
     }
     if let Some(ingest) = ingest {
         log::info!(target: REPORT, "ingest: {}", ingest.figures());
     }
+}
+
+fn in_flight(in_flight: &InFlight, workers: u32) -> String {
+    let InFlight {
+        queued,
+        running,
+        oldest,
+    } = in_flight;
+    let oldest = oldest.map_or_else(
+        || "none".into(),
+        |(age, listener)| format!("{:.1}s of {listener}", age.as_secs_f64()),
+    );
+    format!("in flight: workers={workers} queued={queued} running={running} oldest={oldest}")
 }
 
 fn counters(statistics: &Statistics) -> String {

@@ -18,6 +18,7 @@ use flatpath_http::Http;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::Nfs;
 use flatpath_relay::Statistics;
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::ingest;
@@ -284,6 +285,13 @@ fn explain(error: &Error) -> Failure {
                 "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \
                  any other can be named with --http, --nfs, --echo or --relay ADDR"
             ))
+        }
+        Error::Signals(cause) if cause.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            Failure::Failed(
+                "the process may open too few descriptors to start (raise the limit with ulimit \
+                 -n or LimitNOFILE=)"
+                    .into(),
+            )
         }
         Error::Uring(refusal) => Failure::Failed(format!(
             "--driver uring: {refusal}; or let --driver auto choose epoll"

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use flatpath_consumer::Consumer;
 use flatpath_e2e::ingest::launch;
 use flatpath_e2e::{Deadline, Driver, Launch, Server, Site, each_driver, until};
 use rustix::process::Signal;
@@ -12,6 +13,7 @@ each_driver!(
     bad_producers_that_fill_the_log_stop_no_other_client,
     signals_are_handled_while_the_log_is_full,
     a_second_signal_forces_while_the_log_is_full,
+    bad_producers_are_told_of_in_a_few_lines,
     a_flood_of_one_message_is_told_in_a_few_lines,
 );
 
@@ -94,14 +96,28 @@ fn a_second_signal_forces_while_the_log_is_full(driver: Driver) {
     assert!(server.exit_status().code().is_some(), "it ends by itself");
 }
 
-fn a_flood_of_one_message_is_told_in_a_few_lines(driver: Driver) {
-    const PRODUCERS: usize = 300;
+/// What one client can bring about is told seldom: at the first, the second, the fourth...
+fn bad_producers_are_told_of_in_a_few_lines(driver: Driver) {
+    const PRODUCERS: usize = 64;
     let directory = tempfile::tempdir().expect("a directory");
     let server = launch(driver, directory.path()).start();
     cut_off_producers(&server, PRODUCERS);
+    server.await_log("(64 until now)");
+    let log = server.log();
+    assert_eq!(log.matches("producer cut off").count(), 7, "{log}");
+}
+
+fn a_flood_of_one_message_is_told_in_a_few_lines(driver: Driver) {
+    const CONSUMERS: usize = 200;
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = launch(driver, directory.path()).start();
+    for _ in 0..CONSUMERS {
+        let socket = directory.path().join("ingest");
+        drop(Consumer::attach(socket).expect("attached"));
+    }
     // With the next line that passes, or on its own.
     server.await_log(" more l");
     let log = server.log();
-    let lines = log.matches("producer cut off").count();
-    assert!(lines < PRODUCERS / 2, "{lines} lines:\n{log}");
+    let lines = log.matches("is attached").count();
+    assert!(lines < CONSUMERS / 2, "{lines} lines:\n{log}");
 }

@@ -50,4 +50,4 @@ pub use running::{Bound, Handle, Running};
 pub use server::{Scheduling, Server};
 pub use signals::{SignalWatch, Stopping};
 pub use statistics::Statistics;
-pub use worker::{Rouser, WorkerScope};
+pub use worker::{InFlight, Rouser, WorkerScope};

@@ -65,6 +65,16 @@ pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 /// and logs 5.
 pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + OVERFLOW_MAX as u64 + 5;
 
+/// Descriptors without which a server with one network thread does not start: standard streams 3,
+/// signals and logs 5, a listener, ring + eventfd + epoll 3, a handful of connections and files.
+pub const DESCRIPTORS_MIN: u64 = 3 + 5 + 1 + 3 + 12;
+
+/// The same for each network thread more: ring + eventfd + epoll 3, a listener.
+pub const DESCRIPTORS_PER_THREAD: u64 = 3 + 1;
+
+/// A connection limit that the descriptors lowered below this is worth a warning at start.
+pub const CONNECTIONS_FEW: u64 = 1_000;
+
 /// Descriptors that workers find free for files after the kernel had none left for a connection.
 pub const DESCRIPTORS_SPARE: usize = 8;
 

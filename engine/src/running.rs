@@ -20,7 +20,10 @@ use crate::binding::{bind, bind_patiently};
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
-use crate::limits::{ACCEPT_ONE_BY_ONE, DESCRIPTORS_RESERVED};
+use crate::limits::{
+    ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
+    DESCRIPTORS_RESERVED,
+};
 use crate::listener::{Speaker, regions_of};
 use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
@@ -29,7 +32,7 @@ use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
 use crate::signals::outlive_file_size_limit;
 use crate::statistics::Statistics;
-use crate::worker::Shared;
+use crate::worker::{InFlight, Shared};
 
 /// Where a listener was bound, and what is spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,11 @@ impl Handle {
     /// those of its listeners. Empty before the threads run and after they have ended.
     pub fn memory(&self) -> Vec<MemoryFigures> {
         self.0.memory.read()
+    }
+
+    /// What workers run now and what waits for them. O(`in_flight_max`): for display.
+    pub fn in_flight(&self) -> InFlight {
+        self.0.in_flight()
     }
 
     /// Worker threads now.
@@ -292,6 +300,13 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let descriptors = limit.current.unwrap_or(u64::MAX);
+    let needed = DESCRIPTORS_MIN + DESCRIPTORS_PER_THREAD * (options.rings as u64 - 1);
+    if descriptors < needed {
+        return Err(Error::Limits(format!(
+            "the process may open {descriptors} descriptors, and needs {needed} at least (raise \
+             it with ulimit -n or LimitNOFILE=)"
+        )));
+    }
     // Half of a very small limit stays for everything that is not a connection.
     let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
     let room = descriptors.saturating_sub(reserved).max(1);
@@ -299,7 +314,8 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
         0 => CONNECTIONS_DEFAULT,
         wished => wished as u64,
     };
-    if options.limits.connections_max != 0 && wished > room {
+    let is_asked_for = options.limits.connections_max != 0;
+    if wished > room && (is_asked_for || room < CONNECTIONS_FEW) {
         log::warn!(
             "connection limit {wished} lowered to {room}: the process may open {descriptors} \
              descriptors (raise it with ulimit -n or LimitNOFILE=)"

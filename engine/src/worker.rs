@@ -97,6 +97,17 @@ pub(crate) struct Inbox {
     pub(crate) orders: Orders,
 }
 
+/// Requests that workers run or that wait for one, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Waiting for a worker.
+    pub queued: usize,
+    /// With a worker.
+    pub running: usize,
+    /// The age of the oldest of them since its dispatch, and the name of its listener's protocol.
+    pub oldest: Option<(std::time::Duration, &'static str)>,
+}
+
 /// Where a job sits while its index travels.
 #[derive(Default)]
 struct Place {
@@ -230,6 +241,33 @@ impl Shared {
         running.collect()
     }
 
+    /// What is with workers or waits for one. Walks all places.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        let mut in_flight = InFlight::default();
+        for place in &self.places {
+            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            let listener = match (&place.running, &place.task) {
+                (Some(id), _) => {
+                    in_flight.running += 1;
+                    *id
+                }
+                // Done, and not fetched yet.
+                (None, Some(_)) if place.dispatched_ns == 0 => continue,
+                (None, Some(task)) => {
+                    in_flight.queued += 1;
+                    task.connection()
+                }
+                (None, None) => continue,
+            };
+            let age = since(place.dispatched_ns);
+            if in_flight.oldest.is_none_or(|(oldest, _)| oldest < age) {
+                let name = self.lifecycle.listener(listener.ring, listener.listener);
+                in_flight.oldest = Some((age, name.unwrap_or("?")));
+            }
+        }
+        in_flight
+    }
+
     fn place(&self, index: u32) -> MutexGuard<'_, Place> {
         // A place is only moved in and out of; no code that could panic runs under the lock.
         self.places[index as usize]
@@ -275,7 +313,7 @@ impl Shared {
             }
             let ring = usize::from(home.ring);
             let mut place = self.place(index);
-            (place.task, place.running) = (Some(task), None);
+            (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
             drop(place);
             let inbox = &self.inboxes[ring];
             inbox.arrived.push(index);
