@@ -320,8 +320,8 @@ impl Connection {
         }
     }
 
-    /// Counts received bytes of the current phase. In a body they earn time at the minimum rate, but
-    /// never more than the grace time from now on: no burst pays for a silence after it.
+    /// Counts received bytes of the current phase. In a body they earn time at the minimum rate,
+    /// but never more than the grace time from now on: no burst pays for a silence after it.
     pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
         let clocks = &mut self.clocks;
         clocks.phase_bytes += bytes as u64;
@@ -532,6 +532,7 @@ mod tests {
         let limits = Limits::default();
         let mut connection = connection();
         connection.send = Send::Going;
+        connection.clocks.send_ns = 10 * SECOND;
         let late = 10_000 * SECOND;
         assert_eq!(connection.overdue(&limits, late), Some(Overdue::Send));
         assert_eq!(connection.overdue(&limits, 10 * SECOND), None);
