@@ -15,6 +15,7 @@ use flatpath_e2e::{Client, Driver, Launch, Reply, Server, Site, each_driver, too
 
 each_driver!(
     an_upload_resumes_where_its_connection_broke,
+    the_last_bytes_before_an_end_count,
     a_connection_that_fell_silent_locks_nothing,
     a_killed_server_tells_a_true_offset_when_it_is_back,
     uploads_of_one_file_at_once_never_mix,
@@ -116,6 +117,27 @@ fn an_upload_resumes_where_its_connection_broke(driver: Driver) {
         LENGTH,
         "for a client that missed the answer"
     );
+}
+
+fn the_last_bytes_before_an_end_count(driver: Driver) {
+    let site = Site::new();
+    let server = serve(driver, &site);
+    let body = noise(6, 1_000);
+    let address = create(&mut server.client(), "/file", body.len());
+    // Each connection carries less than is worth a write while more may come.
+    for start in [0, 300, 600] {
+        let mut client = server.client();
+        begin(&mut client, &address, start, body.len() - start);
+        client.send(&body[start..start + 300]);
+        client.finish();
+        client.expect_closed();
+        until("what was sent counts", || {
+            (offset(&server, &address) == start + 300).then_some(())
+        });
+    }
+    let mut client = server.client();
+    assert_eq!(patch(&mut client, &address, 900, &body[900..]), 204);
+    assert!(std::fs::read(site.at("file")).expect("there") == body);
 }
 
 fn a_connection_that_fell_silent_locks_nothing(driver: Driver) {

@@ -90,6 +90,13 @@ pub(crate) struct Upload {
     pub(crate) is_last: bool,
 }
 
+impl Upload {
+    /// See [`Sink::keeps_parts`].
+    pub(crate) fn keeps_parts(&self) -> bool {
+        self.sink.as_ref().is_some_and(|sink| sink.keeps_parts())
+    }
+}
+
 /// A body that is being read.
 struct Stream {
     source: Box<dyn Read + Send>,

@@ -7,6 +7,7 @@ use flatpath::{Context, Job, Phase};
 
 use crate::encode::{self, Persistence};
 use crate::fault::Fault;
+use crate::incoming::Incoming;
 use crate::protocol::{Http, Lane};
 use crate::service::Service;
 use crate::session::{Session, Stage, Text, Waiting};
@@ -221,10 +222,12 @@ impl<S: Service> Hand<'_, '_, S> {
         self.context.recycle(job);
     }
 
-    /// The request whose body was arriving is not served.
+    /// The request whose body was arriving is not served. What waits for an upload that is with a
+    /// worker stays until that is back.
     pub(crate) fn drop_incoming(&mut self) {
         self.session.owes_continue = false;
-        if let Some(incoming) = self.session.incoming.take() {
+        let is_unwanted = |incoming: &mut Box<Incoming>| !incoming.is_abandoned;
+        if let Some(incoming) = self.session.incoming.take_if(is_unwanted) {
             self.lane.recycle_incoming(incoming);
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct Incoming {
     pub(crate) is_discarded: bool,
     /// The body is taken piece by piece.
     pub(crate) is_streamed: bool,
+    /// No more of it arrives: what there is waits for the job that is with a worker.
+    pub(crate) is_abandoned: bool,
     /// The body is large enough to be kept in the pages where it was received.
     pub(crate) is_kept: bool,
     /// What arrived of such bodies, since the last piece if there are pieces.
@@ -39,6 +41,7 @@ impl Default for Incoming {
             decoder: Decoder::new(Framing::Empty),
             is_discarded: false,
             is_streamed: false,
+            is_abandoned: false,
             is_kept: false,
             piece: Payload::new(),
             bytes: 0,
@@ -54,6 +57,7 @@ impl Incoming {
         self.decoder = Decoder::new(framing);
         self.is_discarded = false;
         self.is_streamed = false;
+        self.is_abandoned = false;
         self.is_kept = false;
         self.bytes = 0;
     }

@@ -31,6 +31,13 @@ pub trait Sink: Send {
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>>;
 
+    /// Whether a body that broke off is of use: then what arrived of it is written before the sink
+    /// is dropped, as far as the server learns of the end from the client or by a deadline. By
+    /// default no. Called on the network thread.
+    fn keeps_parts(&self) -> bool {
+        false
+    }
+
     /// The body is complete. May block.
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response;
 }

@@ -191,8 +191,9 @@ impl<S: Service> Hand<'_, '_, S> {
         if job.is_receiving() {
             if !self.is_uploading() {
                 // Its body will never be complete.
-                self.recycle(job);
-                self.skip_reply();
+                if !self.pass_remainder(job) {
+                    self.skip_reply();
+                }
                 return None;
             }
             self.session.sending = Some(job);
@@ -205,17 +206,53 @@ impl<S: Service> Hand<'_, '_, S> {
         if self.is_uploading() && job.number == self.session.next_reply {
             // The service wants no more of the body, and says why.
             self.session.lingers = true;
+            self.drop_incoming();
             self.end_input();
+        }
+        if let Some(incoming) = self.session.incoming.take_if(|it| it.is_abandoned) {
+            // Nor can it use the rest.
+            self.lane.recycle_incoming(incoming);
         }
         Some(job)
     }
 
-    /// The body of an upload will never be complete. With a worker it finds out when it is back.
+    /// The body of an upload will never be complete. A sink that can use what arrived of it gets
+    /// that first; one that is with a worker gets it when it is back.
     pub(crate) fn abandon_upload(&mut self) {
-        if let Some(job) = self.session.sending.take_if(|job| job.is_receiving()) {
-            self.recycle(job);
-            self.session.next_reply = self.session.next_reply.wrapping_add(1);
+        match self.session.sending.take_if(|job| job.is_receiving()) {
+            Some(job) => {
+                if !self.pass_remainder(job) {
+                    self.session.next_reply = self.session.next_reply.wrapping_add(1);
+                }
+            }
+            None => {
+                if let Some(incoming) = &mut self.session.incoming {
+                    incoming.is_abandoned = incoming.is_streamed;
+                }
+            }
         }
+    }
+
+    /// Sends what gathered of an abandoned body to a worker, if the sink can use it; the job is
+    /// recycled otherwise.
+    fn pass_remainder(&mut self, mut job: Job<Http<S>>) -> bool {
+        let mut incoming = self.session.incoming.take();
+        let mut is_passed = false;
+        if let (Some(upload), Some(incoming)) = (&mut job.upload, &mut incoming)
+            && !incoming.piece.is_empty()
+            && upload.keeps_parts()
+        {
+            upload.piece = std::mem::take(&mut incoming.piece);
+            is_passed = true;
+        }
+        if let Some(incoming) = incoming {
+            self.lane.recycle_incoming(incoming);
+        }
+        match is_passed {
+            true => self.context.dispatch(job),
+            false => self.recycle(job),
+        }
+        is_passed
     }
 
     /// The reply that is due will never be made; what waits behind it goes out.

@@ -289,6 +289,10 @@ impl Sink for CountedSink {
         self.sink.write(piece, scope)
     }
 
+    fn keeps_parts(&self) -> bool {
+        self.sink.keeps_parts()
+    }
+
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
         let response = self.sink.finish(scope);
         self.writes.fetch_add(1, Ordering::Relaxed);

@@ -332,6 +332,11 @@ impl Sink for Patch {
             .map_err(|refusal| Box::new(marked(*self.located(refusal))))
     }
 
+    /// Without a checksum, of which the end would be missing.
+    fn keeps_parts(&self) -> bool {
+        self.checksum.is_none()
+    }
+
     fn finish(self: Box<Self>, _scope: &mut WorkerScope<'_>) -> Response {
         self.conclude()
     }
