@@ -60,6 +60,9 @@ pub const SHARE_PART: usize = 16;
 /// one.
 pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 
+/// The part of its share that a connection's unsent replies may take.
+pub const UNSENT_PART: usize = 4;
+
 /// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
 /// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit [`OVERFLOW_MAX`], signals
 /// and logs 5.
@@ -175,6 +178,9 @@ pub const RELIEF_PERIOD_NS: u64 = 10_000_000;
 /// Holders of memory that are ended in one round.
 pub const HOLDERS_ENDED_MAX: usize = 16;
 
+/// Holders that are asked in one round to hand on what they hold.
+pub const HOLDERS_PRESSED_MAX: usize = 64;
+
 /// Holders that one round looks at.
 pub const HOLDER_STEPS_MAX: u32 = 256;
 
@@ -265,6 +271,21 @@ pub struct Limits {
     /// How long a drain leaves idle connections open, so that requests that are on their way are
     /// answered (with the word that they are the last) and not lost.
     pub drain_idle_ns_max: u64,
+}
+
+impl Limits {
+    /// What one connection may hold of the memory for buffers before its own input stalls, in
+    /// bytes.
+    pub fn share_bytes(&self) -> usize {
+        (self.buffer_bytes_max / SHARE_PART).max(SHARE_BYTES_MIN)
+    }
+
+    /// Replies of one connection that may be on their way at once, with workers or queued, in
+    /// bytes: a part of its share, so that replies alone never stall its input, and room for two
+    /// of the largest. A protocol whose calls may bring large replies asks before it dispatches.
+    pub fn unsent_bytes_max(&self) -> usize {
+        (self.share_bytes() / UNSENT_PART).max(SHARE_BYTES_MIN)
+    }
 }
 
 impl Default for Limits {

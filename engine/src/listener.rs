@@ -51,6 +51,7 @@ pub(crate) trait Speaker {
     fn expired(&mut self, call: Call<'_>, phase: Phase);
     fn draining(&mut self, call: Call<'_>);
     fn abandoned(&mut self, call: Call<'_>);
+    fn pressed(&mut self, call: Call<'_>);
     fn roused(&mut self, call: Call<'_>);
     fn joined(&mut self, call: Call<'_>);
     fn join_refused(&mut self, call: Call<'_>);
@@ -186,6 +187,12 @@ impl<P: Protocol> Speaker for Lanes<P> {
     fn draining(&mut self, call: Call<'_>) {
         self.with(call, |protocol, lane, session, context| {
             protocol.draining(lane, session, context);
+        });
+    }
+
+    fn pressed(&mut self, call: Call<'_>) {
+        self.with(call, |protocol, lane, session, context| {
+            protocol.pressed(lane, session, context);
         });
     }
 

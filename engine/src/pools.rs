@@ -103,8 +103,8 @@ impl Pools {
     }
 
     /// Notes whether memory runs short; see [`Pool::weigh`].
-    pub(crate) fn weigh(&self) -> bool {
-        self.main.weigh()
+    pub(crate) fn weigh(&self, is_short: bool) -> bool {
+        self.main.weigh(is_short)
     }
 
     /// Frees idle buffers beyond what is in use and `keep_bytes`. Returns the bytes freed.

@@ -198,6 +198,17 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         context.close_after_output();
     }
 
+    /// Connections wait for memory, and this one holds more than the smallest buffer: what the
+    /// session has gathered should go on to where it is written, if it can. By default: nothing.
+    fn pressed(
+        &self,
+        lane: &mut Self::Lane,
+        session: &mut Self::Session,
+        context: &mut Context<'_, Self>,
+    ) {
+        let _ = (lane, session, context);
+    }
+
     /// The engine ends this connection for want of memory, in the words of [`Protocol::refusal`]
     /// where no other reply is under way. What the session holds of the request is to be dropped
     /// now: the connection may stay for a while until its peer has read. By default: nothing.

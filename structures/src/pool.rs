@@ -292,12 +292,13 @@ impl Pool {
             .saturating_sub(self.statistics().in_use_bytes)
     }
 
-    /// Notes whether more than three quarters of the budget are in use, for
-    /// [`Pool::is_pressed`]. One load while less is allocated, else O(threads).
-    pub fn weigh(&self) -> bool {
+    /// Notes whether more than three quarters of the budget are in use, or `is_short` for another
+    /// reason, for [`Pool::is_pressed`]. One load while less is allocated, else O(threads).
+    pub fn weigh(&self, is_short: bool) -> bool {
         let full_bytes = self.users.budget.bytes_max() / 4 * 3;
-        let is_pressed =
-            self.allocated_bytes() > full_bytes && self.statistics().in_use_bytes > full_bytes;
+        let is_full =
+            || self.allocated_bytes() > full_bytes && self.statistics().in_use_bytes > full_bytes;
+        let is_pressed = is_short || is_full();
         // A plain load first: the line is read by all and hardly ever changes.
         if self.is_pressed() != is_pressed {
             // ORDER: Relaxed: a hint, which publishes nothing.

@@ -12,6 +12,7 @@ mod restart;
 mod space;
 mod tools;
 mod two;
+mod unread;
 
 use flatpath_e2e::{Driver, Launch, Server, Site};
 

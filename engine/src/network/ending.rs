@@ -129,6 +129,7 @@ impl<D: Driver> Network<D> {
         };
         self.wheel.cancel(key.index);
         self.holders.leave(key.index, &mut connection.holds);
+        self.holding -= usize::from(connection.holds.page);
         self.addresses.leave(connection.address, key.index);
         if connection.starved {
             self.starved.remove(key.index);

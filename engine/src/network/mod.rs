@@ -112,6 +112,8 @@ pub(crate) struct Network<D: Driver> {
     /// Connections that hold their share of the memory.
     waiting_share: VecDeque<Key>,
     holders: Holders,
+    /// Connections that hold a common page with input that waits.
+    holding: usize,
     /// Connections that had more to do than one settling allows.
     again: Vec<Key>,
     /// What the driver has handed out and no turn has handled yet, oldest first.
@@ -236,6 +238,7 @@ impl<D: Driver> Network<D> {
             waiting_memory: VecDeque::new(),
             waiting_share: VecDeque::new(),
             holders: Holders::new(places),
+            holding: 0,
             again: Vec::new(),
             backlog: VecDeque::new(),
             arrivals: VecDeque::new(),

@@ -288,15 +288,15 @@ impl<D: Driver> Network<D> {
         self.bound_held(key, group);
     }
 
-    /// Stalled connections may hold pages of a region as long as a part of it is left for the
-    /// others; beyond that the one that would take the next is refused at once.
+    /// Stalled connections may hold common pages as long as a part is left for the others; beyond
+    /// that the one that would take the next is refused at once.
     fn bound_held(&mut self, key: Key, group: u16) {
-        let left_min = self.driver.region(group).pages() as usize / HELD_PAGES_LEFT_PART;
+        let pages = self.driver.region(0).pages() as usize;
         let is_short = self
             .connections
             .get(key)
             .is_some_and(|connection| connection.stalled == Some(Stall::Memory));
-        if is_short && (self.driver.free(group) as usize) < left_min {
+        if is_short && group == 0 && self.holding > pages - pages / HELD_PAGES_LEFT_PART {
             self.refuse(key);
             self.release_unwanted(key);
         }

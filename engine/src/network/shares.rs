@@ -20,8 +20,9 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Connection};
 use crate::context::Stall;
 use crate::limits::{
-    BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX,
-    MOVES_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX, WEIGH_PERIOD_NS,
+    BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX,
+    INPUT_BYTES_MAX, MOVES_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX,
+    WEIGH_PERIOD_NS,
 };
 use crate::lists::{Links, List};
 
@@ -37,6 +38,8 @@ pub(crate) struct Holds {
     buffers: u32,
     /// The list it is in; 0 for none (H1).
     class: u8,
+    /// A common page with input that waits.
+    pub(super) page: bool,
     /// When it was last looked at, in milliseconds, and how much it had moved until then.
     looked_ms: u32,
     looked_moved: u32,
@@ -57,6 +60,9 @@ struct Shortage {
     since_ns: u64,
     /// Not before then is a holder ended.
     relief_ns: u64,
+    /// When holders are asked next to hand on what they have, and from which class down.
+    press_ns: u64,
+    press_class: usize,
     ended: u64,
     ended_bytes: usize,
 }
@@ -108,6 +114,16 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
+        let is_holding = connection
+            .held
+            .front()
+            .is_some_and(|(piece, _)| piece.group() == 0);
+        if is_holding != connection.holds.page {
+            connection.holds.page = is_holding;
+            self.holding = self
+                .holding
+                .wrapping_add_signed(if is_holding { 1 } else { -1 });
+        }
         let buffers = buffers_of(held_bytes);
         if buffers != connection.holds.buffers {
             connection.holds.buffers = buffers;
@@ -168,7 +184,7 @@ impl<D: Driver> Network<D> {
         let now_ns = self.turn.now_ns;
         if now_ns >= self.holders.weigh_ns {
             self.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
-            self.shared.pools.weigh();
+            self.shared.pools.weigh(!self.waiting_memory.is_empty());
         }
         if self.waiting_memory.is_empty() {
             return self.end_shortage();
@@ -176,9 +192,19 @@ impl<D: Driver> Network<D> {
         let shortage = self.holders.shortage.get_or_insert_with(|| Shortage {
             since_ns: now_ns,
             relief_ns: now_ns + RELIEF_WAIT_NS,
+            press_ns: now_ns,
+            press_class: CLASSES - 1,
             ended: 0,
             ended_bytes: 0,
         });
+        if now_ns >= shortage.press_ns {
+            shortage.press_ns = now_ns + RELIEF_PERIOD_NS;
+            let class = shortage.press_class;
+            self.press_holders(class);
+        }
+        let Some(shortage) = &mut self.holders.shortage else {
+            return;
+        };
         if now_ns < shortage.relief_ns {
             return;
         }
@@ -198,6 +224,36 @@ impl<D: Driver> Network<D> {
                 break;
             };
             room += self.end_holder(key);
+        }
+    }
+
+    /// Asks holders to hand on what they hold, if they can, from the highest class down: some of
+    /// them in each round.
+    fn press_holders(&mut self, from_class: usize) {
+        let mut left = HOLDERS_PRESSED_MAX;
+        for class in (1..=from_class).rev() {
+            let last = self.holders.lists[class].last();
+            while let Some(index) = self.holders.lists[class].first() {
+                if left == 0 {
+                    if let Some(shortage) = &mut self.holders.shortage {
+                        shortage.press_class = class;
+                    }
+                    return;
+                }
+                left -= 1;
+                let list = &mut self.holders.lists[class];
+                self.holders.links.move_back(list, index);
+                if let Some(key) = self.connections.key_at(index) {
+                    self.call(key, |speaker, call| speaker.pressed(call));
+                    self.settle(key);
+                }
+                if Some(index) == last {
+                    break;
+                }
+            }
+        }
+        if let Some(shortage) = &mut self.holders.shortage {
+            shortage.press_class = CLASSES - 1;
         }
     }
 

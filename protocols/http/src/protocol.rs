@@ -225,6 +225,21 @@ impl<S: Service> Protocol for Http<S> {
         .draining();
     }
 
+    fn pressed(
+        &self,
+        lane: &mut Lane<S>,
+        session: &mut Session<S>,
+        context: &mut Context<'_, Self>,
+    ) {
+        Hand {
+            http: self,
+            lane,
+            session,
+            context,
+        }
+        .pressed();
+    }
+
     fn abandoned(
         &self,
         lane: &mut Lane<S>,

@@ -186,6 +186,17 @@ impl<S: Service> Hand<'_, '_, S> {
         }
     }
 
+    /// Memory is short: what has gathered of an upload goes to a worker now.
+    pub(crate) fn pressed(&mut self) {
+        if !self.is_uploading() {
+            return;
+        }
+        if let Some(mut incoming) = self.session.incoming.take() {
+            self.pass_piece(&mut incoming, Due::Short);
+            self.session.incoming = Some(incoming);
+        }
+    }
+
     /// A job is back: an upload that wants more stays here, anything else is handed through.
     pub(crate) fn upload_returned(&mut self, job: Job<Http<S>>) -> Option<Job<Http<S>>> {
         if job.is_receiving() {

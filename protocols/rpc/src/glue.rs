@@ -14,6 +14,9 @@
 //!   unconsumed, so a stalled connection is offered them again.
 //! - G2: at most `CALLS_MAX` calls of a connection are with workers.
 //! - G3: a connection that has begun to end takes no more calls and closes with its last reply.
+//! - G4: a call goes to a worker only when its reply fits what the connection may have on its way,
+//!   unless nothing is: a client that does not read its replies holds no more than that. A call
+//!   that was gathered from parts may exceed it once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +36,7 @@ use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembly, Completion, Progress, Record, Source as _};
 use crate::replay::{Begin, ReplayKey, Replays, Ticket};
 use crate::reply::Reply;
+use crate::unsent;
 use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
@@ -62,6 +66,8 @@ pub struct RpcSession {
     assembly: Assembly,
     idle_periods: u8,
     ending: bool,
+    /// What the calls with workers may answer, in bytes (G4).
+    promised_bytes: usize,
     /// Where the connection comes from, asked once.
     peer: Option<SocketAddr>,
     /// Made with the first call that must not be executed twice.
@@ -77,6 +83,7 @@ pub struct RpcJob {
     /// Of a call that must not be executed twice.
     origin: Option<Arc<Origin>>,
     begun_ns: u64,
+    promised_bytes: usize,
     reply: Option<Reply>,
     pieces: Vec<Buffer>,
     silent: bool,
@@ -144,6 +151,14 @@ impl<S: Programs> Rpc<S> {
                 arguments_at,
                 once,
             } => {
+                let mut arguments = Arguments::new(bytes);
+                arguments.skip(arguments_at);
+                let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
+                if let Some(stall) =
+                    unsent::wait_for(context, session.promised_bytes, promised_bytes)
+                {
+                    return Taken::Stalled(stall);
+                }
                 let Some(mut job) = context.job() else {
                     return Taken::Stalled(Stall::Jobs);
                 };
@@ -157,7 +172,8 @@ impl<S: Programs> Rpc<S> {
                     return Taken::Stalled(Stall::Memory);
                 }
                 job.origin = once.then(|| session.origin());
-                self.dispatch(context, job, call, arguments_at)
+                job.promised_bytes = promised_bytes;
+                self.dispatch(context, session, job, (call, arguments_at))
             }
             kind => self.answer_here(context, kind, Arguments::new(bytes)),
         }
@@ -177,8 +193,10 @@ impl<S: Programs> Rpc<S> {
                 arguments_at,
                 once,
             } => {
+                let arguments = job.record.arguments(arguments_at);
+                job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
                 job.origin = once.then(|| session.origin());
-                self.dispatch(context, job, call, arguments_at)
+                self.dispatch(context, session, job, (call, arguments_at))
             }
             kind => {
                 let taken = self.answer_here(context, kind, job.record.arguments(0));
@@ -192,9 +210,9 @@ impl<S: Programs> Rpc<S> {
     fn dispatch(
         &self,
         context: &mut Context<'_, Self>,
+        session: &mut RpcSession,
         mut job: Job<Self>,
-        call: Call,
-        arguments_at: usize,
+        (call, arguments_at): (Call, usize),
     ) -> Taken {
         if job.reply.is_none() {
             let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
@@ -212,6 +230,7 @@ impl<S: Programs> Rpc<S> {
         job.arguments_at = arguments_at;
         job.begun_ns = context.turn().now_ns;
         job.silent = false;
+        session.promised_bytes += job.promised_bytes;
         context.dispatch(job);
         Taken::Yes
     }
@@ -277,7 +296,9 @@ impl<S: Programs> Rpc<S> {
         // Everything a call needs is had before its last byte is taken (G1).
         let mut ready = None;
         let mut want = Stall::Jobs;
-        if let Some(mut job) = context.job() {
+        if let Some(stall) = unsent::wait_for(context, session.promised_bytes, REPLY_BYTES_MIN) {
+            want = stall;
+        } else if let Some(mut job) = context.job() {
             if let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) {
                 let pieces = std::mem::take(&mut job.pieces);
                 job.reply = Some(Reply::new(0, buffer, pieces));
@@ -300,7 +321,7 @@ impl<S: Programs> Rpc<S> {
         let (used, progress) = match fed {
             Ok(fed) => fed,
             Err(broken) => {
-                log_broken(broken);
+                log::debug!("a record was refused: {broken:?}");
                 (input.len(), Progress::NeedMore)
             }
         };
@@ -345,10 +366,6 @@ impl<S: Programs> Rpc<S> {
             context.close_after_output();
         }
     }
-}
-
-fn log_broken(broken: record::Broken) {
-    log::debug!("a record was refused: {broken:?}");
 }
 
 impl RpcSession {
@@ -518,6 +535,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         context: &mut Context<'_, Self>,
         mut job: Job<Self>,
     ) {
+        session.promised_bytes = session.promised_bytes.saturating_sub(job.promised_bytes);
         if !job.silent
             && let Some(reply) = &mut job.reply
         {

@@ -21,6 +21,7 @@ mod message;
 mod programs;
 mod origin;
 mod reply;
+mod unsent;
 #[cfg(test)]
 mod testing;
 

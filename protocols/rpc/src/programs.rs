@@ -3,6 +3,7 @@
 use flatpath::PoolHandle;
 
 use crate::auth::AuthStatus;
+use crate::limits::REPLY_BYTES_MIN;
 use crate::message::{Accepted, Call};
 use crate::record::Arguments;
 use crate::reply::Reply;
@@ -52,6 +53,14 @@ pub trait Programs: Send + Sync + 'static {
 
     /// Where `call` is to be answered. On the network thread; must not block.
     fn route(&self, call: &Call) -> Route;
+
+    /// How long the reply to a call for a worker may become, in bytes; what is not known to be long
+    /// is [`REPLY_BYTES_MIN`]. A connection's calls wait when their replies might be more than it
+    /// may have on its way. On the network thread; must not block.
+    fn reply_bytes_max(&self, call: &Call, arguments: Arguments<'_>) -> usize {
+        let _ = (call, arguments);
+        REPLY_BYTES_MIN
+    }
 
     /// Answers a call routed [`Route::Inline`]. On the network thread; must not block.
     fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served;

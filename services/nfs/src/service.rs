@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::{DriverConfig, Pipes, PoolHandle};
+use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
 
@@ -271,6 +272,13 @@ impl Programs for Nfs {
             portmap::PROGRAM => Route::Inline,
             NFS_PROGRAM if procedures::changes(call.procedure) => Route::Once,
             _ => Route::Pooled,
+        }
+    }
+
+    fn reply_bytes_max(&self, call: &Call, arguments: Arguments<'_>) -> usize {
+        match call.program {
+            NFS_PROGRAM => procedures::reply_bytes_max(call.procedure, arguments),
+            _ => REPLY_BYTES_MIN,
         }
     }
 

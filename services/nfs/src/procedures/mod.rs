@@ -23,6 +23,7 @@ mod information;
 use std::sync::Arc;
 
 use flatpath::PoolHandle;
+use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{Arguments, Reply, Served};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,7 +31,7 @@ use rustix::fs::{Access as Allowed, AtFlags, Mode, OFlags};
 
 use crate::attributes::{Attributes, Change, write_after};
 use crate::identity::Who;
-use crate::limits::{HANDLE_BYTES_MAX, NAME_BYTES_READ_MAX};
+use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX, HANDLE_BYTES_MAX, NAME_BYTES_READ_MAX};
 use crate::node::Node;
 use crate::service::{Access, Nfs};
 use crate::status::Status;
@@ -55,6 +56,23 @@ type Made = (Attributes, crate::handle::WireHandle);
 pub(crate) fn changes(procedure: u32) -> bool {
     // SETATTR, WRITE, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK
     matches!(procedure, 2 | 7..=15)
+}
+
+/// How long the reply to a call may become, in bytes.
+pub(crate) fn reply_bytes_max(procedure: u32, mut arguments: Arguments<'_>) -> usize {
+    let data_bytes = match procedure {
+        6 => read_count(&mut arguments.reader).unwrap_or_default(),
+        16 | 17 => DIRECTORY_BYTES_MAX,
+        _ => 0,
+    };
+    REPLY_BYTES_MIN + data_bytes
+}
+
+/// The count of a READ.
+fn read_count(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
+    read_handle(reader)?;
+    reader.u64()?;
+    Ok((reader.u32()? as usize).min(DATA_BYTES_MAX))
 }
 
 pub(crate) fn serve(

@@ -1,0 +1,85 @@
+//! A full memory budget: the clients that filled it wait, or are ended; all others are answered.
+
+use flatpath_e2e::client::request_bytes;
+use flatpath_e2e::ingest::told;
+use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+
+each_driver!(
+    bodies_that_came_half_way_stop_no_other_client,
+    heads_that_came_half_way_stop_no_other_client,
+);
+
+/// The budget of these servers, and clients that would need several times as much.
+const MEMORY: &str = "2M";
+const CLIENTS: usize = 100;
+
+fn serve(driver: Driver, site: &Site) -> Server {
+    site.settle();
+    Launch::serve(driver)
+        .directory(site.path())
+        .with(["--writable", "--memory", MEMORY])
+        .start()
+}
+
+/// One kept connection and a new one for each request; `cold` is read by workers.
+fn check_innocent(server: &Server, kept: &mut Client) {
+    for _ in 0..5 {
+        for name in ["/hello", "/cold"] {
+            assert_eq!(kept.get(name).text(), "hello");
+            assert_eq!(server.client().get(name).text(), "hello");
+        }
+    }
+}
+
+fn bodies_that_came_half_way_stop_no_other_client(driver: Driver) {
+    const LENGTH: usize = 60_000;
+    let site = Site::new().with("hello", "hello").with("cold", "hello");
+    let server = serve(driver, &site);
+    let mut kept = server.client();
+    check_innocent(&server, &mut kept);
+    let length = LENGTH.to_string();
+    let mut uploads: Vec<Client> = (0..CLIENTS)
+        .map(|number| {
+            let mut client = server.client();
+            let target = format!("/upload{number}");
+            client.request("PUT", &target, &[("Content-Length", &length)]);
+            client
+        })
+        .collect();
+    let piece = [b'x'; 1_000];
+    for _ in 0..LENGTH / piece.len() - 1 {
+        uploads.iter_mut().for_each(|client| client.send(&piece));
+    }
+    check_innocent(&server, &mut kept);
+    let figures = told(&server, "server: ");
+    assert_eq!(figures["stalls_refused"], 0, "nobody was refused for that");
+    uploads.iter_mut().for_each(|client| client.send(&piece));
+    for client in &mut uploads {
+        assert_eq!(client.reply().status, 201, "it sent all that it announced");
+    }
+}
+
+fn heads_that_came_half_way_stop_no_other_client(driver: Driver) {
+    let site = Site::new().with("hello", "hello").with("cold", "hello");
+    let server = serve(driver, &site);
+    let mut kept = server.client();
+    check_innocent(&server, &mut kept);
+    let value = "v".repeat(1_900);
+    let fields: Vec<(String, &str)> = (0..8)
+        .map(|number| (format!("X-{number}"), value.as_str()))
+        .collect();
+    let fields: Vec<(&str, &str)> = fields
+        .iter()
+        .map(|(name, value)| (&**name, *value))
+        .collect();
+    let head = request_bytes("GET", "/hello", &fields);
+    let _half: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = server.client();
+            // It may be refused while it is sending.
+            let _ = client.try_send(&head[..head.len() - 2]);
+            client
+        })
+        .collect();
+    check_innocent(&server, &mut kept);
+}

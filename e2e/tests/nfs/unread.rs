@@ -1,0 +1,54 @@
+//! Clients that do not read their replies: what they asked for holds up nobody else.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use flatpath_e2e::{Driver, Site, each_driver};
+
+use crate::calls::{Connection, Words, call, read};
+use crate::serve;
+
+each_driver!(replies_that_are_not_read_stop_no_other_client);
+
+/// Sixteen clients that ask for 64 MiB each, of a server with 16 MiB.
+const CLIENTS: usize = 16;
+const CALLS: u32 = 64;
+const READ: u32 = 6;
+const MEBIBYTE: u32 = 1 << 20;
+
+fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let large = File::create(site.at("large")).expect("created");
+    large.set_len(64 << 20).expect("a sparse file");
+    // Whoever waits for the time-out of those that do not read waits longer than this test.
+    let more = ["--memory", "16M", "--write-timeout", "600"];
+    let server = serve(driver, &site, &state, &more);
+    let mut innocent = Connection::open(server.address("nfs"));
+    let root = innocent.root();
+    let name = Words::default().opaque(&root).opaque(b"large");
+    let file = innocent.nfs(3, &name).opaque(4);
+    let small = read(&file, 0, 4096);
+    assert_eq!(innocent.nfs(READ, &small).status(), 0);
+
+    let unread: Vec<Connection> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Connection::open(server.address("nfs"));
+            for number in 0..CALLS {
+                let arguments = read(&file, u64::from(number) * 4096, MEBIBYTE);
+                // It may be ended before it has said all.
+                let _ = client
+                    .stream
+                    .write_all(&call(number, 100_003, READ, &arguments));
+            }
+            client
+        })
+        .collect();
+    for _ in 0..50 {
+        let attributes = Words::default().opaque(&file);
+        assert_eq!(innocent.nfs(1, &attributes).status(), 0);
+        assert_eq!(innocent.nfs(READ, &small).status(), 0);
+        let mut newcomer = Connection::open(server.address("nfs"));
+        assert_eq!(newcomer.nfs(1, &attributes).status(), 0);
+    }
+    drop(unread);
+}
