@@ -186,6 +186,28 @@ fn sim_old_heads_are_closed_before_a_client_that_has_just_been_served() {
 }
 
 #[test]
+fn sim_a_client_between_two_requests_outlives_heads_that_come_back_at_once() {
+    let mut server = full(8);
+    let kept = server.connect();
+    assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+    // No member of this crowd has rested for long, but each has rested longer than the client.
+    let mut crowd: Vec<Client> = Vec::new();
+    for _ in 0..60 {
+        let head = server.connect();
+        head.write(b"pi");
+        crowd.push(head);
+        turns(&mut server, 2);
+        assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+        server.world().advance(SECOND / 1000);
+    }
+    assert!(
+        server.statistics().evicted.read() > 40,
+        "the bound was reached"
+    );
+    end(server);
+}
+
+#[test]
 fn sim_what_is_in_work_is_never_closed_and_newcomers_are_refused_after_a_moment() {
     let mut server = full(3);
     let busy: Vec<Client> = (0..3).map(|_| server.connect()).collect();

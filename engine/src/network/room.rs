@@ -243,8 +243,9 @@ impl<D: Driver> Network<D> {
     }
 
     /// The connection to close for a newcomer: the longest idle one if it has rested for a while,
-    /// else the oldest head that has, else the longest idle, else the oldest head; none that has
-    /// rested for less than `rested_ns`.
+    /// else the oldest head that has, else whichever of the two has rested longer (beside a crowd
+    /// that comes back at once, a client between two requests is the one that rests least); none
+    /// that has rested for less than `rested_ns`.
     fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
         let now_ns = self.turn.now_ns;
         let idle = self.oldest_of(Listed::Idle);
@@ -253,7 +254,8 @@ impl<D: Driver> Network<D> {
         let spared = idle
             .filter(|found| has_rested(found, SPARED_NS))
             .or(head.filter(|found| has_rested(found, SPARED_NS)));
-        let found = spared.or(idle).or(head)?;
+        let longer = || idle.into_iter().chain(head).min_by_key(|found| found.0);
+        let found = spared.or_else(longer)?;
         has_rested(&found, rested_ns).then_some(found.1)
     }
 
