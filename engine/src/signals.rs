@@ -6,8 +6,8 @@
 //! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
 //!
 //! SIGXFSZ no longer ends the process once a server starts: a write beyond the limit on the size
-//! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, which the protocols have a word for. It
-//! has a handler that does nothing and is not ignored, because ignored signals stay so in programs
+//! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, which the protocols have a word for.
+//! It has a handler that does nothing and is not ignored, because ignored signals stay so in programs
 //! that the process starts.
 //!
 //! Watched from before the server starts: a signal may come as soon as `ready` is written. One that

@@ -51,6 +51,8 @@ const DELETED: &[u8] = b" (deleted)";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Inside,
+    /// A directory inside, so deep that the kernel may have no path for what it holds.
+    Deep,
     Outside,
     /// This name of it is gone; it may have others.
     Unlinked,
@@ -163,7 +165,8 @@ impl Export {
     /// Closes a node whose file was removed without this server; true when it was.
     pub(crate) fn bury_if_dead(&self, node: &Node) -> Result<bool, Status> {
         let place = self.place_of(node.path.as_fd(), node.kind, node.key);
-        let dead = place != Where::Inside && node.attributes()?.links == 0;
+        let dead =
+            matches!(place, Where::Unlinked | Where::Unknown) && node.attributes()?.links == 0;
         if dead {
             self.bury(node.key);
         }
@@ -280,6 +283,10 @@ impl Export {
         if path.ends_with(DELETED) && !self.is_named_deleted(path, key) {
             return Where::Unlinked;
         }
+        let directory = kind == rustix::fs::FileType::Directory;
+        if directory && path.len() + 1 + NAME_BYTES_MAX >= KERNEL_PATH_BYTES_MAX {
+            return Where::Deep;
+        }
         Where::Inside
     }
 
@@ -298,28 +305,32 @@ impl Export {
             .is_ok_and(|found| found.key == key)
     }
 
-    /// Follows `..` from a directory until the root of the export or of everything.
+    /// Follows `..` from a directory until the kernel has a path again. It has one for the root, so
+    /// it has one for whatever of the way lies at the root or above it.
     fn climb(&self, directory: BorrowedFd<'_>) -> Where {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut room = [0; KERNEL_PATH_BYTES_MAX];
         let mut at = None::<OwnedFd>;
-        let mut before = None;
         for _ in 0..DEPTH_MAX {
             let here = at.as_ref().map_or(directory, AsFd::as_fd);
-            let Ok(found) = Attributes::of(here) else {
+            let Ok(up) = rustix::fs::openat(here, c"..", flags, Mode::empty()) else {
                 return Where::Outside;
             };
-            let mark = (found.system, found.key);
-            if found.key == self.root_key {
-                return Where::Inside;
+            if let Ok(path) = self.kernel_path(up.as_fd(), &mut room)
+                && path.len() < KERNEL_PATH_BYTES_MAX
+            {
+                let below = |path| {
+                    self.is_below_root(path) || {
+                        self.refresh_root().is_ok() && self.is_below_root(path)
+                    }
+                };
+                return if below(path) {
+                    Where::Deep
+                } else {
+                    Where::Outside
+                };
             }
-            if before == Some(mark) {
-                return Where::Outside;
-            }
-            before = Some(mark);
-            match rustix::fs::openat(here, c"..", flags, Mode::empty()) {
-                Ok(up) => at = Some(up),
-                Err(_) => return Where::Outside,
-            }
+            at = Some(up);
         }
         Where::Outside
     }
@@ -337,6 +348,17 @@ impl Export {
             None
         };
         handle::seal(&self.secret, self.number, key, kernel.as_ref())
+    }
+
+    /// A file was seen as `name` in a directory; needed only where the kernel does not find it
+    /// itself, or may have no path for it.
+    pub(crate) fn saw_in(&self, file: FileKey, directory: &Node, name: &[u8]) {
+        if directory.is_deep() {
+            self.places
+                .remember_below(file, directory.key, name, &directory.handle);
+        } else {
+            self.saw(file, directory.key, name);
+        }
     }
 
     /// A file was seen as `name` in `parent`; needed only where the kernel does not find it itself.
@@ -363,6 +385,11 @@ impl Export {
         if let Some(node) = self.nodes.find(key) {
             match self.place_of(node.path.as_fd(), node.kind, key) {
                 Where::Inside => return Ok(node),
+                Where::Deep => {
+                    node.set_deep();
+                    return Ok(node);
+                }
+                Where::Unknown if self.open_below(key).is_some() => return Ok(node),
                 place => self.check_lost(place, key, &node.attributes()?)?,
             }
             self.nodes.forget(key);
@@ -375,6 +402,11 @@ impl Export {
             }
             match self.place_of(file.as_fd(), attributes.kind, key) {
                 Where::Inside => return Ok(self.keep(file, &attributes)),
+                Where::Deep => {
+                    let node = self.keep(file, &attributes);
+                    node.set_deep();
+                    return Ok(node);
+                }
                 place => self.check_lost(place, key, &attributes)?,
             }
         }
@@ -462,7 +494,22 @@ impl Export {
         }
     }
 
+    /// Opens a file below a deep directory as it was seen there last.
+    fn open_below(&self, key: FileKey) -> Option<(OwnedFd, Attributes)> {
+        let (directory, name) = self.places.below(key)?;
+        let directory = self.resolve(directory.as_slice()).ok()?;
+        if directory.kind != rustix::fs::FileType::Directory {
+            return None;
+        }
+        let file = open_name(&directory.path, &name).ok()?;
+        let attributes = Attributes::of(&file).ok()?;
+        (attributes.key == key).then_some((file, attributes))
+    }
+
     fn find_at_place(&self, key: FileKey) -> Option<Arc<Node>> {
+        if let Some((file, attributes)) = self.open_below(key) {
+            return Some(self.keep(file, &attributes));
+        }
         let names = self.places.path(self.root_key, key)?;
         if let Ok((file, attributes)) = self.open_path(&names)
             && attributes.key == key
@@ -495,7 +542,7 @@ impl Export {
         let up = rustix::fs::openat(&directory.path, c"..", PATH_ONLY, Mode::empty())?;
         let attributes = Attributes::of(&up)?;
         match self.place_of(up.as_fd(), attributes.kind, attributes.key) {
-            Where::Inside => Ok(up),
+            Where::Inside | Where::Deep => Ok(up),
             Where::Outside | Where::Unlinked | Where::Unknown => Err(Status::Stale),
         }
     }

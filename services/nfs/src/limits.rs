@@ -74,8 +74,9 @@ pub const CHANGE_LOCKS: usize = 256;
 /// Places (parent and name) kept for files that the kernel cannot find by handle.
 pub const PLACES_MAX: usize = 128 * 1024;
 
-/// Steps up from a file to the root of the export.
-pub const DEPTH_MAX: usize = 1024;
+/// Steps up from a file to where the kernel has a path, or down from the root. At most one system
+/// call for each, for files that lie so deep that their path is longer than 4,095 bytes.
+pub const DEPTH_MAX: usize = 16 * 1024;
 
 /// Entries looked at when the tree is searched for a file whose place is not known.
 pub const SEARCH_ENTRIES_MAX: u64 = 16 * 1024 * 1024;

@@ -79,6 +79,8 @@ pub struct Node {
     idle: AtomicU8,
     /// Data was written that was not made to last since.
     unsynced: AtomicBool,
+    /// A directory that was so deep once that the kernel had no path for files in it.
+    deep: AtomicBool,
 }
 
 /// Used since the table last looked for the node to drop.
@@ -99,6 +101,7 @@ impl Node {
             used: AtomicU8::new(USED | TOUCHED),
             idle: AtomicU8::new(0),
             unsynced: AtomicBool::new(false),
+            deep: AtomicBool::new(false),
         }
     }
 
@@ -115,7 +118,16 @@ impl Node {
             used: AtomicU8::new(0),
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
             unsynced: AtomicBool::new(false),
+            deep: AtomicBool::new(self.is_deep()),
         })
+    }
+
+    pub(crate) fn set_deep(&self) {
+        self.deep.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_deep(&self) -> bool {
+        self.deep.load(Ordering::Relaxed)
     }
 
     /// Says whether data was written that a COMMIT has to make last.

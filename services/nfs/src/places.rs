@@ -11,12 +11,14 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::handle::FileKey;
+use crate::handle::{FileKey, WireHandle};
 use crate::limits::{DEPTH_MAX, PLACES_MAX};
 
 struct Place {
     parent: FileKey,
     name: Box<[u8]>,
+    /// Of the parent, where it lies so deep that files in it have no path.
+    handle: Option<Box<WireHandle>>,
 }
 
 /// What is known about a file.
@@ -58,8 +60,36 @@ impl Places {
         let place = Place {
             parent,
             name: name.into(),
+            handle: None,
         };
         self.lock().insert(file, Known::At(place));
+    }
+
+    /// `file` was seen as `name` in a deep directory with this handle.
+    pub(crate) fn remember_below(
+        &self,
+        file: FileKey,
+        parent: FileKey,
+        name: &[u8],
+        handle: &WireHandle,
+    ) {
+        let place = Place {
+            parent,
+            name: name.into(),
+            handle: Some(Box::new(*handle)),
+        };
+        self.lock().insert(file, Known::At(place));
+    }
+
+    /// The deep directory in which `file` was seen last, and its name there.
+    pub(crate) fn below(&self, file: FileKey) -> Option<(WireHandle, Box<[u8]>)> {
+        match self.lock().find(file) {
+            Some(Known::At(place)) => {
+                let handle = place.handle.as_deref()?;
+                Some((*handle, place.name.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// The last name of `file` was taken away.

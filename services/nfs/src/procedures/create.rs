@@ -290,7 +290,7 @@ impl Request<'_> {
     ) -> Result<Made, Status> {
         let export = &self.nfs.export;
         let (attributes, handle) = export.describe(&file)?;
-        export.saw(attributes.key, directory.key, name);
+        export.saw_in(attributes.key, directory, name);
         // Clients name the owner they are anyway; only root may name another.
         let user = rest
             .user

@@ -213,7 +213,7 @@ impl Lister<'_, '_> {
             .act(|| open_name(&self.directory.path, name))
             .ok()?;
         let (attributes, handle) = export.describe(&file).ok()?;
-        export.saw(attributes.key, self.directory.key, name);
+        export.saw_in(attributes.key, self.directory, name);
         Some((attributes, handle))
     }
 

@@ -59,7 +59,7 @@ impl Request<'_> {
         };
         let (attributes, handle) = export.describe(&file)?;
         if name != b".." {
-            export.saw(attributes.key, directory.key, name);
+            export.saw_in(attributes.key, directory, name);
         }
         Ok((attributes, handle))
     }

@@ -93,7 +93,7 @@ fn rename_between(
     })?;
     export.after_loss(lost);
     if let Ok(moved) = crate::export::open_name(&to.path, to_name).and_then(Attributes::of) {
-        export.saw(moved.key, to.key, to_name);
+        export.saw_in(moved.key, &to, to_name);
     }
     // The new name first: after a crash a file with two names is better than one with none.
     request.settle(&to)?;
@@ -130,7 +130,7 @@ pub(super) fn link(
                 let (old, new) = (export.descriptors(), &directory.path);
                 Ok(rustix::fs::linkat(old, source, new, name, flags)?)
             })?;
-            export.saw(node.key, directory.key, name);
+            export.saw_in(node.key, directory, name);
             Ok(())
         }),
         Err(status) => (Err(*status), Change::default()),

@@ -287,3 +287,80 @@ fn the_file_system_says_what_it_is() {
     let most = &results.0[92..96];
     assert_eq!(most, 1_048_576_u32.to_be_bytes());
 }
+
+/// Directories one in the other, with names of 200 bytes, as a client makes them.
+fn dig(fixture: &Fixture, levels: usize) -> Vec<u8> {
+    let name = "d".repeat(200);
+    let mut at = fixture.root();
+    for level in 0..levels {
+        let words = Words::default().opaque(&at).opaque(name.as_bytes());
+        let made = fixture.made(9, &words.mode(0o777));
+        at = made.unwrap_or_else(|status| panic!("level {level}: {status}"));
+    }
+    at
+}
+
+/// Files that are deeper than the kernel has paths are made, found, used, moved and removed.
+fn use_depth(fixture: &Fixture) {
+    let deep = dig(fixture, 60);
+    let file = fixture.create(&deep, "file", 0o666).expect("made");
+    for _ in 0..2 {
+        assert_eq!(fixture.write(&file, 0, b"text", 2), 0);
+        assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
+        let words = Words::default().opaque(&deep).opaque(b"file");
+        assert_eq!(fixture.nfs(3, &words).status(), 0);
+        let words = Words::default().opaque(&deep).opaque(b"..");
+        assert_eq!(fixture.nfs(3, &words).status(), 0);
+    }
+    let moved = Words::default().opaque(&deep).opaque(b"file");
+    let moved = moved.opaque(&deep).opaque(b"moved");
+    assert_eq!(fixture.nfs(14, &moved).status(), 0);
+    assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
+    // Nothing of this took a search through the tree.
+    let other = fixture.create(&deep, "other", 0o666).expect("made");
+    assert_eq!(fixture.attributes(&other).expect("there").size, 0);
+    let words = Words::default().opaque(&deep).opaque(b"moved");
+    assert_eq!(fixture.nfs(12, &words).status(), 0);
+    let stale = Err(Status::Stale as u32);
+    assert_eq!(fixture.attributes(&file), stale);
+    assert!(fixture.attributes(&other).is_ok());
+}
+
+#[test]
+fn files_deeper_than_the_kernel_has_paths_are_served_without_a_search() {
+    for fixture in [Fixture::new(), Fixture::new().without_handles()] {
+        let export = std::sync::Arc::clone(&fixture.nfs.export);
+        let search = export.search_in_progress();
+        std::thread::scope(|scope| {
+            // A search would wait for the one in progress.
+            let used = scope.spawn(|| use_depth(&fixture));
+            assert!(used.join().is_ok());
+        });
+        drop(search);
+    }
+}
+
+#[test]
+fn a_deep_file_is_found_by_a_search_and_is_stale_once_its_directory_is_moved_out() {
+    let state = tempfile::tempdir().expect("a directory");
+    let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
+    for handles in [true, false] {
+        let prepare = |fixture: Fixture| match handles {
+            true => fixture,
+            false => fixture.without_handles(),
+        };
+        let fixture = prepare(Fixture::with(keep));
+        let deep = dig(&fixture, 60);
+        let file = fixture.create(&deep, "file", 0o666).expect("made");
+        let fixture = prepare(fixture.restarted(keep));
+        assert!(fixture.attributes(&file).is_ok(), "by handle: {handles}");
+        assert!(fixture.attributes(&file).is_ok(), "by handle: {handles}");
+        let outside = tempfile::tempdir_in(fixture.path().parent().expect("a parent"));
+        let outside = outside.expect("a directory");
+        let top = fixture.path().join("d".repeat(200));
+        fs::rename(top, outside.path().join("moved")).expect("moved");
+        let stale = Err(Status::Stale as u32);
+        assert_eq!(fixture.attributes(&file), stale, "by handle: {handles}");
+        assert_eq!(fixture.attributes(&deep), stale, "by handle: {handles}");
+    }
+}
