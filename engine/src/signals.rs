@@ -6,9 +6,9 @@
 //! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
 //!
 //! SIGXFSZ no longer ends the process once a server starts: a write beyond the limit on the size
-//! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, which the protocols have a word for.
-//! It has a handler that does nothing and is not ignored, because ignored signals stay so in programs
-//! that the process starts.
+//! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, for which the protocols have a word.
+//! The signal gets a handler that does nothing. Ignored, it would stay so in programs that the
+//! process starts.
 //!
 //! Watched from before the server starts: a signal may come as soon as `ready` is written. One that
 //! comes during the start drains the server as soon as it runs.
