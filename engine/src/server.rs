@@ -75,7 +75,7 @@ impl Server {
                 rings: 1,
                 workers: WORKERS_MIN..=WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
-                batch_scheduling: true,
+                batch_scheduling: false,
                 observes_dispatch: false,
                 choice: Choice::Auto,
                 accept_shots: Shots::Many,
@@ -159,8 +159,8 @@ impl Server {
         self
     }
 
-    /// Workers run as batch threads (`SCHED_BATCH`, the default): waking one does not interrupt the
-    /// network thread.
+    /// How the kernel schedules workers: [`Scheduling::Normal`] unless set. See
+    /// [`Scheduling::Batch`] for the other way and its price.
     pub fn worker_scheduling(mut self, scheduling: Scheduling) -> Server {
         self.options.batch_scheduling = scheduling == Scheduling::Batch;
         self
@@ -210,7 +210,10 @@ impl Server {
 /// How the kernel schedules workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// `SCHED_BATCH`: a woken worker waits for its turn instead of interrupting who woke it.
+    /// `SCHED_BATCH`: a woken worker never interrupts the thread that runs, the network thread
+    /// included, and waits for a turn on its processor instead; beside threads that compute, that
+    /// is a time slice of theirs. Source: sched(7), `check_preempt_wakeup_fair` in
+    /// kernel/sched/fair.c.
     Batch,
     /// The default class.
     Normal,

@@ -3,7 +3,8 @@
 //! has to wait: then it is kept.
 //!
 //! A name that begins with `stale` is never forgotten, so that a join meets a connection that has
-//! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!` names a connection that is joined to itself.
+//! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!`
+//! names a connection that is joined to itself.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;
