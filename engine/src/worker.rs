@@ -19,6 +19,8 @@
 //! Ordering: the queue and the inbox publish the job (their edges); the mutex around a place is
 //! never contended, because of W1.
 
+mod in_flight;
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,15 +35,16 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
 use crate::context::End;
-use crate::error::LeftBehind;
 use crate::foreman::Bell;
-use crate::lifecycle::{Lifecycle, Stage, since};
+use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
 use crate::pools::Pools;
 use crate::shares::{ShareRule, Shares};
 use crate::statistics::Statistics;
+
+pub use in_flight::InFlight;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
 const MEMORY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
@@ -95,17 +98,6 @@ pub(crate) struct Inbox {
     pub(crate) waker: OnceLock<Waker>,
     /// Event sources to look at.
     pub(crate) orders: Orders,
-}
-
-/// Requests that workers run or that wait for one, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Waiting for a worker.
-    pub queued: usize,
-    /// With a worker.
-    pub running: usize,
-    /// The age of the oldest of them since its dispatch, and the name of its listener's protocol.
-    pub oldest: Option<(std::time::Duration, &'static str)>,
 }
 
 /// Where a job sits while its index travels.
@@ -225,47 +217,6 @@ impl Shared {
                 waker.wake();
             }
         }
-    }
-
-    /// Jobs that workers run now: what a worker that does not come back is at. Walks all places.
-    pub(crate) fn running(&self) -> Vec<LeftBehind> {
-        let places = self.places.iter();
-        let running = places.filter_map(|place| {
-            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-            place.running.map(|id| LeftBehind {
-                thread: "a worker".into(),
-                listener: self.lifecycle.listener(id.ring, id.listener),
-                busy: since(place.dispatched_ns),
-            })
-        });
-        running.collect()
-    }
-
-    /// What is with workers or waits for one. Walks all places.
-    pub(crate) fn in_flight(&self) -> InFlight {
-        let mut in_flight = InFlight::default();
-        for place in &self.places {
-            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-            let listener = match (&place.running, &place.task) {
-                (Some(id), _) => {
-                    in_flight.running += 1;
-                    *id
-                }
-                // Done, and not fetched yet.
-                (None, Some(_)) if place.dispatched_ns == 0 => continue,
-                (None, Some(task)) => {
-                    in_flight.queued += 1;
-                    task.connection()
-                }
-                (None, None) => continue,
-            };
-            let age = since(place.dispatched_ns);
-            if in_flight.oldest.is_none_or(|(oldest, _)| oldest < age) {
-                let name = self.lifecycle.listener(listener.ring, listener.listener);
-                in_flight.oldest = Some((age, name.unwrap_or("?")));
-            }
-        }
-        in_flight
     }
 
     fn place(&self, index: u32) -> MutexGuard<'_, Place> {
