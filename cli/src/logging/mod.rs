@@ -46,11 +46,16 @@ const LATE_FLUSH: Patience = Patience {
     most: Duration::from_millis(200),
 };
 
-/// What a thread that panics waits for the writer: its message may be the last of this process.
+/// What a thread that panics waits for the writer, unless it is one of the server's
+/// ([`SERVER_THREADS`]): its message may be the last of this process.
 const PANIC_FLUSH: Patience = Patience {
     blocked: Duration::ZERO,
     most: Duration::from_millis(50),
 };
+
+/// How the names of the server's threads begin. They catch the panics of requests and continue, and
+/// a network thread waits for nothing.
+const SERVER_THREADS: &str = "flatpath-";
 
 /// The queue of this process, from [`start`] on.
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
@@ -198,7 +203,9 @@ fn note_panic(info: &PanicHookInfo<'_>, queue: &Queue, limiter: &Limiter) {
         text += &format!("{backtrace}\n");
     }
     queue.push(text);
-    queue.flush(PANIC_FLUSH);
+    if !name.starts_with(SERVER_THREADS) {
+        queue.flush(PANIC_FLUSH);
+    }
 }
 
 /// Where `env_logger` writes whole records.
