@@ -18,9 +18,11 @@
 //!   they opened the file, maps it writable, makes a mapping writable, writes or punches holes.
 //! - M3: words are accessed by relaxed atomic loads and stores only. What another process does to
 //!   them meanwhile is a race between atomics, and never undefined.
-//! - M4: bytes are handed out as a slice. That is sound while nobody writes to them, which the
-//!   caller's protocol promises: the server does not receive into a page with tokens out. Who opens
-//!   bytes trusts their maker with this, as a consumer trusts the server that it attaches to.
+//! - M4: bytes are handed out as a slice, and only of a file that is sealed as by M2. So the maker
+//!   alone could write to them, through the mapping that it made before the seal, and its protocol
+//!   promises not to: the server does not receive into a page with tokens out. Whoever opens bytes
+//!   trusts their maker with this, as a consumer trusts the server that it attaches to. A process
+//!   that opens bytes of its own making must keep the promise itself; the compiler does not see it.
 //!
 //! Ordering: none here; the protocol's bells order (see `flatpath-messages`).
 //!
@@ -140,12 +142,17 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// Maps the first `bytes` of a file.
+    /// Maps the first `bytes` of a file that nobody but its maker can write to (M2).
     ///
     /// # Errors
-    /// `INVAL` if the file is shorter or could shrink; what the kernel says.
+    /// `INVAL` if the file is shorter, could shrink, or could be mapped for writing by others; what
+    /// the kernel says.
     pub fn open(file: impl AsFd, bytes: usize) -> Result<SharedBytes, Errno> {
         check(&file, bytes)?;
+        let unwritable = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
+        if !fcntl_get_seals(&file)?.intersects(unwritable) {
+            return Err(Errno::INVAL);
+        }
         let mapping = Mapping::new(file, bytes, Access::Read)?;
         Ok(SharedBytes { mapping })
     }
@@ -344,8 +351,19 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_others_may_write_are_no_slice() {
+        let (_, file) = SharedWords::to_read("test", 512).expect("made");
+        let writer = SharedWords::open(&file, 512, Access::Write);
+        let refused = SharedBytes::open(&file, 4096).expect_err("it would change");
+        assert_eq!(refused, Errno::INVAL);
+        drop(writer);
+        let refused = SharedBytes::open(&file, 4096).expect_err("it could change");
+        assert_eq!(refused, Errno::INVAL);
+    }
+
+    #[test]
     fn a_range_outside_has_no_bytes() {
-        let (_, file) = SharedWords::to_read("test", 8).expect("made");
+        let (_, file) = SharedWords::to_write("test", 8).expect("made");
         let bytes = SharedBytes::open(&file, 64).expect("mapped");
         assert_eq!(bytes.bytes(0..64).map(<[u8]>::len), Some(64));
         assert_eq!(bytes.bytes(1..65), None);

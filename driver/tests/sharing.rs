@@ -9,6 +9,7 @@ on_every_driver! {
     #[test] fn what_lies_in_a_shared_page_stays_as_it_was_while_more_is_received_behind_it;
     #[test] fn a_shared_page_is_back_when_its_last_token_is;
     #[test] fn ends_of_streams_between_receives_change_nothing;
+    #[test] fn a_small_receive_needs_no_page_of_its_own_to_be_free;
     #[test] fn a_region_used_up_by_small_receives_recovers;
     #[test] fn model_shared_and_whole_pages_hold_what_was_received;
 }
@@ -16,6 +17,7 @@ on_every_driver! {
 mod cases {
     use std::net::TcpStream;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     use flatpath_driver::probe::{Finding, Probe};
     use flatpath_driver::{
@@ -227,7 +229,7 @@ mod cases {
             if number % 2 == 0 {
                 drop(ending);
             } else {
-                let at_once = Some(std::time::Duration::ZERO);
+                let at_once = Some(Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&ending, at_once).expect("an option");
                 drop(ending);
             }
@@ -247,6 +249,40 @@ mod cases {
         }
         drop(kept);
         all_is_back(&mut rig);
+    }
+
+    /// All whole pages are out; what is there to be shared is awaited apart from them.
+    pub(crate) fn a_small_receive_needs_no_page_of_its_own_to_be_free<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let mut whole = vec![];
+        loop {
+            write(&mut client, b"whole");
+            rig.driver.receive_into(socket, 1, Shots::Once, 1);
+            match arrived(&mut rig, 1) {
+                Some(piece) => whole.push(piece),
+                None => break,
+            }
+        }
+        assert_eq!(rig.driver.free(1), 0);
+        if !shares(&rig) {
+            assert_eq!(rig.driver.free_sharing(1), 0);
+            return;
+        }
+        assert!(rig.driver.free_sharing(1) > 0);
+        rig.driver.await_sharing(1);
+        let deadline = Instant::now() + Duration::from_secs(15);
+        let waited = rig
+            .driver
+            .wait(Some(60_000_000_000), &|| false, &mut rig.arrived);
+        waited.expect("the driver goes on");
+        assert!(Instant::now() < deadline, "a page to share ended no wait");
+        let piece = receive(&mut rig, socket).expect("a part of a page");
+        rig.driver.put(piece);
+        whole.into_iter().for_each(|piece| rig.driver.put(piece));
+        assert!(rig.driver.free(1) > 0);
     }
 
     pub(crate) fn a_region_used_up_by_small_receives_recovers<M: Make>(_: &str) {
