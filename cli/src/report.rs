@@ -8,6 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use flatpath::{Handle, InFlight, Statistics};
+use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 
 use crate::logging::REPORT;
@@ -16,21 +17,25 @@ use crate::logging::REPORT;
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn start(ingest: Option<Ingest>) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
+pub(crate) fn start(
+    ingest: Option<Ingest>,
+    mounts: Vec<MountShares>,
+) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
     let (ask, asked) = sync_channel::<Handle>(1);
     thread::Builder::new()
         .name("flatpath-report".into())
         .spawn(move || {
             for handle in asked {
-                tell(&handle, ingest.as_ref());
+                tell(&handle, ingest.as_ref(), &mounts);
             }
         })?;
     // No room: a report is asked for and has not begun, so it will say what this one would.
     Ok(move |handle: &Handle| drop(ask.try_send(handle.clone())))
 }
 
-/// Logs the counters of the server, where its receive memory is, and what ingest does.
-fn tell(handle: &Handle, ingest: Option<&Ingest>) {
+/// Logs the counters of the server, where its receive memory is, what ingest does, and how many
+/// workers wait for which mount.
+fn tell(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
     log::info!(target: REPORT, "{}", counters(handle.statistics()));
     log::info!(target: REPORT, "{}", in_flight(&handle.in_flight(), handle.workers()));
     for figures in handle.memory() {
@@ -38,6 +43,16 @@ fn tell(handle: &Handle, ingest: Option<&Ingest>) {
     }
     if let Some(ingest) = ingest {
         log::info!(target: REPORT, "ingest: {}", ingest.figures());
+    }
+    for (name, share) in mounts.iter().flat_map(MountShares::figures) {
+        log::info!(
+            target: REPORT,
+            "{name}: inside={} waiting={} waited={} refused={}",
+            share.inside,
+            share.waiting,
+            share.waited,
+            share.refused
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
+use flatpath_files::MountShares;
 use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
 use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::Http;
@@ -62,8 +63,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .transpose()?
         .unzip();
     let told = ingest.clone();
-    let server = server(&settings, nfs, ingest, &mut relays)?;
-    let report = report::start(told).map_err(|cause| no_thread(&cause))?;
+    let mut mounts = Vec::new();
+    let server = server(&settings, nfs, ingest, (&mut relays, &mut mounts))?;
+    let report = report::start(told, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))
@@ -101,7 +103,7 @@ fn server(
     settings: &Settings,
     nfs: Option<Nfs>,
     ingest: Option<Ingest>,
-    relays: &mut Vec<Arc<Statistics>>,
+    (relays, mounts): (&mut Vec<Arc<Statistics>>, &mut Vec<MountShares>),
 ) -> Result<Server, Failure> {
     let is_default = settings.http.is_empty()
         && settings.echo.is_empty()
@@ -125,7 +127,9 @@ fn server(
     }
     let mut server = Server::new().limits(limits(settings)?);
     for address in http {
-        server = server.listen(address.0, Http::service(files(settings)?));
+        let files = files(settings)?;
+        mounts.push(files.mount_shares());
+        server = server.listen(address.0, Http::service(files));
     }
     if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
         server = server

@@ -3,12 +3,20 @@
 use flatpath_e2e::deadline::until;
 use flatpath_e2e::fuse::{Content, Fuse};
 use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+use rustix::process::Signal;
 
 each_driver!(
     a_cached_file_on_a_hung_mount_does_not_stop_the_others,
     a_mount_that_appears_over_a_cached_file_is_not_walked_to,
     a_cached_file_is_answered_within_its_age_while_its_mount_hangs,
+    a_hung_mount_does_not_take_all_workers,
+    a_link_to_a_hung_mount_does_not_take_all_workers,
+    downloads_from_a_hung_mount_do_not_take_all_workers,
+    a_server_ends_in_time_while_a_mount_hangs,
+    reading_that_fails_is_logged,
 );
+
+const LARGE_BYTES: usize = 4 << 20;
 
 fn site() -> Site {
     let site = Site::new().with("local", "local");
@@ -22,7 +30,7 @@ fn serve(driver: Driver, flags: &[&str]) -> Option<(Site, Server, Fuse)> {
     let site = site();
     let files = vec![
         Content::new("file", "remote"),
-        Content::new("large", vec![b'x'; 1 << 20]),
+        Content::new("large", vec![b'x'; LARGE_BYTES]),
     ];
     let fuse = Fuse::mount(&site.at("remote"), files)?;
     let server = start(driver, &site, flags);
@@ -61,6 +69,11 @@ fn a_cached_file_on_a_hung_mount_does_not_stop_the_others(driver: Driver) {
     for _ in 0..20 {
         assert_eq!(server.client().get("/local").text(), "local");
         assert_eq!(server.client().get("/none").status, 404);
+        assert_eq!(
+            server.client().get("/").status,
+            200,
+            "its mount point is listed"
+        );
     }
     // The first two may have been answered from the cache.
     assert!(hung[2..].iter_mut().all(Client::is_quiet));
@@ -107,4 +120,128 @@ fn a_cached_file_is_answered_within_its_age_while_its_mount_hangs(driver: Driver
     warm(&server, "/remote/file", "remote");
     fuse.pause();
     assert_eq!(server.client().get("/remote/file").text(), "remote");
+}
+
+/// Half of four workers may be in one mount; others are told to come back, and the rest of the
+/// workers serve the rest of the directory.
+fn a_hung_mount_does_not_take_all_workers(driver: Driver) {
+    let Some((_site, server, fuse)) = serve(driver, &["--workers", "1..4"]) else {
+        return;
+    };
+    let mut hung = keeps_its_share(&server, &fuse, "/remote/file");
+    server.process().signal(Signal::USR1);
+    server.await_log("mount remote: inside=2 waiting=0");
+    are_answered(&fuse, &mut hung);
+}
+
+/// The same where only a link leads to the mount.
+fn a_link_to_a_hung_mount_does_not_take_all_workers(driver: Driver) {
+    let Some((site, server, fuse)) = serve(driver, &["--workers", "1..4"]) else {
+        return;
+    };
+    std::os::unix::fs::symlink("remote", site.at("link")).expect("a link can be made");
+    let mut hung = keeps_its_share(&server, &fuse, "/link/file");
+    are_answered(&fuse, &mut hung);
+}
+
+fn are_answered(fuse: &Fuse, hung: &mut [Client]) {
+    fuse.resume();
+    for client in hung {
+        assert_eq!(client.reply().text(), "remote");
+    }
+}
+
+/// Asks more often than there are workers while the mount hangs. Gives back those that a worker
+/// asks the mount for.
+fn keeps_its_share(server: &Server, fuse: &Fuse, target: &str) -> Vec<Client> {
+    const ASKED: usize = 12;
+    fuse.pause();
+    let asked = (0..ASKED).map(|_| {
+        let mut client = server.client();
+        client.request("GET", target, &[]);
+        client
+    });
+    let mut hung: Vec<_> = asked.collect();
+    for _ in 0..20 {
+        assert_eq!(server.client().get("/none").status, 404);
+    }
+    let refused = server.client().get(target);
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.field("Retry-After"), Some("1"));
+    until("all but the share to be refused", || {
+        hung.retain_mut(|client| client.is_quiet() || client.reply().status != 503);
+        (hung.len() == 2).then_some(())
+    });
+    hung
+}
+
+/// Downloads hold no worker between two pieces, but each piece is read within the share.
+fn downloads_from_a_hung_mount_do_not_take_all_workers(driver: Driver) {
+    const DOWNLOADS: usize = 12;
+    let Some((_site, server, fuse)) = serve(driver, &["--workers", "1..4"]) else {
+        return;
+    };
+    let begun = (0..DOWNLOADS).map(|_| {
+        let mut client = Client::connect_with_window(server.address("http"), 4_096);
+        client.request("GET", "/remote/large", &[("Connection", "close")]);
+        assert!(client.exactly(100).starts_with(b"HTTP/1.1 200 "));
+        client
+    });
+    let begun: Vec<_> = begun.collect();
+    fuse.pause();
+    let readers = begun
+        .into_iter()
+        .map(|mut client| std::thread::spawn(move || client.rest()));
+    let readers: Vec<_> = readers.collect();
+    for _ in 0..20 {
+        assert_eq!(server.client().get("/none").status, 404);
+        assert_eq!(server.client().get("/local").text(), "local");
+    }
+    until("all but the share to be broken off", || {
+        let running = readers.iter().filter(|reader| !reader.is_finished());
+        (running.count() <= 2).then_some(())
+    });
+    fuse.resume();
+    for reader in readers {
+        // Those inside are finished; what the others have is short of its length.
+        let (bytes, _) = reader.join().expect("the reader does not panic");
+        assert!(bytes.len() <= LARGE_BYTES + 1_000);
+    }
+}
+
+fn a_server_ends_in_time_while_a_mount_hangs(driver: Driver) {
+    let flags = ["--drain-timeout", "1", "--stat-age", "0.001"];
+    let Some((_site, mut server, fuse)) = serve(driver, &flags) else {
+        return;
+    };
+    fuse.pause();
+    let mut hung: Vec<_> = ["file", "large", "none"].map(|_| server.client()).into();
+    for client in &mut hung {
+        client.request("GET", "/remote/file", &[]);
+    }
+    assert_eq!(server.client().get("/none").status, 404);
+    server.terminate();
+    let _forced = server.exit_status();
+    assert!(!server.log().contains("panicked"));
+    fuse.resume();
+}
+
+fn reading_that_fails_is_logged(driver: Driver) {
+    let site = site();
+    let broken = |at| vec![b'x'; at];
+    let files = vec![
+        Content::new("first", broken(LARGE_BYTES)).broken_at(0),
+        Content::new("late", broken(LARGE_BYTES)).broken_at(400_000),
+    ];
+    let Some(_fuse) = Fuse::mount(&site.at("remote"), files) else {
+        return;
+    };
+    let server = start(driver, &site, &[]);
+    for name in ["first", "late"] {
+        let mut client = server.client();
+        client.request("GET", &format!("/remote/{name}"), &[]);
+        let (bytes, _) = client.rest();
+        assert!(bytes.len() < LARGE_BYTES);
+        server.await_log(&format!("/remote/{name}: the file cannot be read"));
+    }
 }

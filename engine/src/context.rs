@@ -20,9 +20,11 @@ use crate::output::Output;
 use crate::payload::Payload;
 use crate::protocol::{Phase, Protocol, Turn};
 use crate::returns::{Resumer, Returns, number_of};
+use crate::rouser::Rouser;
+use crate::scope::WorkerScope;
 use crate::spares::Spares;
 use crate::statistics::Statistics;
-use crate::worker::{ConnectionId, JobDesk, Reservation, Rouser, Task, WorkerScope};
+use crate::worker::{ConnectionId, JobDesk, Reservation, Task};
 
 /// No buffer could be had within the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

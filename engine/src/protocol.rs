@@ -25,7 +25,7 @@ use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig};
 
 pub use crate::context::{Context, End, Job, NoRoom, Pages, Stall};
-use crate::worker::WorkerScope;
+use crate::scope::WorkerScope;
 
 /// One pass of a network thread over everything that has arrived.
 ///

@@ -22,35 +22,28 @@
 mod in_flight;
 
 use std::any::Any;
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatpath_driver::{Wake as _, Waker};
 use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
 use flatpath_structures::panics::{contain, drop_contained};
-use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
-use crate::context::End;
+use crate::blocking::{Grants, Inside};
 use crate::foreman::Bell;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
 use crate::pools::Pools;
+use crate::rouser::Rouser;
+use crate::scope::WorkerScope;
 use crate::shares::{ShareRule, Shares};
 use crate::statistics::Statistics;
 
 pub use in_flight::InFlight;
-
-/// How long a worker waits before it asks for a buffer again: about what a send of one takes.
-const MEMORY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
-
-/// How long a job pauses: several turns of a network thread.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Where a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,30 +51,6 @@ pub(crate) struct ConnectionId {
     pub(crate) key: Key,
     pub(crate) ring: u16,
     pub(crate) listener: u16,
-}
-
-/// What a worker may use besides the job: buffers for the reply.
-pub struct WorkerScope<'a> {
-    pool: PoolHandle<'a>,
-}
-
-impl<'a> WorkerScope<'a> {
-    /// Where buffers come from.
-    pub fn pool(&self) -> PoolHandle<'a> {
-        self.pool
-    }
-
-    /// Waits a few milliseconds, without spinning, for what another thread is about to do. The
-    /// worker is not free meanwhile, so a job does this a bounded number of times.
-    pub fn pause(&self) {
-        std::thread::sleep(PAUSE);
-    }
-
-    /// Waits a little for buffers to come back when the memory budget is used up, without spinning.
-    /// For a job that has to go on with what it holds; one that does not should give up instead.
-    pub fn wait_for_memory(&self) {
-        std::thread::sleep(MEMORY_WAIT);
-    }
 }
 
 /// A job as the workers see it, whatever its protocol.
@@ -115,9 +84,11 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) crew: Crew,
     pub(crate) workers_min: u32,
-    workers_max: u32,
+    pub(crate) workers_max: u32,
     /// Listeners of the server, however many network threads accept for each.
     listeners: usize,
+    /// Places in shares for jobs that waited for them and are queued again, by index.
+    grants: Grants,
     places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
@@ -147,6 +118,7 @@ impl Shared {
             workers_min: crew.workers_min,
             workers_max: crew.workers_max,
             listeners: 1,
+            grants: Grants::default(),
             places: (0..places).map(|_| Mutex::default()).collect(),
             inboxes: (0..rings)
                 .map(|_| Inbox {
@@ -233,7 +205,7 @@ impl Shared {
     }
 
     /// Runs the oldest queued job, if there is one. Passes the baton before it starts.
-    pub(crate) fn run_next(&self, took: impl FnOnce()) -> bool {
+    pub(crate) fn run_next(self: &Arc<Self>, took: impl FnOnce()) -> bool {
         let Some(index) = self.queue.pop() else {
             return false;
         };
@@ -242,8 +214,9 @@ impl Shared {
         true
     }
 
-    /// Runs the job of an index that came from the queue, and sends it home.
-    pub(crate) fn run(&self, index: u32) {
+    /// Runs the job of an index that came from the queue, and sends it home; one that finds the
+    /// share full that it has to enter stays where it lies.
+    pub(crate) fn run(self: &Arc<Self>, index: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
         let task = {
             let mut place = self.place(index);
@@ -256,8 +229,15 @@ impl Shared {
             let home = task.connection();
             let mut scope = WorkerScope {
                 pool: self.pools.handle(home.ring, home.key.index),
+                workers_max: self.workers_max,
+                granted: self.grants.take(index),
+                parked: None,
             };
-            if contain(|| task.run(&mut scope)).is_none() {
+            let has_run = contain(|| task.run(&mut scope)).is_some();
+            let parked = scope.parked.take();
+            // A place that it did not use after all goes to another job.
+            drop(scope);
+            if !has_run {
                 self.statistics.handler_panics.add(1);
                 // A second panic inside the protocol's own error reply drops only this reply.
                 contain(|| task.panicked());
@@ -266,11 +246,31 @@ impl Shared {
             let mut place = self.place(index);
             (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
             drop(place);
+            match parked {
+                Some(share) if has_run => return share.park(self, index),
+                Some(share) => share.give_up(),
+                None => {}
+            }
             let inbox = &self.inboxes[ring];
             inbox.arrived.push(index);
             if let Some(waker) = inbox.waker.get() {
                 waker.wake();
             }
+        }
+    }
+
+    /// Queues a job again that waited for a share, with its place in it if it has one.
+    pub(crate) fn resume(&self, index: u32, grant: Option<Inside>) {
+        if let Some(grant) = grant {
+            self.grants.put(index, grant);
+        }
+        #[cfg(feature = "before")]
+        if let Some(walked) = &self.walked {
+            return walked.enqueue(index);
+        }
+        self.queue.push(index);
+        if self.crew.wake_one() == Wake::NobodyIdle {
+            self.call_foreman();
         }
     }
 
@@ -298,7 +298,7 @@ impl Drop for Shared {
 }
 
 /// The body of one worker thread: until the crew says stop or retire.
-pub(crate) fn work(shared: &Shared) {
+pub(crate) fn work(shared: &Arc<Shared>) {
     #[cfg(feature = "before")]
     if let Some(walked) = &shared.walked {
         return walked.work(|index| shared.run(index));
@@ -353,28 +353,6 @@ pub(crate) struct JobDesk {
     pub(crate) draining: bool,
     /// Connections to be called by [`Protocol::roused`](crate::Protocol::roused).
     pub(crate) roused: Rouser,
-}
-
-/// Calls connections of this network thread that nothing has happened to: what one of them does may
-/// concern another. For a [`Lane`](crate::Protocol::Lane) to keep; it stays on its thread.
-#[derive(Clone, Debug, Default)]
-pub struct Rouser(Rc<RefCell<Vec<ConnectionId>>>);
-
-impl Rouser {
-    /// Lets [`Protocol::roused`](crate::Protocol::roused) be called for a connection, once for each
-    /// time this is, before the turn ends. Does nothing if the connection is gone by then.
-    pub fn rouse(&self, end: End) {
-        self.0.borrow_mut().push(end.0);
-    }
-
-    /// What was roused since the last call.
-    pub(crate) fn take(&self) -> Vec<ConnectionId> {
-        std::mem::take(&mut *self.0.borrow_mut())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
 }
 
 /// Sums up what parts of a turn take. Two readings of the clock each, about 50 ns.

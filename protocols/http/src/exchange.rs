@@ -15,7 +15,7 @@
 use std::io::{self, Read};
 use std::mem;
 
-use flatpath::{Buffer, Payload, PoolHandle, WorkerScope};
+use flatpath::{Buffer, Entry, Payload, PoolHandle, Share, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
@@ -101,6 +101,7 @@ impl Upload {
 struct Stream {
     source: Box<dyn Read + Send>,
     left: Option<u64>,
+    share: Option<Share>,
 }
 
 impl Exchange {
@@ -139,6 +140,7 @@ impl Exchange {
         self.stream = Some(Stream {
             source: reader.source,
             left,
+            share: reader.share,
         });
     }
 
@@ -156,11 +158,14 @@ impl Exchange {
         match self.state {
             State::Fresh => {
                 let response = service.pooled(self.draft.request_mut(), scope);
+                if scope.is_parked() {
+                    return;
+                }
                 self.answer(response, scope.pool());
                 self.draft.clear();
             }
             State::Streaming => {
-                if !self.read_chunk(scope.pool()) {
+                if !self.read_in_turn(scope) && !scope.is_parked() {
                     // No buffer: back to the queue in a while, where others get their turn.
                     scope.wait_for_memory();
                 }
@@ -175,6 +180,9 @@ impl Exchange {
 
     fn open<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
         let opened = service.open(self.draft.request_mut(), scope);
+        if scope.is_parked() {
+            return;
+        }
         self.draft.clear();
         match opened {
             Opened::Sink(sink) => {
@@ -202,6 +210,11 @@ impl Exchange {
             return;
         };
         let written = sink.write(&mut upload.piece, scope);
+        if scope.is_parked() {
+            upload.sink = Some(sink);
+            self.upload = Some(upload);
+            return;
+        }
         // What a sink left is given back, not offered again.
         upload.piece = Payload::new();
         match written {
@@ -282,6 +295,24 @@ impl Exchange {
         }
         self.head = Some(head);
         fits.then_some(plan)
+    }
+
+    /// Reads the next chunk of the stream where that may block now. False: there is no buffer for
+    /// it, or its turn to read has not come.
+    fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) -> bool {
+        let share = self.stream.as_ref().and_then(|stream| stream.share.clone());
+        let _inside = match share.map(|share| share.enter(scope)) {
+            Some(Entry::Later) => return false,
+            Some(Entry::Full) => {
+                // What it reads from is stuck: it breaks off, as after an error.
+                self.stream = None;
+                self.state = State::Failed;
+                return true;
+            }
+            Some(Entry::Inside(inside)) => Some(inside),
+            None => None,
+        };
+        self.read_chunk(scope.pool())
     }
 
     /// Reads the next chunk of the stream, framed as it goes out. False: there is no buffer for it.

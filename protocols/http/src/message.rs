@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use flatpath::{Buffer, Part, Payload};
+use flatpath::{Buffer, Part, Payload, Share};
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -35,13 +35,27 @@ pub enum Body {
 pub struct Reader {
     pub(crate) source: Box<dyn Read + Send>,
     pub(crate) length: Option<u64>,
+    pub(crate) share: Option<Share>,
 }
 
 impl Reader {
     /// Exactly `length` bytes of `source`, or all of it when the length is not known: then the
     /// response is chunked, or ends with the connection for a client that speaks HTTP/1.0.
     pub fn new(source: Box<dyn Read + Send>, length: Option<u64>) -> Self {
-        Self { source, length }
+        Self {
+            source,
+            length,
+            share: None,
+        }
+    }
+
+    /// The same, read only by workers that are inside this share: for a source that may block.
+    #[must_use]
+    pub fn within(self, share: Share) -> Self {
+        Self {
+            share: Some(share),
+            ..self
+        }
     }
 
     /// How many bytes it will bring, where that is known.

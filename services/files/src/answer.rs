@@ -4,11 +4,12 @@
 //! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
 //! is one piece and the cache can keep it; what is larger is read while it is sent.
 
+use std::io::Read;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use flatpath::{Buffer, PoolHandle};
-use flatpath_http::{Body, Request, Response};
+use flatpath::{Buffer, PoolHandle, Share};
+use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
@@ -23,7 +24,7 @@ use crate::limits::{CHANGE_TRIES_MAX, HOT_FILE_BYTES_MAX};
 use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
-use crate::root::{Kind, Locality, Opened, Root};
+use crate::root::{Kind, Locality, Opened, Reach, Root};
 use crate::service::Writing;
 use crate::target::{Form, Hidden, Target, name_of};
 use crate::witness::{Claim, Witness};
@@ -43,6 +44,9 @@ pub(crate) struct Answerer<'a> {
     pub(crate) writing: Writing,
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) began: Began,
+    pub(crate) reach: Reach,
+    /// What the worker is inside of, and whoever reads on has to be.
+    pub(crate) share: Option<Share>,
 }
 
 /// A file in the form in which it is to be sent.
@@ -61,13 +65,15 @@ struct Chosen {
 }
 
 impl Answerer<'_> {
-    /// Answers any request.
-    pub(crate) fn answer(&self, request: &Request) -> Response {
+    /// Answers any request; `None` if a link led beyond the reach.
+    pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
         let is_get = *request.method() == Method::GET;
         if is_get || *request.method() == Method::HEAD {
-            return self
-                .get(request)
-                .unwrap_or_else(|error| refuse(request, error));
+            return match self.get(request) {
+                Err(FilesError::OtherMount) => None,
+                Err(error) => Some(refuse(request, error)),
+                Ok(response) => Some(response),
+            };
         }
         let (status, body) = match *request.method() {
             Method::OPTIONS => (StatusCode::NO_CONTENT, Body::Empty),
@@ -82,7 +88,20 @@ impl Answerer<'_> {
             Writing::Allowed(_) => ALLOWED_WRITABLE,
         };
         response.headers_mut().insert(header::ALLOW, allowed);
-        response
+        Some(response)
+    }
+
+    fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+        self.root.find_within(path, self.reach)
+    }
+
+    /// A body that workers read within the share of its file.
+    fn reader(&self, source: impl Read + Send + 'static, length: u64) -> Body {
+        let reader = Reader::new(Box::new(source), Some(length));
+        Body::Reader(match &self.share {
+            Some(share) => reader.within(share.clone()),
+            None => reader,
+        })
     }
 
     fn get(&self, request: &Request) -> Result<Response, FilesError> {
@@ -97,7 +116,7 @@ impl Answerer<'_> {
         }
         if target.form() == Form::Plain {
             let looked_at = SystemTime::now();
-            let opened = self.root.find(path)?;
+            let opened = self.find(path)?;
             return match opened.kind {
                 Kind::Directory => Ok(redirect(&target)),
                 Kind::File => self.file(request, path, (opened, looked_at)),
@@ -106,14 +125,14 @@ impl Answerer<'_> {
         let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
         let index = [path, separator, INDEX].concat();
         let looked_at = SystemTime::now();
-        match self.root.find(&index) {
+        match self.find(&index) {
             Ok(opened) if opened.kind == Kind::File => {
                 return self.file(request, &index, (opened, looked_at));
             }
             Ok(_) | Err(FilesError::NotFound) => {}
             Err(error) => return Err(error),
         }
-        let directory = self.root.find(path)?;
+        let directory = self.find(path)?;
         match directory.kind {
             Kind::Directory => self.listing(path, &directory),
             // A file with a slash behind its name is not that file.
@@ -122,7 +141,8 @@ impl Answerer<'_> {
     }
 
     fn listing(&self, path: &[u8], directory: &Opened) -> Result<Response, FilesError> {
-        let page = Entries::read(self.root, path, directory, self.hidden)?.to_html(path);
+        let page =
+            Entries::read(self.root, path, directory, self.hidden, self.reach)?.to_html(path);
         let mut response = plain(StatusCode::OK, page.into());
         let fields = response.headers_mut();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
@@ -148,7 +168,7 @@ impl Answerer<'_> {
                 Some(found) => found,
                 None => {
                     let now = SystemTime::now();
-                    (self.root.find(path)?, now)
+                    (self.find(path)?, now)
                 }
             };
             if opened.kind != Kind::File {
@@ -190,7 +210,7 @@ impl Answerer<'_> {
             }
             let sibling = [path, coding.suffix()].concat();
             let looked_at = SystemTime::now();
-            match self.root.find(&sibling) {
+            match self.find(&sibling) {
                 Ok(found) if found.kind == Kind::File => {
                     claims.push(Claim::File(path.to_vec(), opened.identity));
                     let locality = locality.beside(found.locality);
@@ -237,18 +257,14 @@ impl Answerer<'_> {
             ranges_of(request, &validators, size)
         };
         if ranges != Ranges::Whole {
-            return Ok(Some(partial(chosen, fields, ranges)));
+            return Ok(Some(self.partial(chosen, fields, ranges)));
         }
         let Some(mut buffer) = self.buffer_for(size) else {
-            let body = match (verdict, is_head) {
-                (Verdict::Proceed, false) => {
-                    let whole = Part {
-                        start: 0,
-                        end: size,
-                    };
-                    Body::reader(Span::new(chosen.opened.into_source(), whole), Some(size))
-                }
-                _ => Body::Empty,
+            let is_sent = verdict == Verdict::Proceed && !is_head;
+            let body = if is_sent {
+                self.whole(chosen)
+            } else {
+                Body::Empty
             };
             return Ok(Some(finish(verdict, fields, size, body)));
         };
@@ -286,6 +302,19 @@ impl Answerer<'_> {
         Ok(Some(response))
     }
 
+    /// A file that is read while it is sent.
+    fn whole(&self, chosen: Chosen) -> Body {
+        let size = chosen.opened.identity.size;
+        let whole = Part {
+            start: 0,
+            end: size,
+        };
+        self.reader(
+            Span::new(chosen.opened.into_source(&chosen.path), whole),
+            size,
+        )
+    }
+
     /// Room for a file that is read at once; larger ones are not, and none is if memory is short.
     fn buffer_for(&self, size: u64) -> Option<Buffer> {
         let length = usize::try_from(size)
@@ -294,6 +323,44 @@ impl Answerer<'_> {
         self.pool
             .take(length)
             .filter(|buffer| buffer.room() >= length)
+    }
+
+    /// 206 with one part or several, or 416.
+    fn partial(&self, chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
+        let size = chosen.opened.identity.size;
+        let file = chosen.opened.into_source(&chosen.path);
+        let body = match ranges {
+            Ranges::Single(part) => {
+                insert(
+                    &mut fields,
+                    header::CONTENT_RANGE,
+                    &part.content_range(size),
+                );
+                self.reader(Span::new(file, part), part.length())
+            }
+            Ranges::Several(parts) => {
+                let boundary = content::fresh_boundary();
+                let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
+                let media = format!("multipart/byteranges; boundary={boundary}");
+                insert(&mut fields, header::CONTENT_TYPE, &media);
+                let length = multipart.length();
+                self.reader(multipart, length)
+            }
+            Ranges::Whole | Ranges::Unsatisfiable => {
+                let status = StatusCode::RANGE_NOT_SATISFIABLE;
+                let mut response = plain(status, text(status));
+                insert(
+                    response.headers_mut(),
+                    header::CONTENT_RANGE,
+                    &range::unsatisfied(size),
+                );
+                return response;
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        *response.headers_mut() = fields;
+        response
     }
 
     /// What the cache needs to answer the same request without a worker.
@@ -405,44 +472,6 @@ fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
     }
 }
 
-/// 206 with one part or several, or 416.
-fn partial(chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
-    let size = chosen.opened.identity.size;
-    let file = chosen.opened.into_source();
-    let body = match ranges {
-        Ranges::Single(part) => {
-            insert(
-                &mut fields,
-                header::CONTENT_RANGE,
-                &part.content_range(size),
-            );
-            Body::reader(Span::new(file, part), Some(part.length()))
-        }
-        Ranges::Several(parts) => {
-            let boundary = content::fresh_boundary();
-            let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
-            let media = format!("multipart/byteranges; boundary={boundary}");
-            insert(&mut fields, header::CONTENT_TYPE, &media);
-            let length = multipart.length();
-            Body::reader(multipart, Some(length))
-        }
-        Ranges::Whole | Ranges::Unsatisfiable => {
-            let status = StatusCode::RANGE_NOT_SATISFIABLE;
-            let mut response = plain(status, text(status));
-            insert(
-                response.headers_mut(),
-                header::CONTENT_RANGE,
-                &range::unsatisfied(size),
-            );
-            return response;
-        }
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-    *response.headers_mut() = fields;
-    response
-}
-
 /// 301 to the same address with a slash behind it.
 fn redirect(target: &Target<'_>) -> Response {
     let mut address = listing::directory_address(target.path()).into_bytes();
@@ -470,6 +499,14 @@ fn refuse(request: &Request, error: FilesError) -> Response {
         log::warn!("{}: {error}", request.uri().path());
     }
     plain(error.status(), text(error.status()))
+}
+
+/// The answer of a mount that as many workers are in as may be.
+pub(crate) fn busy() -> Response {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = plain(status, text(status));
+    insert(response.headers_mut(), header::RETRY_AFTER, "1");
+    response
 }
 
 /// A small answer of our own, in plain text.

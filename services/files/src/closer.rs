@@ -21,14 +21,24 @@ pub(crate) struct Source {
     /// `None` only while it is dropped.
     file: Option<File>,
     locality: Locality,
+    /// What the log calls it.
+    name: Box<[u8]>,
 }
 
 impl Source {
-    pub(crate) fn new(file: File, locality: Locality) -> Self {
+    /// A file; `path` is where it lies beneath the root.
+    pub(crate) fn new(file: File, locality: Locality, path: &[u8]) -> Self {
         Self {
             file: Some(file),
             locality,
+            name: path.into(),
         }
+    }
+
+    /// Tells the log why an answer is broken off, which its client cannot be told any more.
+    pub(crate) fn complain(&self, cause: &io::Error) {
+        let name = String::from_utf8_lossy(&self.name);
+        log::warn!("/{name}: the file cannot be read, the answer is broken off: {cause}");
     }
 
     /// One read at a place of the file.
@@ -54,7 +64,7 @@ impl Drop for Source {
 #[cfg(test)]
 impl From<File> for Source {
     fn from(file: File) -> Self {
-        Self::new(file, Locality::Local)
+        Self::new(file, Locality::Local, b"")
     }
 }
 

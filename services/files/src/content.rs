@@ -81,15 +81,19 @@ fn read_part(file: &Source, part: &mut Part, room: &mut [u8]) -> io::Result<usiz
     if length == 0 {
         return Ok(0);
     }
-    let read = file.read_at(&mut room[..length], part.start)?;
-    if read == 0 {
-        return Err(io::Error::new(
+    let read = match file.read_at(&mut room[..length], part.start) {
+        Ok(0) => Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             "the file has become shorter",
-        ));
+        )),
+        read => read,
+    };
+    match read {
+        Ok(read) => part.start += read as u64,
+        Err(ref cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+        Err(ref cause) => file.complain(cause),
     }
-    part.start += read as u64;
-    Ok(read)
+    read
 }
 
 /// Reads several parts of a file as `multipart/byteranges` (RFC 9110, 14.6).

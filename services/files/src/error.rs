@@ -11,6 +11,9 @@ pub enum FilesError {
     /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is nobody's business. 404.
     NotFound,
+    /// A link leads to another mount, or out of the root; only said where it was asked not to go
+    /// there. 404.
+    OtherMount,
     /// The file is there, and this process may not read it. 403.
     Forbidden,
     /// No descriptor or no memory is left for now. 503.
@@ -27,7 +30,7 @@ impl FilesError {
     pub fn status(self) -> StatusCode {
         match self {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,
-            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::OtherMount => StatusCode::NOT_FOUND,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Changed | Self::Unreadable(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -59,6 +62,7 @@ impl std::fmt::Display for FilesError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::MalformedTarget => write!(formatter, "the request's target is not a path"),
+            Self::OtherMount => write!(formatter, "a link leads to another mount"),
             Self::NotFound => write!(formatter, "no such file"),
             Self::Forbidden => write!(formatter, "this process may not read the file"),
             Self::Overloaded => write!(formatter, "no descriptor or memory is left"),

@@ -39,6 +39,7 @@ mod janitor;
 pub mod target;
 pub mod root;
 mod walk;
+mod look;
 pub mod identity;
 pub mod fields;
 pub mod encoding;
@@ -52,6 +53,7 @@ pub mod error;
 mod tests;
 
 pub use error::FilesError;
+pub use mounts::MountShares;
 pub use root::Resolution;
 pub use service::{Files, FilesLane, Writing};
 pub use target::Hidden;

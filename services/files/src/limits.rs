@@ -25,8 +25,8 @@ pub const RANGES_MAX: usize = 32;
 /// overlapping ranges", the sign of an attack.
 pub const RANGE_OVERLAPS_MAX: usize = 2;
 
-/// Entries of a directory listing. 10,000 entries × about 160 bytes of HTML = 1.6 MB at most for
-/// ordinary names, and 10,000 lookups, which a worker does in about 10 ms.
+/// Entries that a directory listing shows. 10,000 entries × about 160 bytes of HTML = 1.6 MB at
+/// most for ordinary names, and 10,000 lookups, which a worker does in about 10 ms.
 pub const LISTING_ENTRIES_MAX: usize = 10_000;
 
 /// Bytes read from a file at a time on the way into a small answer.
@@ -76,6 +76,15 @@ pub const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 
 /// Mounts below the served directory that are told apart.
 pub const MOUNTS_MAX: usize = 1_024;
+
+/// Requests that wait for workers to come out of one mount; more are refused. As many as workers
+/// that there may be, twice.
+pub const MOUNT_WAITING_MAX: usize = 256;
+
+/// A mount in which as many workers are as may be, and none has entered or left for so long, is
+/// stuck: what asks for it is refused at once. Short, as what waits takes from the share of its
+/// listener meanwhile.
+pub const MOUNT_STUCK: Duration = Duration::from_millis(150);
 
 /// File systems whose answers come from memory or from a disk of this machine, by their magic
 /// numbers (`statfs(2)`, `include/uapi/linux/magic.h`). What is not listed may be on another

@@ -4,9 +4,13 @@
 //! break out of the page or point anywhere else. Every link starts with `./`: a file called `a:b`
 //! is no scheme. Directories come first, then names in byte order. Hidden names, links that lead to
 //! nothing served, FIFOs, sockets and devices are left out. Links are shown as what they lead to.
+//! Of a large directory the first `LISTING_ENTRIES_MAX` names are shown, and how many there are.
 //!
-//! Cost: one `statx` per entry, one lookup per link; at most `LISTING_ENTRIES_MAX` entries.
+//! A mount point is shown without asking its file system, which may hang.
+//!
+//! Cost: each name is read; one `statx` per entry that is shown, and one lookup per link.
 
+use std::collections::BinaryHeap;
 use std::fmt::Write;
 use std::os::fd::AsFd;
 
@@ -16,7 +20,7 @@ use rustix::fs::{AtFlags, Dir, FileType};
 use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
-use crate::root::{Kind, Opened, Root};
+use crate::root::{Kind, Opened, Reach, Root};
 use crate::target::{Hidden, is_hidden};
 use crate::writing::is_own;
 
@@ -62,44 +66,33 @@ pub struct Entry {
 pub struct Entries {
     /// What is shown.
     pub shown: Vec<Entry>,
-    /// Whether there was more than fits.
-    pub extent: Extent,
-}
-
-/// How much of a directory a listing holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
-    /// All that is served.
-    #[default]
-    Complete,
-    /// `LISTING_ENTRIES_MAX` of more, in no particular choice.
-    Cut,
+    /// How many names there are, if they are more than `LISTING_ENTRIES_MAX`: then the first of
+    /// them are shown.
+    pub total: Option<usize>,
 }
 
 impl Entries {
-    /// Reads a directory; `path` is where it lies beneath the root.
+    /// Reads a directory; `path` is where it lies beneath the root. Links are followed no further
+    /// than `reach`.
+    ///
+    /// # Errors
+    /// [`FilesError::OtherMount`] when a link leads beyond the reach.
     pub fn read(
         root: &Root,
         path: &[u8],
         directory: &Opened,
         hidden: Hidden,
+        reach: Reach,
     ) -> Result<Self, FilesError> {
-        let mut entries = Self::default();
-        for item in Dir::read_from(directory.file.as_fd())? {
-            let item = item?;
-            let name = item.file_name().to_bytes();
-            let is_dot = name == b"." || name == b"..";
-            if is_dot || is_own(name) || (hidden == Hidden::Refused && is_hidden(name)) {
-                continue;
-            }
-            let Some(entry) = look_at(root, path, directory, name) else {
-                continue;
-            };
-            if entries.shown.len() == LISTING_ENTRIES_MAX {
-                entries.extent = Extent::Cut;
-                break;
-            }
-            entries.shown.push(entry);
+        let (names, count) = first_names(directory, hidden)?;
+        let mut entries = Self {
+            shown: Vec::with_capacity(names.len()),
+            total: (count > LISTING_ENTRIES_MAX).then_some(count),
+        };
+        for name in names {
+            entries
+                .shown
+                .extend(look_at(root, path, directory, &name, reach)?);
         }
         entries.shown.sort_unstable_by(|left, right| {
             let rank = |entry: &Entry| usize::from(entry.kind == Kind::File);
@@ -118,12 +111,18 @@ impl Entries {
         } else {
             format!("/{}/", escape(path))
         };
+        let shown = self.shown.len();
+        let count = match self.total {
+            Some(total) => format!("The first {shown} by name of {total} entries"),
+            None if shown == 1 => "1 entry".into(),
+            None => format!("{shown} entries"),
+        };
         let _ = write!(
             page,
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n\
              <title>Index of {title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-             <h1>Index of {title}</h1>\n<table>\n\
+             <h1>Index of {title}</h1>\n<p>{count}</p>\n<table>\n\
              <tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr>\n"
         );
         if !path.is_empty() {
@@ -132,14 +131,7 @@ impl Entries {
         for entry in &self.shown {
             entry.write_row(&mut page);
         }
-        page.push_str("</table>\n");
-        if self.extent == Extent::Cut {
-            let _ = writeln!(
-                page,
-                "<p>More than {LISTING_ENTRIES_MAX} entries: cut here.</p>"
-            );
-        }
-        page.push_str("</body>\n</html>\n");
+        page.push_str("</table>\n</body>\n</html>\n");
         page
     }
 }
@@ -166,28 +158,65 @@ pub(crate) fn directory_address(path: &[u8]) -> String {
     format!("/{}/", percent_encode(path, ENCODED_PATH))
 }
 
+/// The first names of a directory in byte order, and how many there are. Memory: the names that
+/// are kept.
+fn first_names(directory: &Opened, hidden: Hidden) -> Result<(Vec<Vec<u8>>, usize), FilesError> {
+    let mut first = BinaryHeap::new();
+    let mut count = 0;
+    for item in Dir::read_from(directory.file.as_fd())? {
+        let item = item?;
+        let name = item.file_name().to_bytes();
+        let is_dot = name == b"." || name == b"..";
+        if is_dot || is_own(name) || (hidden == Hidden::Refused && is_hidden(name)) {
+            continue;
+        }
+        count += 1;
+        if first.len() < LISTING_ENTRIES_MAX {
+            first.push(name.to_vec());
+        } else if let Some(mut last) = first.peek_mut()
+            && name < last.as_slice()
+        {
+            *last = name.to_vec();
+        }
+    }
+    Ok((first.into_vec(), count))
+}
+
 /// What stands in a directory under this name, if it is served.
-fn look_at(root: &Root, path: &[u8], directory: &Opened, name: &[u8]) -> Option<Entry> {
-    let stat = rustix::fs::statat(&directory.file, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    let (kind, identity) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => (Kind::File, Identity::from_stat(&stat)),
-        FileType::Directory => (Kind::Directory, Identity::from_stat(&stat)),
+fn look_at(
+    root: &Root,
+    path: &[u8],
+    directory: &Opened,
+    name: &[u8],
+    reach: Reach,
+) -> Result<Option<Entry>, FilesError> {
+    // A mount point is another file system's directory: it must not be asked.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let Ok(statx) = rustix::fs::statx(&directory.file, name, flags, Identity::MASK) else {
+        return Ok(None);
+    };
+    let (kind, identity) = match FileType::from_raw_mode(u32::from(statx.stx_mode)) {
+        FileType::RegularFile => (Kind::File, Identity::from_statx(&statx)),
+        FileType::Directory => (Kind::Directory, Identity::from_statx(&statx)),
         FileType::Symlink => {
             // Looked up from the root, as a request for it would be: links that lead out of it tell
             // nothing here, not even the size of what they lead to.
             let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
-            let opened = root.find(&[path, separator, name].concat()).ok()?;
-            (opened.kind, opened.identity)
+            match root.find_within(&[path, separator, name].concat(), reach) {
+                Ok(opened) => (opened.kind, opened.identity),
+                Err(FilesError::OtherMount) => return Err(FilesError::OtherMount),
+                Err(_) => return Ok(None),
+            }
         }
-        _ => return None,
+        _ => return Ok(None),
     };
     let (size, modified) = (identity.size, identity.modified);
-    Some(Entry {
+    Ok(Some(Entry {
         name: name.to_vec(),
         kind,
         size,
         modified,
-    })
+    }))
 }
 
 /// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
@@ -270,7 +299,8 @@ mod tests {
     fn entries(directory: &Path, path: &str, hidden: Hidden) -> Entries {
         let root = Root::open(directory).expect("open root");
         let opened = root.find(path.as_bytes()).expect("find");
-        Entries::read(&root, path.as_bytes(), &opened, hidden).expect("read")
+        let path = path.as_bytes();
+        Entries::read(&root, path, &opened, hidden, Reach::Everywhere).expect("read")
     }
 
     fn names(entries: &Entries) -> Vec<String> {
@@ -376,15 +406,31 @@ mod tests {
     }
 
     #[test]
-    fn large_directories_are_cut_and_say_so() {
+    fn of_a_large_directory_the_first_names_are_shown_and_how_many_there_are() {
+        const MORE: usize = 500;
         let folder = tempfile::tempdir().expect("tempdir");
-        for number in 0..=LISTING_ENTRIES_MAX {
-            fs::write(folder.path().join(number.to_string()), "").expect("write");
+        let name = |number: usize| format!("file-{number:05}");
+        for number in (0..LISTING_ENTRIES_MAX + MORE).rev() {
+            fs::write(folder.path().join(name(number)), "").expect("write");
         }
+        fs::create_dir(folder.path().join("directory")).expect("mkdir");
         let shown = entries(folder.path(), "", Hidden::Refused);
-        assert_eq!(shown.shown.len(), LISTING_ENTRIES_MAX);
-        assert_eq!(shown.extent, Extent::Cut);
-        assert!(shown.to_html(b"").contains("cut here"));
+        let mut expected: Vec<_> = (0..LISTING_ENTRIES_MAX - 1).map(name).collect();
+        expected.insert(0, "directory".into());
+        assert_eq!(names(&shown), expected);
+        let page = shown.to_html(b"");
+        let note = page.find("The first 10000 by name of 10501 entries");
+        assert!(note < page.find("<table>") && note.is_some(), "on top");
+    }
+
+    #[test]
+    fn a_listing_says_how_many_entries_there_are() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        fs::write(folder.path().join("a"), "").expect("write");
+        let page = || entries(folder.path(), "", Hidden::Refused).to_html(b"");
+        assert!(page().contains("<p>1 entry</p>"));
+        fs::write(folder.path().join("b"), "").expect("write");
+        assert!(page().contains("<p>2 entries</p>"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which mounts lie at and below the served directory, and whose answer a network thread may await.
+//! Which mounts lie at and below the served directory, and how many workers may wait for each
 //!
 //! A path is looked up and a file's state read on a network thread only where the kernel answers
 //! from memory or a local disk. A network or user-space file system (NFS, FUSE, autofs) may take
@@ -7,6 +7,10 @@
 //! the version of the mounts below it ([`Mounts::version`]) is the one under which a worker found
 //! them. It changes when a mount appears, goes or is replaced.
 //!
+//! Workers may block, but not all of them for one mount: a request enters the [`Share`] of the
+//! mount that its path leads to, before anything is asked there. A mount that only a link leads to
+//! is not known by the path; [`crate::root::Reach`] finds out without walking into it.
+//!
 //! The kernel marks `/proc/self/mountinfo` readable with priority when the table changes. A thread
 //! waits for that; network threads read one atomic. Where the table cannot be watched, no file
 //! counts as local.
@@ -14,36 +18,44 @@
 //! Does not: notice a mount before the kernel has reported it. In the moments between, a walk to a
 //! cached file that the new mount covers crosses into it.
 //!
-//! | may run beside | version | of_path | watcher |
-//! |----------------|---------|---------|---------|
-//! | version        | yes     | yes     | yes     |
-//! | of_path        | yes     | yes     | yes     |
+//! | may run beside | version | share_of | watcher |
+//! |----------------|---------|----------|---------|
+//! | version        | yes     | yes      | yes     |
+//! | share_of       | yes     | yes      | yes     |
 //!
-//! Cost: `version` is one relaxed load; `of_path` one short lock and one comparison per mount below
-//! the directory.
+//! Cost: `version` is one relaxed load; `share_of` is one short lock and one comparison per mount
+//! below the directory.
 
 use std::fs;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use flatpath::{Share, ShareFigures, ShareLimits};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::limits::MOUNTS_MAX;
+use crate::limits::{MOUNT_STUCK, MOUNT_WAITING_MAX, MOUNTS_MAX};
+use crate::root::Locality;
 
 /// The kernel's table of mounts, as this process sees it (proc(5)).
 const TABLE: &str = "/proc/self/mountinfo";
 
+/// Between two looks at jobs that wait for a mount.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
 /// One mount below the served directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
+struct Mount {
     /// Where it is, relative to the directory.
-    pub(crate) point: Vec<u8>,
+    point: Vec<u8>,
     /// The kernel's number for it.
-    pub(crate) number: u64,
+    number: u64,
 }
 
 /// See the module.
@@ -55,16 +67,41 @@ pub(crate) struct Mounts {
 }
 
 /// What the watcher keeps up to date.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     version: AtomicU64,
-    below: Mutex<Vec<Mount>>,
+    below: Mutex<Vec<(Mount, Share)>>,
+    /// Of the directory's own mount, where that may block.
+    own: Option<Share>,
+    /// Of all mounts that a link led to.
+    linked: Share,
+}
+
+/// How many workers are in each mount that may block. A clone stays true while the server runs.
+#[derive(Clone, Debug)]
+pub struct MountShares(Arc<Known>);
+
+impl MountShares {
+    /// The mounts by name, in no order; those that never held anything up are left out.
+    pub fn figures(&self) -> Vec<(String, ShareFigures)> {
+        let figures = |share: &Share| (share.name().to_string(), share.figures());
+        let below: Vec<Share> = self
+            .0
+            .below()
+            .iter()
+            .map(|(_, share)| share.clone())
+            .collect();
+        let all = below.iter().chain(&self.0.own).chain([&self.0.linked]);
+        all.map(figures)
+            .filter(|(_, figures)| *figures != ShareFigures::default())
+            .collect()
+    }
 }
 
 impl Mounts {
     /// Reads the table and begins to watch it. `directory` is the one that is served.
-    pub(crate) fn watch(directory: BorrowedFd<'_>) -> Self {
-        let known = Arc::new(Known::default());
+    pub(crate) fn watch(directory: BorrowedFd<'_>, locality: Locality) -> Self {
+        let known = Arc::new(Known::new(locality));
         let end = Watcher::start(directory, &known).inspect_err(|cause| {
             log::warn!("{TABLE} cannot be watched ({cause}): cached files are checked by workers");
         });
@@ -82,17 +119,29 @@ impl Mounts {
         self.known.version.load(Ordering::Relaxed)
     }
 
-    /// The innermost mount below the directory that this path leads to by its text; links are not
-    /// followed. `None`: it stays on the mount of the directory itself.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for shares of workers"))]
-    pub(crate) fn of_path(&self, path: &[u8]) -> Option<Mount> {
+    /// The share of the workers for what this path leads to by its text; links are not followed.
+    /// `None`: it stays on the mount of the directory itself, and that does not block.
+    pub(crate) fn share_of(&self, path: &[u8]) -> Option<Share> {
         let below = self.known.below();
-        let holds = |mount: &&Mount| {
+        let holds = |(mount, _): &&(Mount, Share)| {
             let rest = path.strip_prefix(&mount.point[..]);
             rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
         let innermost = below.iter().filter(holds);
-        innermost.max_by_key(|mount| mount.point.len()).cloned()
+        let innermost = innermost.max_by_key(|(mount, _)| mount.point.len());
+        innermost
+            .map(|(_, share)| share)
+            .or(self.known.own.as_ref())
+            .cloned()
+    }
+
+    /// The share for what a link leads to on another mount, whichever that is.
+    pub(crate) fn share_of_links(&self) -> Share {
+        self.known.linked.clone()
+    }
+
+    pub(crate) fn shares(&self) -> MountShares {
+        MountShares(Arc::clone(&self.known))
     }
 }
 
@@ -106,18 +155,59 @@ impl Drop for Mounts {
 }
 
 impl Known {
-    fn below(&self) -> std::sync::MutexGuard<'_, Vec<Mount>> {
+    fn new(locality: Locality) -> Self {
+        let own = (locality == Locality::Remote).then(|| share("the served directory".into()));
+        Self {
+            version: AtomicU64::new(0),
+            below: Mutex::default(),
+            own,
+            linked: share("mounts that links lead to".into()),
+        }
+    }
+
+    fn below(&self) -> MutexGuard<'_, Vec<(Mount, Share)>> {
         // Only assigned to under the lock.
         self.below.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn update(&self, below: Vec<Mount>) {
         let mut known = self.below();
-        if *known != below {
-            *known = below;
-            self.version.fetch_add(1, Ordering::Relaxed);
+        if known.iter().map(|(mount, _)| mount).eq(&below) {
+            return;
         }
+        let shared = below.into_iter().map(|mount| {
+            // What is inside of a mount that stays is still inside.
+            let same = known.iter().find(|(known, _)| *known == mount);
+            let share = same.map(|(_, share)| share.clone());
+            let name = || format!("mount {}", String::from_utf8_lossy(&mount.point));
+            let share = share.unwrap_or_else(|| self::share(name()));
+            (mount, share)
+        });
+        *known = shared.collect();
+        self.version.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// Lets what waits for a stuck mount be refused. True if anything may have to be, later.
+    fn refuse_stuck(&self) -> bool {
+        let below: Vec<Share> = self
+            .below()
+            .iter()
+            .map(|(_, share)| share.clone())
+            .collect();
+        let all = below.iter().chain(&self.own).chain([&self.linked]);
+        all.for_each(Share::refuse_stuck);
+        !below.is_empty() || self.own.is_some()
+    }
+}
+
+fn share(name: String) -> Share {
+    Share::new(
+        name,
+        ShareLimits {
+            waiting_max: MOUNT_WAITING_MAX,
+            stuck_after: MOUNT_STUCK,
+        },
+    )
 }
 
 /// The thread that waits for the table to change.
@@ -152,7 +242,10 @@ impl Watcher {
                 PollFd::new(&self.table, changed),
                 PollFd::new(&self.end, PollFlags::IN),
             ];
-            match poll(&mut polled, None) {
+            // Only a mount that may block needs to be looked after.
+            let timeout = self.known.refuse_stuck().then_some(&LOOK_AGAIN);
+            match poll(&mut polled, timeout) {
+                Ok(0) => continue,
                 Ok(_) if !polled[1].revents().is_empty() => return,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -260,20 +353,26 @@ mod tests {
 
     #[test]
     fn a_path_belongs_to_the_innermost_mount() {
-        let known = Arc::new(Known::default());
+        let known = Arc::new(Known::new(Locality::Local));
         known.update(mounts_below(b"/srv/www", TEXT));
         let mounts = Mounts { known, end: None };
-        let number = |path: &str| mounts.of_path(path.as_bytes()).map(|mount| mount.number);
-        assert_eq!(number("data"), Some(43));
-        assert_eq!(number("data/a"), Some(43));
-        assert_eq!(number("data/in ner/a/b"), Some(41));
-        assert_eq!(number("data2/a"), None);
-        assert_eq!(number(""), None);
+        let name = |path: &str| {
+            let share = mounts.share_of(path.as_bytes());
+            share.map(|share| share.name().to_string())
+        };
+        assert_eq!(name("data").as_deref(), Some("mount data"));
+        assert_eq!(name("data/a").as_deref(), Some("mount data"));
+        assert_eq!(
+            name("data/in ner/a/b").as_deref(),
+            Some("mount data/in ner")
+        );
+        assert_eq!(name("data2/a"), None);
+        assert_eq!(name(""), None);
     }
 
     #[test]
     fn the_version_changes_with_the_mounts_below_and_only_then() {
-        let known = Known::default();
+        let known = Known::new(Locality::Local);
         known.update(mounts_below(b"/srv/www", TEXT));
         let before = known.version.load(Ordering::Relaxed);
         let elsewhere = [TEXT, b"50 27 0:60 / /mnt rw - tmpfs tmpfs rw\n"].concat();

@@ -23,13 +23,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 
 use crate::closer::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
-use crate::limits::{LOCAL_FILE_SYSTEMS, RENAME_TRIES_MAX};
+use crate::limits::RENAME_TRIES_MAX;
+use crate::look::{locality_of, look_at};
 use crate::walk;
 
 /// How a file that is to be read is opened.
@@ -84,6 +85,17 @@ pub enum Locality {
     Remote,
 }
 
+/// How far a path may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Not beyond the mount of the root: what lies there is [`FilesError::OtherMount`], found out
+    /// without walking into it. So is a link that leaves the root. A walk without `openat2` does
+    /// not stop at mounts.
+    OwnMount,
+    /// To every mount beneath the root.
+    Everywhere,
+}
+
 impl Locality {
     /// Where two files lie together.
     pub(crate) fn beside(self, other: Self) -> Self {
@@ -95,9 +107,9 @@ impl Locality {
 }
 
 impl Opened {
-    /// The file, for a body that is read while it is sent.
-    pub(crate) fn into_source(self) -> Source {
-        Source::new(self.file, self.locality)
+    /// The file, for a body that is read while it is sent; `path` is where it lies.
+    pub(crate) fn into_source(self, path: &[u8]) -> Source {
+        Source::new(self.file, self.locality, path)
     }
 }
 
@@ -167,6 +179,11 @@ impl Root {
         })
     }
 
+    /// What the file system of the root is.
+    pub(crate) fn locality(&self) -> Locality {
+        self.locality
+    }
+
     /// Who resolves paths.
     pub fn resolution(&self) -> Resolution {
         self.resolution
@@ -174,9 +191,17 @@ impl Root {
 
     /// Opens the file or directory at `path`, which is relative; empty means the root itself.
     pub fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+        self.find_within(path, Reach::Everywhere)
+    }
+
+    /// The same, no further than `reach`.
+    pub fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
         let path = if path.is_empty() { b"." } else { path };
         let (descriptor, route) = match self.resolution {
-            Resolution::Kernel => self.resolve(path)?,
+            Resolution::Kernel => self.resolve(path, reach).map_err(|errno| match errno {
+                Errno::XDEV if reach == Reach::OwnMount => FilesError::OtherMount,
+                other => other.into(),
+            })?,
             Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,
         };
         let looked = look_at(descriptor.as_fd())?;
@@ -211,12 +236,16 @@ impl Root {
         rustix::fs::statx(&self.directory, path, flags, Identity::MASK)
     }
 
-    fn resolve(&self, path: &[u8]) -> Result<(OwnedFd, Route), Errno> {
+    fn resolve(&self, path: &[u8], reach: Reach) -> Result<(OwnedFd, Route), Errno> {
+        let beneath = match reach {
+            Reach::OwnMount => BENEATH | ResolveFlags::NO_XDEV,
+            Reach::Everywhere => BENEATH,
+        };
         let open =
             |resolve| rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), resolve);
         let mut strict = ResolveFlags::NO_SYMLINKS;
         for _ in 0..RENAME_TRIES_MAX {
-            match open(BENEATH | strict) {
+            match open(beneath | strict) {
                 Ok(descriptor) => {
                     let is_direct = strict == ResolveFlags::NO_SYMLINKS;
                     let route = if is_direct {
@@ -234,43 +263,6 @@ impl Root {
         // Somebody renames without a pause. The walk needs no such certainty: it holds on to every
         // directory that it came through.
         walk::resolve(self.directory.as_fd(), path)
-    }
-}
-
-/// Whether a file system answers from memory or a disk of this machine.
-fn locality_of(directory: BorrowedFd<'_>) -> Locality {
-    match rustix::fs::fstatfs(directory) {
-        // The magic numbers have 32 bits; the field's type differs between machines.
-        Ok(found) if LOCAL_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Locality::Local,
-        _ => Locality::Remote,
-    }
-}
-
-/// What the kernel tells of a descriptor.
-struct Looked {
-    file_type: FileType,
-    identity: Identity,
-    mount: Option<u64>,
-}
-
-fn look_at(descriptor: BorrowedFd<'_>) -> Result<Looked, Errno> {
-    let mask = Identity::MASK | StatxFlags::MNT_ID;
-    match rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, mask) {
-        Ok(statx) => Ok(Looked {
-            file_type: FileType::from_raw_mode(u32::from(statx.stx_mode)),
-            identity: Identity::from_statx(&statx),
-            mount: (statx.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(statx.stx_mnt_id),
-        }),
-        // Forbidden by a filter of system calls.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            let stat = rustix::fs::fstat(descriptor)?;
-            Ok(Looked {
-                file_type: FileType::from_raw_mode(stat.st_mode),
-                identity: Identity::from_stat(&stat),
-                mount: None,
-            })
-        }
-        Err(errno) => Err(errno),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{Payload, PoolHandle};
+use flatpath::{Entry, Inside, Payload, PoolHandle, Share};
 use flatpath_http::{
     Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Sink, Turn,
     WorkerScope,
@@ -14,16 +14,16 @@ use flatpath_http::{
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
 
-use crate::answer::Answerer;
+use crate::answer::{self, Answerer};
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
 use crate::freshness::{Began, Moment};
 use crate::hot::{Hot, HotLimits, Note};
 use crate::limits::HOT_TARGET_BYTES_MAX;
-use crate::mounts::Mounts;
+use crate::mounts::{MountShares, Mounts};
 use crate::put;
-use crate::root::{Resolution, Root};
-use crate::target::Hidden;
+use crate::root::{Reach, Resolution, Root};
+use crate::target::{Hidden, Target};
 use crate::tus::sweep::Sweeper;
 use crate::tus::{self, Place};
 use crate::writing::WriteOptions;
@@ -54,6 +54,9 @@ pub enum Writing {
     Allowed(WriteOptions),
 }
 
+/// As many workers are in a mount as may be.
+struct Busy;
+
 /// What one network thread keeps: its hot files.
 #[derive(Debug)]
 pub struct FilesLane {
@@ -67,7 +70,7 @@ impl Files {
     /// Those of opening a directory for reading.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let root = Root::open(directory)?;
-        let mounts = Mounts::watch(root.directory());
+        let mounts = Mounts::watch(root.directory(), root.locality());
         let root = if mounts.is_watched() {
             root
         } else {
@@ -143,12 +146,13 @@ impl Files {
         self.root.resolution()
     }
 
-    /// Has the end of a write counted.
-    fn counted(&self, opened: Opened) -> Opened {
+    /// Has the end of a write counted, and its pieces written within the share.
+    fn counted(&self, opened: Opened, share: Option<Share>) -> Opened {
         match opened {
             Opened::Sink(sink) => Opened::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
+                share,
             })),
             refused => refused,
         }
@@ -162,12 +166,68 @@ impl Files {
         }
     }
 
-    pub(crate) fn answerer<'a>(&'a self, pool: PoolHandle<'a>) -> Answerer<'a> {
+    /// How many workers are in which mount.
+    pub fn mount_shares(&self) -> MountShares {
+        self.mounts.shares()
+    }
+
+    /// The share that a request has to enter; `None` where its path stays on a mount that does not
+    /// block, unless links lead away from it.
+    fn share_of(&self, request: &Request) -> Option<Share> {
+        let target = request.uri().path_and_query()?.as_str();
+        let target = Target::parse(target.as_bytes(), self.hidden).ok()?;
+        self.mounts.share_of(target.path())
+    }
+
+    /// Enters the share of what a request leads to by its path, if that has one. An error: it is
+    /// not the request's turn, or will not be.
+    fn enter(
+        &self,
+        request: &Request,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(Option<Share>, Option<Inside>), Busy> {
+        let Some(share) = self.share_of(request) else {
+            return Ok((None, None));
+        };
+        match share.enter(scope) {
+            Entry::Inside(inside) => Ok((Some(share), Some(inside))),
+            // What is returned after `Later` is dropped.
+            Entry::Later | Entry::Full => Err(Busy),
+        }
+    }
+
+    /// Answers a request that reads.
+    fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
+        let share = self.share_of(request);
+        if share.is_none() {
+            let answerer = self.answerer(scope.pool(), Reach::OwnMount, None);
+            if let Some(response) = answerer.answer(request) {
+                return response;
+            }
+        }
+        let share = share.unwrap_or_else(|| self.mounts.share_of_links());
+        let _inside = match share.enter(scope) {
+            Entry::Inside(inside) => inside,
+            // What is returned after `Later` is dropped.
+            Entry::Later | Entry::Full => return answer::busy(),
+        };
+        let answerer = self.answerer(scope.pool(), Reach::Everywhere, Some(share));
+        answerer.answer(request).unwrap_or_else(answer::busy)
+    }
+
+    pub(crate) fn answerer<'a>(
+        &'a self,
+        pool: PoolHandle<'a>,
+        reach: Reach,
+        share: Option<Share>,
+    ) -> Answerer<'a> {
         Answerer {
             root: &self.root,
             hidden: self.hidden,
             writing: self.writing,
             pool,
+            reach,
+            share,
             began: Began {
                 at: Instant::now(),
                 mounts_version: self.mounts.version(),
@@ -233,12 +293,18 @@ impl Service for Files {
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
         match self.writing {
             Writing::Allowed(options) if *request.method() == Method::PUT => {
+                let Ok((share, _inside)) = self.enter(request, scope) else {
+                    return Opened::Response(answer::busy());
+                };
                 let opened = put::begin(&self.root, self.hidden, options, request);
-                self.counted(opened)
+                self.counted(opened, share)
             }
             Writing::Allowed(options) if tus::concerns(request) => {
+                let Ok((share, _inside)) = self.enter(request, scope) else {
+                    return Opened::Response(answer::busy());
+                };
                 let opened = tus::begin(self.place(options), request);
-                self.counted(opened)
+                self.counted(opened, share)
             }
             _ => Opened::Response(self.pooled(request, scope)),
         }
@@ -252,6 +318,9 @@ impl Service for Files {
         if let Writing::Allowed(options) = self.writing
             && *request.method() == Method::PUT
         {
+            let Ok(_inside) = self.enter(request, scope) else {
+                return answer::busy();
+            };
             let response = put::empty(&self.root, self.hidden, options, request);
             self.writes.fetch_add(1, Ordering::Relaxed);
             return response;
@@ -259,11 +328,14 @@ impl Service for Files {
         if let Writing::Allowed(options) = self.writing
             && tus::concerns(request)
         {
+            let Ok(_inside) = self.enter(request, scope) else {
+                return answer::busy();
+            };
             let response = tus::answer(self.place(options), request);
             self.writes.fetch_add(1, Ordering::Relaxed);
             return response;
         }
-        self.answerer(scope.pool()).answer(request)
+        self.read(request, scope)
     }
 
     fn settled(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
@@ -274,10 +346,12 @@ impl Service for Files {
 }
 
 /// A sink that counts when its file is in place: what was found out before is not trusted then,
-/// where a network thread does not look for itself.
+/// where a network thread does not look for itself. Its pieces are written within a share; the
+/// end, which cannot be put off any more, is not.
 struct CountedSink {
     sink: Box<dyn Sink>,
     writes: Arc<AtomicU64>,
+    share: Option<Share>,
 }
 
 impl Sink for CountedSink {
@@ -286,6 +360,12 @@ impl Sink for CountedSink {
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
+        let _inside = match self.share.as_ref().map(|share| share.enter(scope)) {
+            // The same piece comes again.
+            Some(Entry::Later) => return Ok(()),
+            Some(Entry::Full) => return Err(Box::new(answer::busy())),
+            inside => inside,
+        };
         self.sink.write(piece, scope)
     }
 

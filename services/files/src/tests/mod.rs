@@ -15,6 +15,7 @@ use flatpath_http::{Service, Turn, trial};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::limits::{HOT_FILE_BYTES_MAX, RACY_NS};
+use crate::root::Reach;
 use crate::{Files, FilesLane, Hidden};
 
 /// Sunday, 06 Nov 1994 08:49:37 GMT.
@@ -128,7 +129,7 @@ impl Site {
             Some(bytes) => (By::Network, bytes),
             None => {
                 let (request, _) = trial::request(input).expect("valid").expect("complete");
-                let mut response = self.files.answerer((&self.pool).into()).answer(&request);
+                let mut response = self.answer(&request);
                 let mut note = std::mem::take(response.extensions_mut());
                 self.files.settled(&mut self.lane, turn, &mut note);
                 let encode = |head: &flatpath_http::Head<'_>| trial::encoded(head, turn, response);
@@ -148,6 +149,18 @@ impl Site {
             head,
             body: bytes[end + 4..].to_vec(),
         }
+    }
+
+    /// What a worker answers.
+    fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
+        let own = self
+            .files
+            .answerer((&self.pool).into(), Reach::OwnMount, None);
+        let everywhere = self
+            .files
+            .answerer((&self.pool).into(), Reach::Everywhere, None);
+        let answer = own.answer(request).or_else(|| everywhere.answer(request));
+        answer.expect("nothing is beyond that reach")
     }
 
     /// Asks twice; the second time the network thread must know the answer, and the same one.

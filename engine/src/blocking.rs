@@ -1,0 +1,490 @@
+//! A share of the workers: what may block for a common reason must not take all of them.
+//!
+//! A file system that hangs keeps every worker that asks it. Jobs that are about to ask one enter
+//! its [`Share`] first, and at most half of the workers are inside at a time. A job that finds the
+//! share full waits without a worker: it is put back where it lay ([`Entry::Later`]) and runs again
+//! from its beginning when its turn has come. Where nothing inside has moved for a while, or too
+//! many wait, it is refused ([`Entry::Full`]) and answers in its protocol's words.
+//!
+//! | may run beside | enter | leave (drop of [`Inside`]) | refuse_stuck |
+//! |----------------|-------|----------------------------|--------------|
+//! | each of them   | yes   | yes                        | yes          |
+//!
+//! Invariants
+//! - S1: jobs wait only while the share is full; who leaves hands its place to the oldest of them.
+//! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
+//!   table, and goes back to the queue once (see W1 of `worker`).
+//!
+//! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
+//! share is looked at again then, so that no leaving is missed.
+//!
+//! Beside it, `shares` bounds the workers of each listener. A job that waits here still counts
+//! there as out.
+//!
+//! Cost: a lock and a reading of the clock to enter, and again to leave.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::scope::WorkerScope;
+use crate::worker::Shared;
+
+/// Of the workers, one in so many may be inside.
+const WORKERS_DIVISOR: u32 = 2;
+
+/// A share of the workers. A clone is the same share.
+#[derive(Clone, Debug)]
+pub struct Share(Arc<Inner>);
+
+/// What a share allows beside its part of the workers.
+#[derive(Clone, Copy, Debug)]
+pub struct ShareLimits {
+    /// Jobs that wait for a place inside; more are refused.
+    pub waiting_max: usize,
+    /// A full share in which nobody entered or left for so long is stuck: no job waits for it.
+    pub stuck_after: Duration,
+}
+
+/// What a share holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareFigures {
+    /// Workers inside now.
+    pub inside: u32,
+    /// Jobs that wait now.
+    pub waiting: usize,
+    /// Jobs that had to wait, ever.
+    pub waited: u64,
+    /// Jobs that were refused, ever.
+    pub refused: u64,
+}
+
+/// What becomes of a job that asks to enter.
+#[derive(Debug)]
+#[must_use]
+pub enum Entry {
+    /// It is inside until this is dropped.
+    Inside(Inside),
+    /// It has to return at once, without effect: it runs again when there is room.
+    Later,
+    /// It must not ask, and should say that it is busy.
+    Full,
+}
+
+/// A place inside, given back when dropped.
+#[derive(Debug)]
+pub struct Inside {
+    share: Share,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    limits: ShareLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    inside: u32,
+    waiting: VecDeque<Parked>,
+    /// Jobs that were told `Later` and are not in `waiting` yet.
+    parking: usize,
+    moved: Instant,
+    waited: u64,
+    refused: u64,
+    /// The log has been told that it is full.
+    is_told: bool,
+}
+
+#[derive(Debug)]
+struct Parked {
+    home: Weak<Shared>,
+    index: u32,
+}
+
+impl Share {
+    /// A share with nobody inside; `name` is what the log calls it.
+    pub fn new(name: impl Into<String>, limits: ShareLimits) -> Self {
+        Self(Arc::new(Inner {
+            name: name.into(),
+            limits,
+            state: Mutex::new(State {
+                inside: 0,
+                waiting: VecDeque::new(),
+                parking: 0,
+                moved: Instant::now(),
+                waited: 0,
+                refused: 0,
+                is_told: false,
+            }),
+        }))
+    }
+
+    /// What the log calls it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Asks for a place inside, for the job that this worker runs.
+    pub fn enter(&self, scope: &mut WorkerScope<'_>) -> Entry {
+        if let Some(granted) = scope.granted.take_if(|granted| granted.share.is(self)) {
+            return Entry::Inside(granted);
+        }
+        let mut state = self.state();
+        if state.inside < places(scope.workers_max) {
+            state.inside += 1;
+            state.moved = Instant::now();
+            return Entry::Inside(self.inside());
+        }
+        let is_first = !std::mem::replace(&mut state.is_told, true);
+        let queued = state.waiting.len() + state.parking;
+        let entry = if self.is_stuck(&state) || queued >= self.0.limits.waiting_max {
+            state.refused += 1;
+            Entry::Full
+        } else {
+            state.parking += 1;
+            state.waited += 1;
+            scope.parked = Some(self.clone());
+            Entry::Later
+        };
+        let inside = state.inside;
+        drop(state);
+        if is_first {
+            log::warn!(
+                "{}: {inside} workers are there, which is its share: others wait or are refused",
+                self.0.name
+            );
+        }
+        entry
+    }
+
+    /// Sends the jobs that wait for a stuck share back to workers, which find it stuck.
+    pub fn refuse_stuck(&self) {
+        let mut state = self.state();
+        let waiting = if self.is_stuck(&state) {
+            std::mem::take(&mut state.waiting)
+        } else {
+            VecDeque::new()
+        };
+        drop(state);
+        for parked in waiting {
+            if let Some(home) = parked.home.upgrade() {
+                home.resume(parked.index, None);
+            }
+        }
+    }
+
+    /// What it holds and has done.
+    pub fn figures(&self) -> ShareFigures {
+        let state = self.state();
+        ShareFigures {
+            inside: state.inside,
+            waiting: state.waiting.len() + state.parking,
+            waited: state.waited,
+            refused: state.refused,
+        }
+    }
+
+    /// A job that was told `Later` lies in its place again: it waits, or has its turn at once.
+    pub(crate) fn park(&self, home: &Arc<Shared>, index: u32) {
+        let mut state = self.state();
+        state.parking -= 1;
+        if state.inside < places(home.workers_max) {
+            state.inside += 1;
+            state.moved = Instant::now();
+            drop(state);
+            return home.resume(index, Some(self.inside()));
+        }
+        state.waiting.push_back(Parked {
+            home: Arc::downgrade(home),
+            index,
+        });
+    }
+
+    /// A job that was told `Later` does not wait after all.
+    pub(crate) fn give_up(&self) {
+        self.state().parking -= 1;
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn inside(&self) -> Inside {
+        Inside {
+            share: self.clone(),
+        }
+    }
+
+    fn is_stuck(&self, state: &State) -> bool {
+        state.moved.elapsed() >= self.0.limits.stuck_after
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that could panic runs under the lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a place to the oldest job that waits (S1), or gives it up.
+    fn leave(&self) {
+        let mut state = self.state();
+        state.moved = Instant::now();
+        while let Some(parked) = state.waiting.pop_front() {
+            if let Some(home) = parked.home.upgrade() {
+                drop(state);
+                return home.resume(parked.index, Some(self.inside()));
+            }
+        }
+        state.inside -= 1;
+        // The episode is over when none is left, so that a share at its bound is told of once.
+        let is_over = state.inside == 0 && std::mem::take(&mut state.is_told);
+        let refused = state.refused;
+        drop(state);
+        if is_over {
+            log::info!(
+                "{}: no worker is there ({refused} refused so far)",
+                self.0.name
+            );
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.share.leave();
+    }
+}
+
+/// Places inside shares for jobs that waited for them and are queued again, by index.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    by_index: Mutex<HashMap<u32, Inside>>,
+    /// How many there are, so that a job without one takes no lock.
+    count: AtomicUsize,
+}
+
+impl Grants {
+    /// Call it before the index is queued: the queue publishes the count to whoever pops it.
+    pub(crate) fn put(&self, index: u32, grant: Inside) {
+        self.by_index().insert(index, grant);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The place of the job whose index was popped, if it waited for one.
+    pub(crate) fn take(&self, index: u32) -> Option<Inside> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let grant = self.by_index().remove(&index)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(grant)
+    }
+
+    fn by_index(&self) -> MutexGuard<'_, HashMap<u32, Inside>> {
+        // Only inserted to and removed from under the lock.
+        self.by_index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Places inside a share of so many workers: at least one, and where there are two workers, one
+/// stays free.
+fn places(workers_max: u32) -> u32 {
+    (workers_max / WORKERS_DIVISOR).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::pools::Pools;
+    use crate::shares::ShareRule;
+    use crate::worker::{ConnectionId, JobDesk, Task};
+    use flatpath_structures::crew::CrewLimits;
+    use flatpath_structures::slots::Slots;
+    use std::any::Any;
+
+    const WORKERS_MAX: u32 = 4;
+    const JOBS: usize = 8;
+
+    /// Enters and stays inside, as a worker does that a file system keeps.
+    struct Asking {
+        number: usize,
+        share: Share,
+        connection: ConnectionId,
+        seen: Arc<Mutex<Vec<(usize, Entry)>>>,
+        panics: bool,
+    }
+
+    impl Task for Asking {
+        fn run(&mut self, scope: &mut WorkerScope<'_>) {
+            let entry = self.share.enter(scope);
+            let is_later = matches!(entry, Entry::Later);
+            assert_eq!(scope.is_parked(), is_later);
+            self.seen.lock().expect("sound").push((self.number, entry));
+            if self.panics && is_later {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        }
+
+        fn panicked(&mut self) {}
+
+        fn connection(&self) -> ConnectionId {
+            self.connection
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+            self
+        }
+    }
+
+    struct Bench {
+        shared: Arc<Shared>,
+        desk: JobDesk,
+        share: Share,
+        connection: ConnectionId,
+        seen: Arc<Mutex<Vec<(usize, Entry)>>>,
+    }
+
+    fn bench(limits: ShareLimits) -> Bench {
+        let crew = CrewLimits {
+            workers_min: 0,
+            workers_max: WORKERS_MAX,
+            idle_ns_max: u64::MAX,
+        };
+        let server = Limits {
+            in_flight_max: JOBS,
+            ..Limits::default()
+        };
+        let pools = Pools::new(8_192, 1, 4);
+        let shared = Arc::new(Shared::new(1, &server, crew, pools));
+        let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
+        let key = Slots::new(1).insert(()).expect("room for one");
+        Bench {
+            desk: JobDesk::new(Arc::clone(&shared), 0, JOBS, &rule),
+            shared,
+            share: Share::new("a mount", limits),
+            connection: ConnectionId {
+                key,
+                ring: 0,
+                listener: 0,
+            },
+            seen: Arc::default(),
+        }
+    }
+
+    const PATIENT: ShareLimits = ShareLimits {
+        waiting_max: JOBS,
+        stuck_after: Duration::from_secs(3_600),
+    };
+
+    impl Bench {
+        /// Runs a new job, and gives back what it was told.
+        fn ask(&mut self, number: usize, panics: bool) -> Entry {
+            self.desk.dispatch(
+                Box::new(Asking {
+                    number,
+                    share: self.share.clone(),
+                    connection: self.connection,
+                    seen: Arc::clone(&self.seen),
+                    panics,
+                }),
+                0,
+                0,
+            );
+            self.run().expect("it is queued").1
+        }
+
+        /// Runs the next job, if one is queued.
+        fn run(&mut self) -> Option<(usize, Entry)> {
+            if !self.shared.run_next(|| ()) {
+                return None;
+            }
+            self.seen.lock().expect("sound").pop()
+        }
+    }
+
+    #[test]
+    fn a_full_share_lets_jobs_wait_and_runs_them_in_order() {
+        let mut bench = bench(PATIENT);
+        let (first, second) = (bench.ask(0, false), bench.ask(1, false));
+        assert!(matches!(first, Entry::Inside(_)) && matches!(second, Entry::Inside(_)));
+        for number in 2..5 {
+            assert!(matches!(bench.ask(number, false), Entry::Later));
+        }
+        assert!(bench.run().is_none(), "none of them is queued");
+        assert_eq!(bench.share.figures().waiting, 3);
+        drop(first);
+        let (number, third) = bench.run().expect("the oldest has its turn");
+        assert!(number == 2 && matches!(third, Entry::Inside(_)));
+        assert!(
+            matches!(bench.ask(5, false), Entry::Later),
+            "the newest is last"
+        );
+        drop((second, third));
+        let next: Vec<_> = (0..2).filter_map(|_| bench.run()).collect();
+        assert_eq!(
+            next.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+            [3, 4]
+        );
+        drop(next);
+        assert_eq!(bench.run().expect("the last").0, 5);
+        let figures = bench.share.figures();
+        assert_eq!((figures.inside, figures.waiting, figures.waited), (0, 0, 4));
+    }
+
+    #[test]
+    fn a_stuck_share_refuses_those_that_wait_and_those_that_come() {
+        let mut bench = bench(ShareLimits {
+            stuck_after: Duration::from_millis(1),
+            ..PATIENT
+        });
+        let inside = (bench.ask(0, false), bench.ask(1, false));
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(matches!(bench.ask(2, false), Entry::Full));
+        drop(inside);
+        assert_eq!(bench.share.figures().inside, 0);
+    }
+
+    #[test]
+    fn those_that_wait_for_a_stuck_share_are_sent_back() {
+        const STUCK: Duration = Duration::from_millis(1_500);
+        let mut bench = bench(ShareLimits {
+            stuck_after: STUCK,
+            ..PATIENT
+        });
+        // Again until the machine was fast enough for one to wait.
+        let inside = loop {
+            let inside = (bench.ask(0, false), bench.ask(1, false));
+            if matches!(bench.ask(2, false), Entry::Later) {
+                break inside;
+            }
+        };
+        std::thread::sleep(STUCK);
+        bench.share.refuse_stuck();
+        let (number, entry) = bench.run().expect("it runs again");
+        assert!(number == 2 && matches!(entry, Entry::Full));
+        drop(inside);
+    }
+
+    #[test]
+    fn too_many_do_not_wait() {
+        let mut bench = bench(ShareLimits {
+            waiting_max: 1,
+            ..PATIENT
+        });
+        let _inside = (bench.ask(0, false), bench.ask(1, false));
+        assert!(matches!(bench.ask(2, false), Entry::Later));
+        assert!(matches!(bench.ask(3, false), Entry::Full));
+        assert_eq!(bench.share.figures().refused, 1);
+    }
+
+    #[test]
+    fn a_job_that_panics_does_not_wait() {
+        let mut bench = bench(PATIENT);
+        let _inside = (bench.ask(0, false), bench.ask(1, false));
+        assert!(matches!(bench.ask(2, true), Entry::Later));
+        assert_eq!(bench.share.figures().waiting, 0);
+    }
+}

@@ -1,0 +1,29 @@
+//! Calls from one connection of a network thread to another, before the turn ends.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::context::End;
+use crate::worker::ConnectionId;
+
+/// Calls connections of this network thread that nothing has happened to: what one of them does may
+/// concern another. For a [`Lane`](crate::Protocol::Lane) to keep; it stays on its thread.
+#[derive(Clone, Debug, Default)]
+pub struct Rouser(Rc<RefCell<Vec<ConnectionId>>>);
+
+impl Rouser {
+    /// Lets [`Protocol::roused`](crate::Protocol::roused) be called for a connection, once for each
+    /// time this is, before the turn ends. Does nothing if the connection is gone by then.
+    pub fn rouse(&self, end: End) {
+        self.0.borrow_mut().push(end.0);
+    }
+
+    /// What was roused since the last call.
+    pub(crate) fn take(&self) -> Vec<ConnectionId> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+}

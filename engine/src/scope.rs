@@ -1,0 +1,48 @@
+//! What a worker lends to the job that it runs: buffers, pauses, and a place in a share.
+
+use std::time::Duration;
+
+use crate::blocking::{Inside, Share};
+use flatpath_structures::pool::PoolHandle;
+
+/// How long a worker waits before it asks for a buffer again: about what a send of one takes.
+const MEMORY_WAIT: Duration = Duration::from_millis(5);
+
+/// How long a job pauses: several turns of a network thread.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What a worker may use besides the job: buffers for the reply.
+pub struct WorkerScope<'a> {
+    pub(crate) pool: PoolHandle<'a>,
+    /// Most workers that there may be.
+    pub(crate) workers_max: u32,
+    /// A place that the job has waited for.
+    pub(crate) granted: Option<Inside>,
+    /// The share that the job has to wait for.
+    pub(crate) parked: Option<Share>,
+}
+
+impl<'a> WorkerScope<'a> {
+    /// Where buffers come from.
+    pub fn pool(&self) -> PoolHandle<'a> {
+        self.pool
+    }
+
+    /// Waits a few milliseconds, without spinning, for what another thread is about to do. The
+    /// worker is not free meanwhile, so a job does this a bounded number of times.
+    pub fn pause(&self) {
+        std::thread::sleep(PAUSE);
+    }
+
+    /// Whether the job was told [`Entry::Later`](crate::Entry::Later): what it made is dropped, and
+    /// it runs again.
+    pub fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Waits a little for buffers to come back when the memory budget is used up, without spinning.
+    /// For a job that has to go on with what it holds; one that does not should give up instead.
+    pub fn wait_for_memory(&self) {
+        std::thread::sleep(MEMORY_WAIT);
+    }
+}

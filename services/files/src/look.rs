@@ -1,0 +1,49 @@
+//! What the kernel tells of an open descriptor: its kind, its state, its mount, and whether its
+//! file system is local.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+use rustix::io::Errno;
+
+use crate::identity::Identity;
+use crate::limits::LOCAL_FILE_SYSTEMS;
+use crate::root::Locality;
+
+/// Whether a file system answers from memory or a disk of this machine.
+pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
+    match rustix::fs::fstatfs(directory) {
+        // The magic numbers have 32 bits; the field's type differs between machines.
+        Ok(found) if LOCAL_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Locality::Local,
+        _ => Locality::Remote,
+    }
+}
+
+/// What the kernel tells of a descriptor.
+pub(crate) struct Looked {
+    pub(crate) file_type: FileType,
+    pub(crate) identity: Identity,
+    /// The number of its mount, where the kernel tells it.
+    pub(crate) mount: Option<u64>,
+}
+
+pub(crate) fn look_at(descriptor: BorrowedFd<'_>) -> Result<Looked, Errno> {
+    let mask = Identity::MASK | StatxFlags::MNT_ID;
+    match rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, mask) {
+        Ok(statx) => Ok(Looked {
+            file_type: FileType::from_raw_mode(u32::from(statx.stx_mode)),
+            identity: Identity::from_statx(&statx),
+            mount: (statx.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(statx.stx_mnt_id),
+        }),
+        // Forbidden by a filter of system calls.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::fstat(descriptor)?;
+            Ok(Looked {
+                file_type: FileType::from_raw_mode(stat.st_mode),
+                identity: Identity::from_stat(&stat),
+                mount: None,
+            })
+        }
+        Err(errno) => Err(errno),
+    }
+}
