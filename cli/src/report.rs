@@ -81,6 +81,8 @@ fn counters(statistics: &Statistics) -> String {
         ("workers_grown", &statistics.workers_grown),
         ("share_waits", &statistics.share_waits),
         ("share_waits_over", &statistics.share_waits_over),
+        ("memory_share_stalls", &statistics.share_stalls),
+        ("holders_ended", &statistics.holders_ended),
         ("stalls_refused", &statistics.stalls_refused),
         ("receive_stalls", &statistics.receive_stalls),
         ("keep_stalls", &statistics.keep_stalls),

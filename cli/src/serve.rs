@@ -50,6 +50,8 @@ pub(crate) struct Arguments {
 
 /// Runs the server until it has drained.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    // Before any thread is started.
+    flatpath::bound_arenas(ARENAS_MAX);
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
         settings = settings.or(Settings::from_file(path)?);
@@ -206,6 +208,9 @@ fn write_options(settings: &Settings) -> WriteOptions {
             .map_or(usual.expires, |time| Duration::from_nanos(time.ns)),
     }
 }
+
+/// Heaps of the allocator for all threads: what they hand each other is pooled, so few are enough.
+const ARENAS_MAX: u16 = 2;
 
 /// Bytes of hot files that each network thread may keep for one listener: an eighth of the memory
 /// for buffers, shared out, where that is less than the default.

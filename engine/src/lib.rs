@@ -40,6 +40,7 @@ pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
 pub use context::{Context, End, Job, NoRoom, Pages, Stall};
 pub use error::{Error, LeftBehind};
+pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{
     Attachment, Backing, Choice, DriverConfig, Fragment, Piped, Pipes, Region, RegionConfig,
     Returner, Shots, SmallReceives,
