@@ -210,7 +210,7 @@ impl Queue {
         }
         let guard = self.pops.lock();
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
-        // `new` first: until `ready` is emptied as well, the queue does not look empty.
+        // In either order: what is taken is the caller's, so the queue may look empty in between.
         let newest = self.new.swap(END, TAKE);
         if ready.oldest != END {
             self.ready.store(

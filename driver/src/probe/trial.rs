@@ -109,8 +109,8 @@ impl Bench {
 }
 
 /// A listener on the loopback interface, or one that is not of the network where that interface is
-/// down (a network namespace of its own, as `unshare -n`, containers without a network and systemd's
-/// `PrivateNetwork` have it): what is tried here is io_uring and not the network.
+/// down (a network namespace of its own, as `unshare -n`, containers without a network and
+/// systemd's `PrivateNetwork` have it): what is tried here is io_uring and not the network.
 pub(super) fn listen() -> Result<TcpListener, Errno> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error));
     let reachable = listener.and_then(|listener| connect(&listener).map(drop));
