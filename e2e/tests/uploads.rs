@@ -21,6 +21,7 @@ each_driver!(
     parts_are_refused_and_the_answer_names_what_resumes,
     files_put_at_once_are_never_seen_mixed_or_cut,
     the_umask_decides_the_mode_of_a_new_file,
+    a_file_beyond_what_the_process_may_write_is_refused,
     what_must_not_be_written_is_refused,
     a_client_that_goes_away_leaves_nothing,
     a_body_beyond_the_limit_is_refused_before_it_is_sent,
@@ -295,6 +296,28 @@ fn the_umask_decides_the_mode_of_a_new_file(driver: Driver) {
         assert_eq!(mode_of(&name), mode, "umask {umask}");
         assert_eq!(mode_of("old"), 0o604, "a replaced file keeps its mode");
     }
+}
+
+fn a_file_beyond_what_the_process_may_write_is_refused(driver: Driver) {
+    let site = Site::new();
+    // Blocks of 512 bytes.
+    let server = Launch::new("/bin/sh".into())
+        .with(["-c", "ulimit -f 1000; exec \"$@\"", "sh"])
+        .with([binary::flatpath()])
+        .with(["serve", "--http", "127.0.0.1:0", "--driver", driver.name()])
+        .directory(site.path())
+        .with(["--writable"])
+        .start();
+    let body = noise(2, 3_000_000);
+    let mut client = server.client();
+    let length = body.len().to_string();
+    client.request("PUT", "/file", &[("Content-Length", &length)]);
+    // It may be refused before all of it is sent.
+    let _ = client.try_send(&body);
+    assert_eq!(client.reply().status, 413);
+    let within = &body[..400_000];
+    assert_eq!(put(&mut server.client(), "/file", &[], within), 201);
+    assert!(read(&site, "file") == within);
 }
 
 fn what_must_not_be_written_is_refused(driver: Driver) {
