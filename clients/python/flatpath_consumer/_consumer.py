@@ -121,6 +121,14 @@ class _Returns:
             pass
 
 
+def _connect(to: socket.socket, path: Union[str, bytes]) -> None:
+    try:
+        to.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        why = "no server attaches consumers here (flatpath serve --ingest ADDR --ingest-socket PATH)"
+        raise type(error)(error.errno, why, path) from None
+
+
 def _users(view: memoryview) -> int:
     """References to the buffer behind a view: one for each view and array made of it."""
     return sys.getrefcount(gc.get_referents(view)[0])
@@ -281,7 +289,7 @@ class Consumer:
         files: List[int] = []
         try:
             self._socket.settimeout(_ANSWER_SECONDS_MAX)
-            self._socket.connect(os.fspath(path))
+            _connect(self._socket, os.fspath(path))
             self._socket.send(wire.hello(token))
             packet, files = _receive(self._socket)
             welcome = _read(packet)
@@ -408,7 +416,7 @@ class Consumer:
             poll = select.poll()
             poll.register(self._bell, select.POLLIN)
             if not poll.poll(milliseconds):
-                raise TimeoutError("nothing came in time")
+                raise TimeoutError("nothing came in time") from None
         finally:
             self._returns.waits(False)
 

@@ -94,9 +94,16 @@ class ConsumerTest(unittest.TestCase):
         self.server.deliver(b"abc", token=7)
         self.message().release()
         self.assertEqual(self.server.returned(), [])
-        with self.assertRaises(TimeoutError):
+        with self.assertRaises(TimeoutError) as raised:
             self.consumer.receive(0)
+        self.assertTrue(raised.exception.__suppress_context__, "it stands for itself")
         self.assertEqual(self.server.returned(), [7])
+
+    def test_without_a_server_the_error_names_the_path(self) -> None:
+        with self.assertRaises(FileNotFoundError) as raised:
+            Consumer("/no/such/directory/ingest")
+        self.assertEqual(raised.exception.filename, "/no/such/directory/ingest")
+        self.assertIn("no server attaches consumers here", str(raised.exception))
 
     def test_a_release_while_another_thread_waits_is_told_at_once(self) -> None:
         self.server.deliver(b"abc", token=7)
