@@ -6,8 +6,8 @@
 /// Lets the allocator have so many heaps for all threads of this process, from now on. Does nothing
 /// with allocators that offer no such call.
 ///
-/// By itself glibc makes one for each thread, up to eight per processor, and each reserves 64 MiB of
-/// addresses and keeps what its threads freed: 128 workers cost 40 MB. For a program's `main`,
+/// By itself glibc makes one for each thread, up to eight per processor, and each reserves 64 MiB
+/// of addresses and keeps what its threads freed: 128 workers cost 40 MB. For a program's `main`,
 /// before it starts threads: a library must not decide this for its user. A thread that finds all
 /// heaps locked waits; small pieces come from a cache of each thread, without a lock.
 pub fn bound_arenas(arenas: u16) {

@@ -251,7 +251,8 @@ pub struct Limits {
     /// Between requests.
     pub idle_ns_max: u64,
     /// Longest silence within a body, before its first byte too; as nginx's
-    /// `client_body_timeout`. What a body is ahead of its minimum rate counts for no more than this.
+    /// `client_body_timeout`. What a body is ahead of its minimum rate counts for no more than
+    /// this.
     pub body_grace_ns: u64,
     /// Bytes per second that a body must bring on average, apart from that time.
     pub body_rate_min: u64,
