@@ -17,7 +17,6 @@
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
-//! | [`lists`] | who waits for what, and may give up | intrusive doubly linked lists |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
 //! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
@@ -36,7 +35,6 @@ pub mod stack;
 pub mod table;
 pub mod tokens;
 pub mod wheel;
-pub mod lists;
 
 mod barrier;
 mod buffer;

@@ -131,9 +131,7 @@ impl<D: Driver> Network<D> {
         self.holders.leave(key.index, &mut connection.holds);
         self.holding -= usize::from(connection.holds.page);
         self.addresses.leave(connection.address, key.index);
-        if connection.starved {
-            self.starved.remove(key.index);
-        }
+        self.starved.leave(&mut connection, key.index);
         self.room.left(&mut connection, key.index);
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(

@@ -40,7 +40,6 @@ use std::io;
 use std::sync::Arc;
 
 use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Shots};
-use flatpath_structures::lists::Lists;
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
@@ -63,6 +62,7 @@ use accept::Listener;
 use room::Room;
 use shares::Holders;
 pub(crate) use shares::Holds;
+use starve::Starved;
 use watch::Source;
 
 /// What a network thread is built from.
@@ -98,7 +98,7 @@ pub(crate) struct Network<D: Driver> {
     /// What other threads say about connections.
     returns: Arc<Returns>,
     /// Connections whose receive found no page, by what they want.
-    starved: Lists,
+    starved: Starved,
     receive_buffer_bytes: usize,
     /// For streams between joined connections.
     pipes: Pipes,
@@ -229,7 +229,7 @@ impl<D: Driver> Network<D> {
             stage: Stage::Running,
             drain_started_ns: 0,
             accept_shots: setup.accept_shots,
-            starved: Lists::new(starve::lists_of(groups)),
+            starved: Starved::new(places, groups),
             receive_buffer_bytes,
             pipes: Pipes::new(JOINED_PIPES_MAX),
             _entered: entered,

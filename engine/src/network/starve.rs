@@ -16,23 +16,49 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::Receive;
+use crate::connection::{Connection, Receive};
 use crate::limits::STARVED_PER_TURN_MAX;
+use crate::lists::{Links, List};
 
 use super::Network;
 
-/// How many lists the groups of a driver need.
-pub(super) fn lists_of(groups: usize) -> u32 {
-    2 * u32::try_from(groups).unwrap_or(u32::MAX / 2)
+/// The connections that starve, oldest first, in a list for each kind of page.
+pub(super) struct Starved {
+    links: Links,
+    /// By group, twice: those that want a whole page, and those that share one.
+    lists: Vec<List>,
 }
 
-/// The list of those that want a page of this kind.
-fn list_of(group: u16, shares: bool) -> u32 {
-    2 * u32::from(group) + u32::from(shares)
+impl Starved {
+    pub(super) fn new(places: usize, groups: usize) -> Starved {
+        Starved {
+            links: Links::new(places),
+            lists: vec![List::default(); 2 * groups],
+        }
+    }
+
+    fn enter(&mut self, connection: &mut Connection, index: u32) {
+        connection.starved = true;
+        let list = &mut self.lists[list_of(connection)];
+        self.links.push_back(list, index);
+    }
+
+    /// Takes a connection off its list, if it starves.
+    pub(super) fn leave(&mut self, connection: &mut Connection, index: u32) {
+        if std::mem::take(&mut connection.starved) {
+            let list = &mut self.lists[list_of(connection)];
+            self.links.remove(list, index);
+        }
+    }
+}
+
+/// The list of what the last receive of a connection asked for, which stays while it starves.
+fn list_of(connection: &Connection) -> usize {
+    2 * usize::from(connection.receive_group) + usize::from(connection.receive_shares)
 }
 
 /// The pages that those on a list want: group, and whether they share them.
-fn kind_of(list: u32) -> (u16, bool) {
+fn kind_of(list: usize) -> (u16, bool) {
     (u16::try_from(list / 2).unwrap_or(u16::MAX), list % 2 == 1)
 }
 
@@ -44,9 +70,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         if !connection.starved {
-            connection.starved = true;
-            let list = list_of(connection.receive_group, connection.receive_shares);
-            self.starved.push_back(list, key.index);
+            self.starved.enter(connection, key.index);
         }
     }
 
@@ -59,22 +83,21 @@ impl<D: Driver> Network<D> {
             && connection.shares == connection.receive_shares;
         let stops = !wanted || !same_kind;
         if stops {
-            connection.starved = false;
-            self.starved.remove(key.index);
+            self.starved.leave(connection, key.index);
         }
         stops
     }
 
     /// Arms receives that found no page, oldest first, as many as there are free pages now.
     pub(super) fn feed_starved(&mut self) {
-        for list in 0..self.starved.lists() {
-            if !self.starved.is_empty(list) {
+        for list in 0..self.starved.lists.len() {
+            if self.starved.lists[list].first().is_some() {
                 self.feed(list);
             }
         }
     }
 
-    fn feed(&mut self, list: u32) {
+    fn feed(&mut self, list: usize) {
         let (group, shares) = kind_of(list);
         let mut free = if shares {
             self.driver.free_sharing(group)
@@ -85,21 +108,19 @@ impl<D: Driver> Network<D> {
             if free == 0 {
                 break;
             }
-            let Some(index) = self.starved.pop_front(list) else {
+            let Some(index) = self.starved.lists[list].first() else {
                 return;
             };
-            let key = self.connections.key_at(index);
-            let Some((key, connection)) =
-                key.and_then(|key| Some((key, self.connections.get_mut(key)?)))
-            else {
-                debug_assert!(false, "S1: a connection that is gone starves");
-                continue;
+            let Some(key) = self.connections.key_at(index) else {
+                unreachable!("S1: a connection that is gone does not starve")
             };
-            connection.starved = false;
+            if let Some(connection) = self.connections.get_mut(key) {
+                self.starved.leave(connection, index);
+            }
             self.settle(key);
             free -= u32::from(self.is_armed(key, group));
         }
-        if self.starved.is_empty(list) {
+        if self.starved.lists[list].first().is_none() {
             return;
         }
         if shares {
