@@ -104,10 +104,26 @@ enum At {
     FirstDigit,
     /// Another digit, an extension, or the end of the line.
     Digits,
-    /// Behind the semicolon of an extension.
+    /// White space behind the size, which only an extension may follow.
+    SizeGap,
+    /// Behind the semicolon of an extension: its name.
     ExtensionName,
-    /// Inside an extension.
-    Extension,
+    /// Inside the name of an extension.
+    InName,
+    /// White space behind a name.
+    NameGap,
+    /// Behind the equals sign: a value.
+    ExtensionValue,
+    /// Inside a value that is a token.
+    InToken,
+    /// Inside a value that is a quoted string.
+    InQuotes,
+    /// Behind a backslash in a quoted string.
+    QuotedPair,
+    /// Behind a quoted string.
+    QuotesEnd,
+    /// White space behind a value.
+    ValueGap,
     /// The line feed of a size line.
     SizeFeed,
     /// Data of a chunk.
@@ -169,16 +185,11 @@ impl Chunked {
                 (self.left, self.line_bytes) = (0, 0);
                 self.digit(byte)
             }
-            (At::Digits, b';') => {
-                self.count_line(1)?;
-                Ok(At::ExtensionName)
-            }
-            (At::Digits | At::Extension, b'\r') => Ok(At::SizeFeed),
+            (At::Digits, b'\r') => Ok(At::SizeFeed),
+            (At::Digits | At::SizeGap, b' ' | b'\t') => self.extension(At::SizeGap),
+            (At::Digits | At::SizeGap, b';') => self.extension(At::ExtensionName),
+            (At::SizeGap, _) => Err(Fault::ChunkSize),
             (At::Digits, _) => self.digit(byte),
-            (At::ExtensionName, b' ' | b'\t') => self.extension(At::ExtensionName),
-            (At::ExtensionName, _) if chars::is_token(byte) => self.extension(At::Extension),
-            (At::Extension, _) if chars::is_field_value(&[byte]) => self.extension(At::Extension),
-            (At::ExtensionName | At::Extension, _) => Err(Fault::ChunkExtension),
             (At::SizeFeed, b'\n') => self.size_line_ended(),
             (At::SizeFeed, _) => Err(Fault::BareCarriageReturn),
             (At::DataReturn, b'\r') => Ok(At::DataFeed),
@@ -198,7 +209,32 @@ impl Chunked {
             (At::TrailerFeed | At::LastFeed, _) => Err(Fault::BareCarriageReturn),
             (At::TrailerLine | At::TrailerName | At::TrailerValue, _) => Err(Fault::Trailer),
             (At::Data | At::Done, _) => Ok(self.at),
+            _ => self.in_extension(byte),
         }
+    }
+
+    /// The state behind one byte of an extension (RFC 9112, 7.1.1):
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+    fn in_extension(&mut self, byte: u8) -> Result<At, Fault> {
+        let is_gap = byte == b' ' || byte == b'\t';
+        let next = match (self.at, byte) {
+            (At::InName | At::InToken | At::QuotesEnd, b'\r') => return Ok(At::SizeFeed),
+            (At::ExtensionName | At::ExtensionValue, _) if is_gap => self.at,
+            (At::ExtensionName | At::InName, _) if chars::is_token(byte) => At::InName,
+            (At::InName | At::NameGap, _) if is_gap => At::NameGap,
+            (At::InName | At::NameGap, b'=') => At::ExtensionValue,
+            (At::ExtensionValue, b'"') => At::InQuotes,
+            (At::ExtensionValue | At::InToken, _) if chars::is_token(byte) => At::InToken,
+            (At::InQuotes, b'"') => At::QuotesEnd,
+            (At::InQuotes, b'\\') => At::QuotedPair,
+            (At::InQuotes | At::QuotedPair, _) if chars::is_field_value(&[byte]) => At::InQuotes,
+            (At::InToken | At::QuotesEnd | At::ValueGap, _) if is_gap => At::ValueGap,
+            (At::InName | At::NameGap | At::InToken | At::QuotesEnd | At::ValueGap, b';') => {
+                At::ExtensionName
+            }
+            _ => return Err(Fault::ChunkExtension),
+        };
+        self.extension(next)
     }
 
     /// `chunk-size = 1*HEXDIG`, where language libraries would also take signs and prefixes.
@@ -333,9 +369,42 @@ mod tests {
 
     #[test]
     fn extensions_are_ignored_when_they_are_sound() {
-        assert!(chunked(b"1;a\r\nx\r\n0;b=c\r\n\r\n").is_ok_and(|found| found.2));
-        for body in [&b"1;\r\nx"[..], b"1;=\r\nx", b"1;a\0\r\nx", b"1;;a\r\nx"] {
-            assert_eq!(chunked(body), Err(Fault::ChunkExtension), "{body:?}");
+        for line in [
+            "1;a",
+            "1;a=b",
+            "1 ;a=b",
+            "1\t ; a = b ;c",
+            "1;a=\"\"",
+            "1;a=\"b;\\\"=\" ;c=d",
+        ] {
+            let body = format!("{line}\r\nx\r\n0;b=c\r\n\r\n");
+            assert!(
+                chunked(body.as_bytes()).is_ok_and(|found| found.2),
+                "{line}"
+            );
+        }
+        for line in [
+            "1;",
+            "1;=",
+            "1;a\0",
+            "1;;a",
+            "1;a=",
+            "1;bad[=x",
+            "1;a=b c",
+            "1;a b",
+            "1;a=\"b",
+            "1;a=\"b\"c",
+            "1;a=b=c",
+            "1;a ",
+            "1;a=b ",
+            "1;a=\"\\\r",
+        ] {
+            let body = format!("{line}\r\nx");
+            assert_eq!(
+                chunked(body.as_bytes()),
+                Err(Fault::ChunkExtension),
+                "{line}"
+            );
         }
     }
 

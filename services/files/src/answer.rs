@@ -407,6 +407,8 @@ fn file_fields(chosen: &Chosen, validators: &Validators) -> HeaderMap {
     put(header::X_CONTENT_TYPE_OPTIONS, b"nosniff");
     if let Some(token) = chosen.coding.token() {
         put(header::CONTENT_ENCODING, token.as_bytes());
+    } else if media::is_gzipped(name_of(&chosen.path)) {
+        put(header::CONTENT_ENCODING, b"gzip");
     }
     // Also where there are no siblings: there may be some tomorrow.
     put(header::VARY, b"accept-encoding");

@@ -18,6 +18,11 @@ pub fn of_name(name: &[u8]) -> String {
     let ending = Path::new(OsStr::from_bytes(name))
         .extension()
         .and_then(OsStr::to_str);
+    if ending.is_some_and(|ending| ending.eq_ignore_ascii_case("ts")) {
+        // What browsers play (RFC 3555), not the first of the type's owners; TypeScript is compiled
+        // before it is served.
+        return "video/mp2t".into();
+    }
     let Some(essence) = ending.and_then(|ending| MimeGuess::from_ext(ending).first_raw()) else {
         return UNKNOWN.to_string();
     };
@@ -30,6 +35,13 @@ pub fn of_name(name: &[u8]) -> String {
         text if text.starts_with("text/") => format!("{text}; charset=utf-8"),
         other => other.to_string(),
     }
+}
+
+/// Whether a file with this name is gzip-coded already, though its type is that of the plain form:
+/// browsers show an SVGZ only with `Content-Encoding`.
+pub(crate) fn is_gzipped(name: &[u8]) -> bool {
+    let ending = name.len().checked_sub(b".svgz".len()).map(|at| &name[at..]);
+    ending.is_some_and(|ending| ending.eq_ignore_ascii_case(b".svgz"))
 }
 
 #[cfg(test)]
@@ -54,9 +66,17 @@ mod tests {
             (b"a.svg", "image/svg+xml"),
             (b"a.wasm", "application/wasm"),
             (b"a.tar.gz", "application/gzip"),
+            (b"a.ts", "video/mp2t"),
+            (b"a.svgz", "image/svg+xml"),
         ] {
             assert_eq!(of_name(name), essence);
         }
+    }
+
+    #[test]
+    fn of_svgz_the_coding_is_named() {
+        assert!(is_gzipped(b"a.svgz") && is_gzipped(b"A.SVGZ"));
+        assert!(!is_gzipped(b"a.svg") && !is_gzipped(b"svgz") && !is_gzipped(b"a.gz"));
     }
 
     #[test]

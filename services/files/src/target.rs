@@ -122,6 +122,10 @@ fn origin_form(raw: &[u8]) -> Result<&[u8], FilesError> {
     if raw.starts_with(b"/") {
         return Ok(raw);
     }
+    // Of `http://host?query` the http crate gives the query alone.
+    if raw.starts_with(b"?") {
+        return Ok(b"/");
+    }
     for scheme in [&b"http://"[..], &b"https://"[..]] {
         let Some((head, rest)) = raw.split_at_checked(scheme.len()) else {
             continue;
@@ -331,6 +335,9 @@ mod tests {
 
     #[test]
     fn absolute_form_loses_scheme_and_host() {
+        // What the http crate gives for `http://host?query`.
+        let alone = Target::parse(b"?query", Hidden::Refused).expect("the root");
+        assert_eq!((alone.path(), alone.form()), (&b""[..], Form::Directory));
         assert_eq!(path_of("http://host/a/b"), Ok(b"a/b".to_vec()));
         assert_eq!(path_of("HTTPS://host:1/a"), Ok(b"a".to_vec()));
         assert_eq!(path_of("http://host"), Ok(Vec::new()));
@@ -347,7 +354,6 @@ mod tests {
             "a",
             "host:80",
             "ftp://host/a",
-            "?",
             "#",
             "/a#b",
             "http://h#/a",
