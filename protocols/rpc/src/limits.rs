@@ -94,8 +94,8 @@ pub const REPLAY_AGE_NS_MAX: u64 = 120_000_000_000;
 pub const REPLAY_MOVED_NS_MAX: u64 = 30_000_000_000;
 
 /// Pauses of 5 ms in which the news may come that the connection of a call has ended that another
-/// connection seems to repeat.
-pub const REPLAY_PAUSES_MAX: u32 = 10;
+/// connection seems to repeat, or the end of a call whose client is on another connection now.
+pub const REPLAY_PAUSES_MAX: u32 = 20;
 
 /// Calls of a sixteenth of the cache that another client's calls cannot be told from but by their
 /// connection.

@@ -58,8 +58,9 @@ pub struct ReplayKey(u128);
 pub enum Begin {
     /// Nothing: execute it and finish the ticket. Without a ticket there is no room to remember.
     New(Option<Ticket>),
-    /// Another connection of the same machine has sent the same, and is open. Ask again a little
-    /// later, and in the end [`begin_anew`](Replays::begin_anew).
+    /// Another connection of the same machine has sent the same, and is open; or it was this
+    /// client's last one, and the call is still being executed. Ask again a little later, and in
+    /// the end [`begin_anew`](Replays::begin_anew).
     Unclear,
     /// It is being executed: say nothing, its reply is on its way.
     InProgress,
@@ -167,11 +168,13 @@ impl Replays {
         self.insert(shard, key, origin, now_ns)
     }
 
-    /// The same, and what is unclear is another program's call.
+    /// The same, and what is unclear is another program's call, or in progress.
     pub fn begin_anew(&self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Begin {
         let mut shard = self.0.shard(key);
-        if let Some(known) = shard.find(key, origin, now_ns) {
-            return known;
+        match shard.find(key, origin, now_ns) {
+            Some(Begin::Unclear) => return Begin::InProgress,
+            Some(known) => return known,
+            None => {}
         }
         self.insert(shard, key, origin, now_ns)
     }
@@ -247,11 +250,15 @@ impl Entry {
         if self.is_over(now_ns) || !(self.origin.is_same_client(origin) || moved()) {
             return None;
         }
-        // From now on it belongs to the connection on which the client is now.
-        self.origin = Arc::clone(origin);
         Some(match &self.state {
-            State::InProgress => Begin::InProgress,
-            State::Done(reply) => Begin::Done(reply.clone()),
+            State::InProgress if Arc::ptr_eq(&self.origin, origin) => Begin::InProgress,
+            // Its reply will go nowhere: soon there may be one to repeat.
+            State::InProgress => Begin::Unclear,
+            State::Done(reply) => {
+                // From now on it belongs to the connection on which the client is now.
+                self.origin = Arc::clone(origin);
+                Begin::Done(reply.clone())
+            }
         })
     }
 
@@ -404,7 +411,7 @@ mod tests {
         let key = replays.key(&call(1, 1000), &Arguments::new(b"name"));
         let first = ticket(&replays, key);
         assert!(matches!(
-            replays.begin(key, &origin(700), 0),
+            replays.begin_anew(key, &origin(700), 0),
             Begin::InProgress
         ));
         first.finish(b"reply");
@@ -481,7 +488,7 @@ mod tests {
         );
         for (key, _) in &open {
             assert!(matches!(
-                replays.begin(*key, &origin(700), 0),
+                replays.begin_anew(*key, &origin(700), 0),
                 Begin::InProgress
             ));
         }
@@ -541,7 +548,9 @@ mod tests {
         };
         first.close();
         let again = replays.begin(key, &second, 0);
-        assert!(matches!(again, Begin::InProgress), "also while it runs");
+        assert!(matches!(again, Begin::Unclear), "soon there is a reply");
+        let again = replays.begin_anew(key, &second, 0);
+        assert!(matches!(again, Begin::InProgress), "it runs for long");
         made.finish(b"reply");
         assert!(matches!(replays.begin(key, &second, 0), Begin::Done(_)));
         assert!(matches!(replays.begin(key, &third, 0), Begin::Unclear));
