@@ -17,7 +17,7 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection};
+use crate::connection::{Closing, Connection, Send};
 use crate::context::Stall;
 use crate::limits::{
     BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX,
@@ -43,6 +43,8 @@ pub(crate) struct Holds {
     /// When it was last looked at, in milliseconds, and how much it had moved until then.
     looked_ms: u32,
     looked_moved: u32,
+    /// What its peer had acknowledged then, of a reply under way; 0 for not known.
+    looked_acknowledged: u32,
 }
 
 /// The holders of one network thread.
@@ -310,8 +312,12 @@ impl<D: Driver> Network<D> {
         }
         let window_ms = milliseconds(HOLDER_WINDOW_NS);
         if now_ms.wrapping_sub(connection.holds.looked_ms) >= window_ms {
+            let little = u32::try_from(held_bytes / MOVES_PART).unwrap_or(u32::MAX);
             let moved = connection.moved.wrapping_sub(connection.holds.looked_moved);
-            if (moved as usize) < held_bytes / MOVES_PART && can_be_ended(connection) {
+            if moved < little
+                && can_be_ended(connection)
+                && !has_acknowledged(&self.driver, connection, little)
+            {
                 return Some(key);
             }
             connection.holds.looked_ms = now_ms;
@@ -344,6 +350,22 @@ impl<D: Driver> Network<D> {
         self.settle(key);
         held_bytes
     }
+}
+
+/// Whether the peer has taken so much of a reply since the last look. A full socket takes nothing
+/// for as long as a slow reader needs for a third of it, so this is asked before it is ended; the
+/// first time there is nothing to compare with.
+fn has_acknowledged<D: Driver>(driver: &D, connection: &mut Connection, bytes: u32) -> bool {
+    if connection.send == Send::Off {
+        return false;
+    }
+    let Some(acknowledged) = driver.bytes_acked(connection.socket) else {
+        return false;
+    };
+    // Truncated: differences below 4 GiB are right. Never 0, which is unknown.
+    let now = (acknowledged as u32).max(1);
+    let before = std::mem::replace(&mut connection.holds.looked_acknowledged, now);
+    before == 0 || now.wrapping_sub(before) >= bytes
 }
 
 fn can_be_ended(connection: &Connection) -> bool {

@@ -331,11 +331,10 @@ impl Exchange {
             STREAM_CHUNK_BYTES
         };
         let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
-        // A little always goes on: the smallest buffer may come from the reserve.
+        // Not from the reserve, which is for replies that are short as a whole.
         let buffer = pool
             .for_bulk()
             .take(wanted)
-            .or_else(|| pool.take(CHUNK_OVERHEAD_BYTES + 1))
             .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
         let Some(mut buffer) = buffer else {
             return false;
