@@ -176,6 +176,11 @@ pub(crate) struct Connection {
     pub(crate) listed_ns: u64,
     /// It was closed for another or refused, and counts for no limit any more.
     pub(crate) leaves: bool,
+    /// It filled the shared pages: see `network/crowd.rs`, also for the following.
+    pub(crate) crowds: bool,
+    pub(crate) in_crowd: bool,
+    /// Receives in a row that did not fill their page.
+    pub(crate) calm: u8,
     /// Number of the latest operation; a completion of an older one is dropped.
     pub(crate) operation: u8,
     pub(crate) receive: Receive,
@@ -240,6 +245,9 @@ impl Connection {
             listed: Listed::No,
             listed_ns: 0,
             leaves: false,
+            crowds: false,
+            in_crowd: false,
+            calm: 0,
             operation: 0,
             receive: Receive::Off,
             send: Send::Off,

@@ -103,6 +103,16 @@ pub const WRITE_LOOKS: u64 = 4;
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
 
+/// Receive pages are scarce when fewer than one in so many are free; what fills one then crowds.
+pub const SCARCE_PAGES_PART: u32 = 4;
+
+/// Receives of crowding connections that are armed in one turn, one page each. Their requests, 200
+/// of the shortest in a page, are what the others wait for: some milliseconds.
+pub const CROWDING_PER_TURN_MAX: usize = 16;
+
+/// Receives in a row that do not fill their page after which a connection crowds no more.
+pub const CALM_RECEIVES: u8 = 8;
+
 /// Connections closed for one newcomer at most, so that the spare places come back.
 pub const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
 

@@ -259,7 +259,7 @@ impl<D: Driver> Network<D> {
         // One at a time where what comes next may be for another: its room is asked for each time.
         let single = connection.joint.is_some() || connection.control.phase == Phase::Wait;
         // Into a listener's pages, too: what arrives is likely to be kept.
-        if connection.spoke && !single && connection.group == 0 {
+        if connection.spoke && !single && !connection.crowds && connection.group == 0 {
             Shots::Many
         } else {
             Shots::Once

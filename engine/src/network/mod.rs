@@ -10,6 +10,7 @@
 //! | room.rs    | who gets a place, and who is closed for it                      |
 //! | receive.rs | bytes in: offer, keep, stall                                    |
 //! | starve.rs  | receives that found no page                                     |
+//! | crowd.rs   | connections that fill the shared pages, one page at a time       |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
 //! | shares.rs  | who holds how much memory, and who is ended for it             |
@@ -26,6 +27,7 @@
 mod accept;
 mod room;
 mod receive;
+mod crowd;
 mod starve;
 mod send;
 mod jobs;
@@ -86,6 +88,8 @@ pub(crate) struct Network<D: Driver> {
     connections: Slots<Connection>,
     addresses: Addresses,
     room: Room,
+    /// Connections that crowd and want to receive, oldest first.
+    crowd: VecDeque<Key>,
     wheel: Wheel,
     desk: JobDesk,
     turn: Turn,
@@ -223,6 +227,7 @@ impl<D: Driver> Network<D> {
             connections: Slots::new(capacity),
             addresses: Addresses::new(places),
             room: Room::new(places),
+            crowd: VecDeque::new(),
             desk,
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,
@@ -293,6 +298,7 @@ impl<D: Driver> Network<D> {
         self.relieve();
         self.call_roused();
         self.feed_starved();
+        self.arm_crowding();
         self.send_fins();
         self.end_turn_of_listeners();
         self.tend_listeners();
@@ -430,7 +436,8 @@ impl<D: Driver> Network<D> {
     /// How long the next wait may last.
     fn timeout_ns(&self) -> Option<u64> {
         const WAITING_NS: u64 = 10_000_000;
-        let is_behind = !self.backlog.is_empty() || !self.arrivals.is_empty();
+        let has_more = !self.backlog.is_empty() || !self.crowd.is_empty();
+        let is_behind = has_more || !self.arrivals.is_empty();
         if is_behind || !self.again.is_empty() || !self.desk.roused.is_empty() {
             return Some(0);
         }

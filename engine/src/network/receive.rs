@@ -25,7 +25,10 @@ impl<D: Driver> Network<D> {
             connection.receive = Receive::Off;
         }
         match completion.outcome {
-            Outcome::Received(piece) => self.piece_arrived(key, piece),
+            Outcome::Received(piece) => {
+                self.weigh_receive(key, piece.len());
+                self.piece_arrived(key, piece);
+            }
             Outcome::Filled(buffer) => self.pass_filled(key, buffer),
             Outcome::EndOfStream => {
                 connection.ended = Ended::Seen;

@@ -129,9 +129,14 @@ impl<D: Driver> Network<D> {
                     self.arm_receive(key);
                 }
             }
-            Receive::Off if wanted => self.arm_receive(key),
+            Receive::Off if wanted => {
+                if !self.waits_in_crowd(key) {
+                    self.arm_receive(key);
+                }
+            }
             Receive::Many
                 if !wanted
+                    || connection.crowds
                     || connection.joint.is_some()
                     || connection.group != connection.receive_group =>
             {
@@ -145,7 +150,7 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn arm_receive(&mut self, key: Key) {
+    pub(super) fn arm_receive(&mut self, key: Key) {
         if self.pull(key) && !self.peer_has_room(key) {
             // What is sent makes room, and is followed by a settling of this end.
             return;
