@@ -10,9 +10,9 @@ use crate::serve;
 
 each_driver!(replies_that_are_not_read_stop_no_other_client);
 
-/// Sixteen clients that ask for 64 MiB each, of a server with 16 MiB.
-const CLIENTS: usize = 16;
-const CALLS: u32 = 64;
+/// Clients that ask for 128 MiB each, of a server with 16 MiB.
+const CLIENTS: usize = 64;
+const CALLS: u32 = 128;
 const READ: u32 = 6;
 const MEBIBYTE: u32 = 1 << 20;
 
@@ -43,6 +43,8 @@ fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
             client
         })
         .collect();
+    // Until what they asked for has been read into all the room that there is.
+    std::thread::sleep(std::time::Duration::from_secs(1));
     for _ in 0..50 {
         let attributes = Words::default().opaque(&file);
         assert_eq!(innocent.nfs(1, &attributes).status(), 0);
