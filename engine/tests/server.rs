@@ -223,19 +223,24 @@ fn single_accept_serves_as_well() {
 }
 
 #[test]
-fn at_the_connection_limit_the_others_wait_in_the_backlog() {
+fn at_the_connection_limit_newcomers_are_served_and_idlers_give_their_places() {
     on_both(|choice| {
         let limits = Limits {
             connections_max: 3,
             ..Limits::default()
         };
         let site = Site::new(choice, |server| server.limits(limits));
-        let mut clients: Vec<_> = (0..10).map(|_| site.client()).collect();
-        for client in &mut clients {
-            client.say("bye\n");
+        let mut idle: Vec<_> = (0..3).map(|_| site.client()).collect();
+        for client in &mut idle {
+            assert_eq!(client.ask("ping\n"), "pong\n");
         }
-        for client in &mut clients {
-            assert_eq!(client.line(), "bye\n");
+        for _ in 0..10 {
+            let mut newcomer = site.client();
+            assert_eq!(newcomer.ask("ping\n"), "pong\n");
+            idle.push(newcomer);
+        }
+        for mut closed in idle.drain(..10) {
+            assert!(closed.rest().is_empty());
         }
         site.end();
     });
