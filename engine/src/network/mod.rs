@@ -41,7 +41,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Shots};
+use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Region, Shots};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
@@ -182,6 +182,23 @@ fn parts(token: u64) -> (u64, u8, u32, u32) {
     )
 }
 
+/// The regions of a network thread with their names; listeners that have one are shown theirs.
+fn name_regions(
+    driver: &impl Driver,
+    ring: usize,
+    listeners: &[Listener],
+) -> Vec<(&'static str, Region)> {
+    let mut regions = vec![("common", driver.region(0).clone())];
+    for listener in listeners {
+        if listener.group > 0 {
+            let region = driver.region(listener.group);
+            listener.speaker.region_made(ring, region);
+            regions.push((listener.speaker.name(), region.clone()));
+        }
+    }
+    regions
+}
+
 impl<D: Driver> Network<D> {
     pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
@@ -200,14 +217,7 @@ impl<D: Driver> Network<D> {
         let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
         let in_flight_max = setup.limits.in_flight_max;
         let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
-        let mut regions = vec![("common", driver.region(0).clone())];
-        for listener in &listeners {
-            if listener.group > 0 {
-                let region = driver.region(listener.group);
-                listener.speaker.region_made(ring, region);
-                regions.push((listener.speaker.name(), region.clone()));
-            }
-        }
+        let regions = name_regions(&driver, ring, &listeners);
         let groups = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
