@@ -7,21 +7,20 @@
 //! The kernel is told to remember neither names nor attributes (all validities are zero) and to
 //! pass every read on, so that nothing is answered from memory.
 //!
-//! Mounting needs root and `/dev/fuse`; where that is refused, it says so, and with `CI=true` it
-//! fails. Protocol: `include/uapi/linux/fuse.h`, version 7.31.
+//! Mounting needs root and `/dev/fuse`. Protocol: `include/uapi/linux/fuse.h`, version 7.31.
 
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::tools;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 const HEADER_IN_BYTES: usize = 40;
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
@@ -85,54 +84,50 @@ impl Content {
 pub struct Fuse {
     at: PathBuf,
     /// Held while a request is taken and answered; whether none is to be taken.
-    paused: Arc<Mutex<bool>>,
+    paused: Pause,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Pauses a file system from anywhere.
+#[derive(Clone, Debug)]
+pub struct Pause(Arc<Mutex<bool>>);
+
+impl Pause {
+    /// From now on no request is answered; or those that wait, and those to come, are.
+    pub fn set(&self, paused: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+    }
+}
+
 impl Fuse {
-    /// Mounts at an empty directory, which is made. `None` after saying that it cannot be done.
+    /// Mounts at an empty directory, which is made.
     ///
-    /// # Panics
-    /// It cannot be done, and `CI` is `true`.
-    #[must_use]
-    pub fn mount(at: &Path, files: Vec<Content>) -> Option<Self> {
-        std::fs::create_dir_all(at).expect("a directory can be made");
-        let opened = File::options()
+    /// # Errors
+    /// No `/dev/fuse`, or not root.
+    pub fn mount(at: &Path, files: Vec<Content>) -> io::Result<Self> {
+        std::fs::create_dir_all(at)?;
+        let device = File::options()
             .read(true)
             .write(true)
             .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-            .open("/dev/fuse");
-        let device = match opened {
-            Ok(device) => device,
-            Err(cause) => return tools::refused(&format!("/dev/fuse: {cause}")),
-        };
-        // mount(8) finds the device where its standard input is.
-        let options = "fd=0,rootmode=40755,user_id=0,group_id=0,allow_other,max_read=131072";
-        let input = device.try_clone().expect("a descriptor can be duplicated");
-        let mounted = Command::new("mount")
-            .args(["-i", "-n", "-t", "fuse", "-o", options, "flatpath-e2e"])
-            .arg(at)
-            .stdin(Stdio::from(input))
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => {}
-            Ok(output) => {
-                let why = String::from_utf8_lossy(&output.stderr).into_owned();
-                return tools::refused(&format!("a FUSE mount: {why}"));
-            }
-            Err(cause) => return tools::refused(&format!("mount: {cause}")),
-        }
-        let paused = Arc::new(Mutex::new(false));
+            .open("/dev/fuse")?;
+        let number = device.as_raw_fd();
+        let options =
+            format!("fd={number},rootmode=40755,user_id=0,group_id=0,allow_other,max_read=131072");
+        let options = CString::new(options)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("flatpath", at, "fuse", flags, Some(options.as_c_str()))?;
+        let paused = Pause(Arc::new(Mutex::new(false)));
         let ended = Arc::new(AtomicBool::new(false));
         let server = Server {
             device,
             files,
-            paused: Arc::clone(&paused),
+            paused: paused.clone(),
             ended: Arc::clone(&ended),
         };
         let thread = std::thread::spawn(move || server.run());
-        Some(Self {
+        Ok(Self {
             at: at.to_path_buf(),
             paused,
             ended,
@@ -142,34 +137,32 @@ impl Fuse {
 
     /// From now on no request is answered.
     pub fn pause(&self) {
-        self.set_paused(true);
+        self.paused.set(true);
     }
 
     /// Those that wait and those to come are answered.
     pub fn resume(&self) {
-        self.set_paused(false);
+        self.paused.set(false);
     }
 
-    fn set_paused(&self, paused: bool) {
-        *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+    /// What pauses and resumes it from elsewhere.
+    #[must_use]
+    pub fn switch(&self) -> Pause {
+        self.paused.clone()
     }
 }
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // umount(8) looks at what it unmounts.
         self.resume();
-        let unmounted = Command::new("umount")
-            .args(["-l", "-n"])
-            .arg(&self.at)
-            .status();
+        let unmounted = unmount(&self.at, UnmountFlags::DETACH);
         self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // Closes the device, so that whatever still waits fails.
             let ended = thread.join();
             if !std::thread::panicking() {
-                ended.expect("the file system does not panic");
-                assert!(unmounted.is_ok_and(|status| status.success()), "umount");
+                assert!(ended.is_ok(), "the file system does not panic");
+                assert!(unmounted.is_ok(), "{unmounted:?}");
             }
         }
     }
@@ -178,7 +171,7 @@ impl Drop for Fuse {
 struct Server {
     device: File,
     files: Vec<Content>,
-    paused: Arc<Mutex<bool>>,
+    paused: Pause,
     ended: Arc<AtomicBool>,
 }
 
@@ -188,7 +181,7 @@ impl Server {
         while !self.ended.load(Ordering::Relaxed) {
             let mut polled = [PollFd::new(&self.device, PollFlags::IN)];
             let _ = poll(&mut polled, Some(&LOOK_AGAIN));
-            let paused = Arc::clone(&self.paused);
+            let paused = Arc::clone(&self.paused.0);
             let is_paused = paused.lock().unwrap_or_else(PoisonError::into_inner);
             if *is_paused {
                 drop(is_paused);

@@ -174,8 +174,7 @@ pub(super) fn hung_mount(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
         thread::sleep(Duration::from_millis(10));
     }
     if let Some(hang) = &arena.hang {
-        // ORDER: Relaxed: when exactly it begins does not matter.
-        hang.store(true, Ordering::Relaxed);
+        hang.set(true);
     }
     let cold = get("/mount/other");
     let manner = Manner {

@@ -13,7 +13,6 @@
 //! | `crowd`     | many troublesome connections on one thread                    |
 //! | `rpc`       | as much of ONC RPC and NFSv3 as both sides need               |
 //! | `server`    | the server under test, and nginx                              |
-//! | `hung`      | a file system that stops answering                            |
 //!
 //! The trouble comes from addresses of its own, many of them, so that a limit per address alone
 //! does not pass the test. Everything runs on one machine: a trouble that takes processor time
@@ -21,7 +20,6 @@
 
 mod causes;
 mod crowd;
-mod hung;
 mod innocent;
 mod rpc;
 mod server;

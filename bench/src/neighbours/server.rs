@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath::{Choice, Running};
+use flatpath_bench_common::fuse::{Content, Fuse, Pause};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::causes::handlers;
-use super::hung::Hung;
 use super::troubles::{Home, Needs, Trouble};
 use crate::accept::ServerProgram;
 use crate::error::Error;
@@ -88,7 +88,7 @@ pub(super) struct Arena {
     /// Answered by a worker; with nginx the same path, answered as it does.
     pub(super) pooled_path: Option<&'static str>,
     /// Makes the file system under `/mount` hang, where the trouble wants one.
-    pub(super) hang: Option<Arc<AtomicBool>>,
+    pub(super) hang: Option<Pause>,
     /// Of so many connections as a trouble wishes, how many it gets.
     divisor: usize,
 }
@@ -114,7 +114,7 @@ enum Started {
 }
 
 enum Mounted {
-    Hung(Hung),
+    Hung(Fuse),
     Full(PathBuf),
 }
 
@@ -221,8 +221,8 @@ fn mounted(documents: &Path, needs: Needs) -> Result<Option<Mounted>, Error> {
         Needs::Nothing | Needs::UnreadLog => Ok(None),
         Needs::HungMount => {
             let path = documents.join("mount");
-            fs::create_dir(&path)?;
-            Hung::mount(&path)
+            let file = Content::new("file.txt", "on a file system of its own\n");
+            Fuse::mount(&path, vec![file])
                 .map(|hung| Some(Mounted::Hung(hung)))
                 .map_err(unavailable)
         }
