@@ -18,8 +18,8 @@
 //! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
 //! share is looked at again then, so that no leaving is missed.
 //!
-//! Beside it, `shares` bounds the workers of each listener. A job that waits here still counts
-//! there as out.
+//! Beside it, `shares` bounds the workers of each listener. A job that waits here holds no worker
+//! and does not count there until it is queued again.
 //!
 //! Cost: a lock and a reading of the clock to enter, and again to leave.
 
@@ -396,6 +396,17 @@ mod tests {
             self.run().expect("it is queued").1
         }
 
+        fn dispatch(&mut self, number: usize) {
+            let job = Asking {
+                number,
+                share: self.share.clone(),
+                connection: self.connection,
+                seen: Arc::clone(&self.seen),
+                panics: false,
+            };
+            self.desk.dispatch(Box::new(job), 0, 0);
+        }
+
         /// Runs the next job, if one is queued.
         fn run(&mut self) -> Option<(usize, Entry)> {
             if !self.shared.run_next(|| ()) {
@@ -432,6 +443,42 @@ mod tests {
         assert_eq!(bench.run().expect("the last").0, 5);
         let figures = bench.share.figures();
         assert_eq!((figures.inside, figures.waiting, figures.waited), (0, 0, 4));
+    }
+
+    #[test]
+    fn a_job_that_waits_does_not_count_in_the_share_of_its_listener() {
+        const MOST: u32 = 3;
+        let mut bench = bench(PATIENT);
+        let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[Some(MOST)]);
+        bench.desk = JobDesk::new(Arc::clone(&bench.shared), 0, JOBS, &rule);
+        let (first, second) = (bench.ask(0, false), bench.ask(1, false));
+        bench.dispatch(2);
+        bench.dispatch(3);
+        assert!(bench.desk.holds_back(), "three are out");
+        assert!(matches!(bench.run().expect("queued").1, Entry::Later));
+        bench.desk.follow_parked(0);
+        assert!(!bench.desk.holds_back(), "one of them holds no worker");
+        assert!(matches!(bench.run().expect("let out"), (3, Entry::Later)));
+
+        // Both are queued again, and count: out are they and nothing else.
+        drop((first, second));
+        let back = bench.shared.inboxes[0].arrived.take_all();
+        back.for_each(|index| drop(bench.desk.collect(index, 0)));
+        bench.dispatch(4);
+        assert!(!bench.desk.holds_back());
+        bench.dispatch(5);
+        assert!(bench.desk.holds_back(), "resumed jobs count again");
+        let mut seen = Vec::new();
+        loop {
+            let Some((number, entry)) = bench.run() else {
+                break;
+            };
+            drop(entry);
+            seen.push(number);
+            let back = bench.shared.inboxes[0].arrived.take_all();
+            back.for_each(|index| drop(bench.desk.collect(index, 0)));
+        }
+        assert_eq!(seen, [2, 3, 4, 5], "none is forgotten");
     }
 
     #[test]

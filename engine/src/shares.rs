@@ -11,9 +11,14 @@
 //! that waits here is let out by this thread's own doing. The price: a listener whose connections
 //! are all on one of several threads has the part of that thread only.
 //!
+//! A job that waits for a [`crate::Share`] holds no worker, so it is *parked*: not out until it is
+//! queued again. Then it is out at once, because a place that it waited for is kept for it. Its
+//! listener may be beyond its share by such jobs for a while, and nothing else of it goes out
+//! meanwhile.
+//!
 //! Invariants
-//! - H1: `common_used` is the sum over all listeners of what is out beyond the guarantee, and at
-//!   most `common`.
+//! - H1: `common_used` is the sum over all listeners of what is out beyond the guarantee. Without
+//!   resumed jobs it is at most `common`.
 //! - H2: a job waits only if its listener may not have one more out. (So it cannot be forgotten:
 //!   something of this thread is out, and its return looks again.)
 //! - H3: jobs of one listener go out in the order in which they came.
@@ -67,6 +72,8 @@ pub(crate) struct Shares<T> {
 struct Share<T> {
     max: u32,
     out: u32,
+    /// Jobs that are parked; `out` does not count them.
+    parked: u32,
     /// With the time when each began to wait.
     waiting: VecDeque<(T, u64)>,
     /// When jobs of it last waited, and whether that was logged.
@@ -90,6 +97,7 @@ impl<T> Shares<T> {
         let share = |max: &Option<u32>| Share {
             max: max.unwrap_or(u32::MAX),
             out: 0,
+            parked: 0,
             waiting: VecDeque::new(),
             waited_ns: 0,
             is_logged: false,
@@ -139,6 +147,18 @@ impl<T> Shares<T> {
         debug_assert!(share.out > 0, "H1: more jobs came back than went out");
         share.out -= 1;
         self.common_used -= u32::from(share.out >= self.guaranteed);
+    }
+
+    /// So many jobs of a listener are parked now. Call `next` until it has nothing.
+    #[inline]
+    pub(crate) fn parked(&mut self, listener: u16, parked: u32) {
+        let at = usize::from(listener);
+        if self.listeners[at].parked == parked {
+            return;
+        }
+        let before = std::mem::replace(&mut self.listeners[at].parked, parked);
+        (parked..before).for_each(|_| self.goes(at));
+        (before..parked).for_each(|_| self.returned(listener));
     }
 
     /// The next job that may go out, and its listener. Listeners take turns.

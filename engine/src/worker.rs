@@ -20,6 +20,7 @@
 //! never contended, because of W1.
 
 mod in_flight;
+mod parked;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
-use crate::blocking::{Grants, Inside};
+use crate::blocking::{Grants, Inside, Share};
 use crate::foreman::Bell;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
@@ -44,6 +45,7 @@ use crate::shares::{ShareRule, Shares};
 use crate::statistics::Statistics;
 
 pub use in_flight::InFlight;
+use parked::Parked;
 
 /// Where a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub(crate) struct Inbox {
     pub(crate) waker: OnceLock<Waker>,
     /// Event sources to look at.
     pub(crate) orders: Orders,
+    /// Jobs of this thread that wait for a share, by listener.
+    parked: Parked,
 }
 
 /// Where a job sits while its index travels.
@@ -125,6 +129,7 @@ impl Shared {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
                     orders: Orders::default(),
+                    parked: Parked::default(),
                 })
                 .collect(),
             pools,
@@ -191,6 +196,11 @@ impl Shared {
         }
     }
 
+    /// Whether jobs of this network thread have been parked since it looked.
+    pub(crate) fn has_parked(&self, ring: u16) -> bool {
+        self.inboxes[usize::from(ring)].parked.has_more()
+    }
+
     fn place(&self, index: u32) -> MutexGuard<'_, Place> {
         // A place is only moved in and out of; no code that could panic runs under the lock.
         self.places[index as usize]
@@ -247,7 +257,7 @@ impl Shared {
             (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
             drop(place);
             match parked {
-                Some(share) if has_run => return share.park(self, index),
+                Some(share) if has_run => return self.park(home, index, &share),
                 Some(share) => share.give_up(),
                 None => {}
             }
@@ -259,8 +269,31 @@ impl Shared {
         }
     }
 
+    /// Lets a job wait for a share. It holds no worker meanwhile, so its network thread may let
+    /// another job of the listener go out.
+    #[cold]
+    fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
+        let inbox = &self.inboxes[usize::from(home.ring)];
+        inbox.parked.add(home.listener);
+        share.park(self, index);
+        inbox.parked.tell();
+        if let Some(waker) = inbox.waker.get() {
+            waker.wake();
+        }
+    }
+
     /// Queues a job again that waited for a share, with its place in it if it has one.
     pub(crate) fn resume(&self, index: u32, grant: Option<Inside>) {
+        let home = self
+            .place(index)
+            .task
+            .as_ref()
+            .map(|task| task.connection());
+        if let Some(home) = home {
+            // Before the job can come back: the queue and the inbox are the edges.
+            let inbox = &self.inboxes[usize::from(home.ring)];
+            inbox.parked.remove(home.listener);
+        }
         if let Some(grant) = grant {
             self.grants.put(index, grant);
         }
@@ -337,6 +370,8 @@ impl Drop for Reservation {
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct JobDesk {
     shared: Arc<Shared>,
+    /// The number of this network thread.
+    ring: usize,
     free: Vec<u32>,
     /// For each listener. Only this thread adds; whoever drops a job subtracts. A count, it orders
     /// nothing.
@@ -369,6 +404,7 @@ impl JobDesk {
         rule: &ShareRule,
     ) -> JobDesk {
         let listeners = rule.listeners.len().max(1);
+        shared.inboxes[ring].parked.make(listeners);
         let first = ring * in_flight_max;
         let free = (first..first + in_flight_max)
             .rev()
@@ -377,6 +413,7 @@ impl JobDesk {
         JobDesk {
             stopwatch: shared.observes_dispatch.then(Stopwatch::default),
             shared,
+            ring,
             free,
             reserved: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
             in_flight_max,
@@ -433,6 +470,7 @@ impl JobDesk {
     /// Queues a job of a listener, or holds it back until the listener's share allows it; the
     /// wake-up follows once, at [`JobDesk::flush`].
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+        self.count_parked(listener);
         match self.shares.offer(listener, task, now_ns) {
             Some(task) => self.queue(task, now_ns),
             None => self.shared.statistics.share_waits.add(1),
@@ -488,13 +526,38 @@ impl JobDesk {
         debug_assert!(task.is_some(), "an index in the inbox brings its job");
         self.free.push(index);
         if let Some(task) = &task {
-            self.shares.returned(task.connection().listener);
-            while let Some((_, next)) = self.shares.next(now_ns) {
-                self.shared.statistics.share_waits_over.add(1);
-                self.queue(next, now_ns);
-            }
+            let listener = task.connection().listener;
+            self.count_parked(listener);
+            self.shares.returned(listener);
+            self.let_go(now_ns);
         }
         task
+    }
+
+    fn let_go(&mut self, now_ns: u64) {
+        while let Some((_, next)) = self.shares.next(now_ns) {
+            self.shared.statistics.share_waits_over.add(1);
+            self.queue(next, now_ns);
+        }
+    }
+
+    /// One load: what is parked does not count as out.
+    fn count_parked(&mut self, listener: u16) {
+        let parked = self.shared.inboxes[self.ring].parked.of(listener);
+        self.shares.parked(listener, parked);
+    }
+
+    /// Lets jobs go out in the stead of those that have been parked since the last call.
+    pub(crate) fn follow_parked(&mut self, now_ns: u64) {
+        let parked = &self.shared.inboxes[self.ring].parked;
+        if !parked.has_more() {
+            return;
+        }
+        parked.told();
+        for listener in 0..self.reserved.len() {
+            self.count_parked(u16::try_from(listener).unwrap_or_default());
+        }
+        self.let_go(now_ns);
     }
 
     /// Whether jobs wait for their share.

@@ -48,6 +48,7 @@ impl<D: Driver> Network<D> {
             }
             self.settle(home.key);
         }
+        self.desk.follow_parked(self.turn.now_ns);
     }
 
     fn stalled(&self, key: Key) -> Option<Stall> {

@@ -278,6 +278,7 @@ impl<D: Driver> Network<D> {
                 || shared.stage() != stage
                 || returns.any()
                 || inbox.orders.any()
+                || shared.has_parked(self.ring)
         };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;

@@ -95,8 +95,86 @@ fn an_episode_is_logged_once() {
     }
 }
 
-/// Random offers and returns against the invariants: nothing that may go waits, nothing is
-/// forgotten, each listener's jobs go out in order.
+/// What should be so, counted by listener.
+struct Model {
+    shares: Shares<u32>,
+    most: Vec<u32>,
+    offered: Vec<u32>,
+    gone: Vec<u32>,
+    back: Vec<u32>,
+    parked: Vec<u32>,
+    /// Jobs that were resumed: so many may be out beyond the shares.
+    beyond: u32,
+}
+
+impl Model {
+    fn new(rule: &ShareRule) -> Model {
+        let most = rule.listeners.iter().map(|most| most.unwrap_or(u32::MAX));
+        let most: Vec<_> = most.collect();
+        let none = vec![0; most.len()];
+        Model {
+            shares: Shares::new(rule),
+            offered: none.clone(),
+            gone: none.clone(),
+            back: none.clone(),
+            parked: none,
+            most,
+            beyond: 0,
+        }
+    }
+
+    fn out(&self, at: usize) -> u32 {
+        self.gone[at] - self.back[at] - self.parked[at]
+    }
+
+    fn went(&mut self, at: usize, job: u32) {
+        assert_eq!(self.gone[at], job, "out of order");
+        self.gone[at] += 1;
+    }
+
+    fn let_go(&mut self) {
+        while let Some((listener, job)) = self.shares.next(0) {
+            self.went(usize::from(listener), job);
+        }
+    }
+
+    fn offer(&mut self, at: usize) {
+        let job = self.offered[at];
+        self.offered[at] += 1;
+        if let Some(job) = self.shares.offer(at as u16, job, 0) {
+            self.went(at, job);
+        }
+    }
+
+    fn give_back(&mut self, at: usize) {
+        self.back[at] += 1;
+        self.shares.returned(at as u16);
+        self.let_go();
+    }
+
+    fn park(&mut self, at: usize, parked: u32) {
+        let before = std::mem::replace(&mut self.parked[at], parked);
+        self.beyond += before.saturating_sub(parked);
+        self.shares.parked(at as u16, parked);
+        self.let_go();
+    }
+
+    fn check(&self) {
+        let mut used = 0;
+        for at in 0..self.most.len() {
+            let out = self.out(at);
+            assert!(out <= self.most[at].saturating_add(self.beyond));
+            used += out.saturating_sub(self.shares.guaranteed);
+            let waits = self.offered[at] > self.gone[at];
+            assert!(!waits || !self.shares.may_go(at), "H2");
+        }
+        assert_eq!(used, self.shares.common_used, "H1");
+        assert!(used <= self.shares.common + self.beyond, "H1");
+    }
+}
+
+/// Random offers, returns, and jobs parked and resumed, against the invariants: nothing that may
+/// go waits, nothing is forgotten, each listener's jobs go out in order.
 #[test]
 fn model_no_job_that_may_go_waits_and_none_is_forgotten() {
     for seed in 1..200_u64 {
@@ -110,57 +188,32 @@ fn model_no_job_that_may_go_waits_and_none_is_forgotten() {
         let count = 1 + dice(4) as usize;
         let workers = 1 + dice(12) as u32;
         let most = |dice: u64| (dice < 3).then_some(dice as u32 + 1);
-        let rule = ShareRule {
+        let mut model = Model::new(&ShareRule {
             workers: Some(workers),
             listeners: (0..count).map(|_| most(dice(6))).collect(),
-        };
-        let mut shares = Shares::new(&rule);
-        let mut offered = vec![0_u32; count];
-        let mut gone = vec![0_u32; count];
-        let mut back = vec![0_u32; count];
-        let at = |gone: &mut Vec<u32>, listener: usize, job: u32| {
-            assert_eq!(gone[listener], job, "seed {seed}: out of order");
-            gone[listener] += 1;
-        };
+        });
+        // Half of the runs without parking: there the shares hold exactly.
+        let acts = 4 + seed % 2;
         for _ in 0..300 {
-            let listener = dice(count as u64) as usize;
-            let number = u16::try_from(listener).expect("small");
-            if dice(2) == 0 {
-                let job = offered[listener];
-                offered[listener] += 1;
-                if let Some(job) = shares.offer(number, job, 0) {
-                    at(&mut gone, listener, job);
+            let at = dice(count as u64) as usize;
+            let out = model.out(at);
+            match dice(acts) {
+                0 | 1 => model.offer(at),
+                2 | 3 if out > 0 => model.give_back(at),
+                4 => {
+                    let most = model.parked[at] + out;
+                    model.park(at, dice(u64::from(most) + 1) as u32);
                 }
-            } else if gone[listener] > back[listener] {
-                back[listener] += 1;
-                shares.returned(number);
-                while let Some((listener, job)) = shares.next(0) {
-                    at(&mut gone, usize::from(listener), job);
-                }
+                _ => {}
             }
-            let mut used = 0;
-            for listener in 0..count {
-                let out = gone[listener] - back[listener];
-                let most = rule.listeners[listener].unwrap_or(u32::MAX);
-                assert!(out <= most, "seed {seed}");
-                used += out.saturating_sub(shares.guaranteed);
-                let waits = offered[listener] > gone[listener];
-                assert!(!waits || !shares.may_go(listener), "seed {seed}: H2");
-            }
-            assert!(
-                used == shares.common_used && used <= shares.common,
-                "seed {seed}: H1"
-            );
+            model.check();
         }
-        // Everything comes back, so everything goes out.
-        while let Some(listener) = (0..count).find(|one| gone[*one] > back[*one]) {
-            back[listener] += 1;
-            shares.returned(u16::try_from(listener).expect("small"));
-            while let Some((listener, job)) = shares.next(0) {
-                at(&mut gone, usize::from(listener), job);
-            }
+        // Everything is resumed and comes back, so everything goes out.
+        (0..count).for_each(|at| model.park(at, 0));
+        while let Some(at) = (0..count).find(|at| model.out(*at) > 0) {
+            model.give_back(at);
         }
-        assert_eq!(gone, offered, "seed {seed}: forgotten");
-        assert_eq!(shares.waiting(), 0);
+        assert_eq!(model.gone, model.offered, "seed {seed}: forgotten");
+        assert_eq!(model.shares.waiting(), 0);
     }
 }
