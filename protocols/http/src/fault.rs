@@ -39,7 +39,7 @@ pub enum Fault {
     FieldsTooLong,
     /// More header lines than the server takes.
     FieldsTooMany,
-    /// A version other than 1.0 and 1.1.
+    /// A major version other than 1.
     Version,
     /// No `Host` in an HTTP/1.1 request.
     HostMissing,

@@ -16,6 +16,7 @@ use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
+use crate::parse::copy_as_1_1;
 use crate::protocol::{Http, Lane};
 use crate::reply::{Frame, Reply};
 use crate::scan::Scan;
@@ -60,8 +61,26 @@ impl<S: Service> Hand<'_, '_, S> {
         let mut room = Room::new();
         match crate::parse(input, head_bytes, &mut room, &self.http.limits) {
             Ok(head) => self.take_request(&head, input),
+            Err(Fault::Version) => self.take_later_minor(head_bytes, input),
             Err(fault) => self.refuse(fault, input),
         }
+    }
+
+    /// Takes a head of HTTP/1.2 to 1.9 as one of 1.1, and refuses every other version.
+    #[cold]
+    fn take_later_minor(&mut self, head_bytes: usize, input: &[u8]) -> Step {
+        let mut copy = std::mem::take(&mut self.lane.later_minor);
+        let step = if copy_as_1_1(&input[..head_bytes], &mut copy) {
+            let mut room = Room::new();
+            match crate::parse(&copy, head_bytes, &mut room, &self.http.limits) {
+                Ok(head) => self.take_request(&head, input),
+                Err(fault) => self.refuse(fault, input),
+            }
+        } else {
+            self.refuse(Fault::Version, input)
+        };
+        self.lane.later_minor = copy;
+        step
     }
 
     fn take_request(&mut self, head: &Head<'_>, input: &[u8]) -> Step {

@@ -81,6 +81,38 @@ pub fn parse<'a>(
     })
 }
 
+/// Copies a head that [`parse`] refused for its version, with 1.1 in the stead of a later minor
+/// version. RFC 9110 2.5: "A recipient that receives a message with a major version number that it
+/// implements and a minor version number higher than what it implements SHOULD process the message
+/// as if it was in the highest minor version within that major version to which the recipient is
+/// conformant." False: it is no such head, and nothing was copied.
+#[cold]
+pub(crate) fn copy_as_1_1(head: &[u8], copy: &mut Vec<u8>) -> bool {
+    let text_at = empty_lines_bytes(head);
+    let line_bytes = memchr::memchr(b'\n', &head[text_at..]).unwrap_or_default();
+    let line = &head[text_at..text_at + line_bytes];
+    let [
+        ..,
+        b' ',
+        b'H',
+        b'T',
+        b'T',
+        b'P',
+        b'/',
+        b'1',
+        b'.',
+        b'2'..=b'9',
+        b'\r',
+    ] = line
+    else {
+        return false;
+    };
+    copy.clear();
+    copy.extend_from_slice(head);
+    copy[text_at + line_bytes - 2] = b'1';
+    true
+}
+
 /// Bytes of the empty lines before the request line.
 fn empty_lines_bytes(head: &[u8]) -> usize {
     let mut rest = head;

@@ -59,6 +59,8 @@ pub struct Lane<S: Service> {
     /// Where inline replies are written before they are queued.
     pub(crate) scratch: Vec<u8>,
     pub(crate) date: DateLine,
+    /// Where the head of a later minor version is read from, as one of 1.1.
+    pub(crate) later_minor: Vec<u8>,
     pub(crate) names: Names,
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
@@ -113,6 +115,7 @@ impl<S: Service> Protocol for Http<S> {
             service: self.service.lane(),
             scratch: Vec::new(),
             date: DateLine::new(),
+            later_minor: Vec::new(),
             names: Names::new(),
             incoming: Vec::new(),
             rings: Vec::new(),

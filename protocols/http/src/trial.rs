@@ -11,6 +11,7 @@ use crate::head::{Head, Room};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
+use crate::parse::copy_as_1_1;
 use crate::reply::{Frame, Reply};
 use crate::respond::{self, Transfer};
 use crate::scan::Scan;
@@ -30,7 +31,16 @@ pub fn with_head<T>(
         return Ok(None);
     };
     let mut room = Room::new();
-    let head = crate::parse(input, head_bytes, &mut room, &limits)?;
+    let fault = match crate::parse(input, head_bytes, &mut room, &limits) {
+        Ok(head) => return Ok(Some(use_head(&head))),
+        Err(fault) => fault,
+    };
+    let mut copy = Vec::new();
+    if fault != Fault::Version || !copy_as_1_1(&input[..head_bytes], &mut copy) {
+        return Err(fault);
+    }
+    let mut room = Room::new();
+    let head = crate::parse(&copy, head_bytes, &mut room, &limits)?;
     Ok(Some(use_head(&head)))
 }
 

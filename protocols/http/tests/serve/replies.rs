@@ -17,6 +17,7 @@ on_each_driver!(
     what_a_worker_sends_to_the_lane_arrives,
     large_heads_of_replies_are_sent_whole,
     faults_are_answered_and_end_the_connection,
+    later_minor_versions_are_answered_as_1_1,
 );
 
 fn describe(request: &Request) -> Response {
@@ -141,6 +142,20 @@ fn panicking_handlers_are_a_500_and_the_server_lives(choice: Choice) {
             assert_eq!(reply.status, 500);
             assert!(reply.closes());
             assert_eq!(client.rest().0, b"");
+        }
+    }
+}
+
+fn later_minor_versions_are_answered_as_1_1(choice: Choice) {
+    for (_server, address) in [
+        serve(choice, Http::inline(describe)),
+        serve(choice, Http::pooled(describe)),
+    ] {
+        let mut client = Client::connect(address);
+        for minor in [2, 9, 1] {
+            client.send(format!("GET /{minor} HTTP/1.{minor}\r\nHost: h\r\n\r\n"));
+            let reply = client.reply();
+            assert!(reply.text().starts_with(&format!("GET /{minor} ")));
         }
     }
 }

@@ -3,7 +3,7 @@
 use flatpath_http::Fault;
 use flatpath_http::limits::{EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX};
 
-use crate::{head, refused, taken};
+use crate::{body, head, refused, taken};
 
 /// 2.2: "a recipient MAY recognize a single LF as a line terminator and ignore any preceding CR."
 /// It may; here it does not, because two servers that differ in this can be played against each
@@ -119,13 +119,35 @@ fn s2_2_what_is_no_message_is_a_bad_request() {
     );
 }
 
+/// RFC 9110 2.5: a message of a higher minor version is processed "as if it was in the highest
+/// minor version within that major version to which the recipient is conformant".
+#[test]
+fn s2_3_later_minor_versions_are_read_as_1_1() {
+    for minor in 2..=9 {
+        let seen = taken(format!("\r\nGET /a HTTP/1.{minor}\r\nHost: h\r\n\r\n"));
+        assert_eq!((seen.path.as_str(), seen.authority.as_str()), ("/a", "h"));
+        assert!(seen.keep_alive);
+    }
+    assert_eq!(
+        body("PUT / HTTP/1.2\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"),
+        b"ab"
+    );
+    // The rules of 1.1 hold for them.
+    refused("GET / HTTP/1.2\r\n\r\n", Fault::HostMissing, 400);
+    refused(
+        "GET / HTTP/1.9\r\nHost: h\r\nA : b\r\n\r\n",
+        Fault::SpaceBeforeColon,
+        400,
+    );
+}
+
 /// 2.3: "HTTP-version is case-sensitive." RFC 9110 15.6.6: 505 is for a server that "does not
 /// support, or refuses to support, the major version of HTTP".
 #[test]
-fn s2_3_versions_other_than_1_0_and_1_1_are_refused() {
+fn s2_3_other_major_versions_are_refused() {
     taken("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     taken("GET / HTTP/1.0\r\n\r\n");
-    for version in ["HTTP/1.2", "HTTP/2.0", "HTTP/0.9", "HTTP/3.0"] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/3.0", "HTTP/2.2"] {
         refused(
             format!("GET / {version}\r\nHost: h\r\n\r\n"),
             Fault::Version,
