@@ -172,7 +172,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = (lane, session, context);
     }
 
-    /// The deadline of `phase` has passed. By default the connection is closed after its output.
+    /// The deadline of `phase` has passed. [`Context::restart_phase`] with the same phase gives it
+    /// another period; otherwise the connection is closed after its output, which is the default.
+    /// It is closed either way where its place is wanted for another.
     fn expired(
         &self,
         lane: &mut Self::Lane,

@@ -131,3 +131,57 @@ fn sim_a_body_may_begin_late_and_be_as_slow_as_the_minimum_rate() {
     pass(&mut server, 150, || client.write(&vec![0; rate / 8]));
     assert_eq!(client.read(), b"late\n", "half of the rate is too little");
 }
+
+/// Lets an idle connection live for so many periods.
+struct Patient(u32);
+
+impl Protocol for Patient {
+    type Lane = ();
+    type Session = u32;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "patient"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        _periods: &mut u32,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        context.phase(Phase::Idle);
+        input.len()
+    }
+
+    fn expired(
+        &self,
+        (): &mut (),
+        periods: &mut u32,
+        context: &mut Context<'_, Self>,
+        phase: Phase,
+    ) {
+        *periods += 1;
+        if *periods < self.0 {
+            context.restart_phase(phase);
+        }
+    }
+}
+
+#[test]
+fn sim_an_idle_connection_lives_for_the_periods_that_its_protocol_asks_for() {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.idle_ns_max = 10 * SECOND;
+    let mut server = SimulatedServer::new(conditions, Patient(3));
+    let client = server.connect();
+    client.write(b"a");
+    pass(&mut server, 25, || {});
+    assert_eq!(client.state(), ClientState::Open, "in its third period");
+    assert_eq!(server.statistics().expired.read(), 0);
+    pass(&mut server, 10, || {});
+    assert_ne!(client.state(), ClientState::Open, "it asked for no fourth");
+    assert_eq!(server.statistics().expired.read(), 1);
+}

@@ -5,6 +5,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Overdue};
 use crate::lifecycle::Stage;
+use crate::protocol::Phase;
 
 use super::Network;
 
@@ -37,6 +38,12 @@ impl<D: Driver> Network<D> {
         if peer_reads || overdue == Overdue::Look {
             return;
         }
+        if let Overdue::Phase(phase) = overdue {
+            self.call(key, |speaker, call| speaker.expired(call, phase));
+            if self.has_restarted(key, phase) {
+                return;
+            }
+        }
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.expired, true)
         {
@@ -49,12 +56,17 @@ impl<D: Driver> Network<D> {
                 // The peer had its time to read the answer; what it still sends is its own affair.
                 self.close(key, Closing::Abort);
             }
-            Overdue::Phase(phase) => {
-                self.call(key, |speaker, call| speaker.expired(call, phase));
-                // A protocol that forgets to close would be asked for ever.
-                self.close(key, Closing::AfterOutput);
-            }
+            // A protocol that forgets to close would be asked for ever.
+            Overdue::Phase(_) => self.close(key, Closing::AfterOutput),
         }
+    }
+
+    /// Whether the protocol wants the phase that has just expired to last another period.
+    fn has_restarted(&self, key: Key, phase: Phase) -> bool {
+        self.connections.get(key).is_some_and(|connection| {
+            let control = &connection.control;
+            control.phase_started && control.phase == phase && control.closing == Closing::No
+        })
     }
 
     /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
