@@ -38,6 +38,7 @@ pub(crate) fn start(
 fn tell(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
     log::info!(target: REPORT, "{}", counters(handle.statistics()));
     log::info!(target: REPORT, "{}", in_flight(&handle.in_flight(), handle.workers()));
+    log::info!(target: REPORT, "descriptors: {}", handle.descriptors());
     for figures in handle.memory() {
         log::info!(target: REPORT, "memory: {figures}");
     }

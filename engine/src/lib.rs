@@ -9,6 +9,7 @@ pub mod simulation;
 mod addresses;
 mod connection;
 mod context;
+mod descriptors;
 mod episode;
 mod error;
 mod foreman;
@@ -39,6 +40,7 @@ pub mod before;
 pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
 pub use context::{Context, End, Job, NoRoom, Pages, Stall};
+pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use error::{Error, LeftBehind};
 pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{

@@ -78,6 +78,19 @@ pub const DESCRIPTORS_PER_THREAD: u64 = 3 + 1;
 /// A connection limit that the descriptors lowered below this is worth a warning at start.
 pub const CONNECTIONS_FEW: u64 = 1_000;
 
+/// The part of the descriptors for connections and files that is left for other connections when
+/// each file that is held has a connection of its own, at least [`CONNECTIONS_PART_MIN`]. With
+/// 1,024 descriptors: 1,024 - [`DESCRIPTORS_RESERVED`] = 960, of these a quarter 240, and half of
+/// the other 720 for files: 360 downloads with a file each beside their sockets.
+pub const CONNECTIONS_PART: usize = 4;
+
+/// The least of that part, unless that is more than half of the room.
+pub const CONNECTIONS_PART_MIN: usize = 16;
+
+/// Resting connections closed in one turn because files took their descriptors: as many as
+/// files can have taken beyond the room.
+pub const SHED_PER_TURN_MAX: usize = DESCRIPTORS_SPARE;
+
 /// Descriptors that workers find free for files after the kernel had none left for a connection.
 pub const DESCRIPTORS_SPARE: usize = 8;
 

@@ -17,6 +17,7 @@ use flatpath_structures::pool::PoolStatistics;
 use flatpath_structures::queue::INDICES_MAX;
 
 use crate::binding::{bind, bind_patiently};
+use crate::descriptors::{DescriptorBudget, DescriptorFigures};
 use crate::error::Error;
 use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
@@ -94,6 +95,11 @@ impl Handle {
     /// those of its listeners. Empty before the threads run and after they have ended.
     pub fn memory(&self) -> Vec<MemoryFigures> {
         self.0.memory.read()
+    }
+
+    /// What files hold of the descriptors.
+    pub fn descriptors(&self) -> DescriptorFigures {
+        self.0.descriptors.figures()
     }
 
     /// What workers run now and what waits for them. O(`in_flight_max`): for display.
@@ -229,6 +235,9 @@ fn shared(options: &Options, listeners: usize) -> Shared {
     };
     let mut shared = Shared::new(options.rings, &options.limits, crew, pools(options));
     shared.count_listeners(listeners);
+    let room = usize::try_from(room_of(descriptors_max())).unwrap_or(usize::MAX);
+    let connections_max = options.limits.connections_max.saturating_mul(options.rings);
+    shared.descriptors = DescriptorBudget::new(room, connections_max, options.rings);
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
@@ -279,6 +288,19 @@ fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(),
     Ok(())
 }
 
+/// Descriptors that this process may have.
+fn descriptors_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Of so many descriptors, those for connections and files that outlive a job. Half of a very small
+/// limit stays for everything else.
+fn room_of(descriptors: u64) -> u64 {
+    let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
+    descriptors.saturating_sub(reserved).max(1)
+}
+
 /// Turns "as many as the machine allows" into a number, and refuses what cannot be.
 fn complete_limits(options: &mut Options) -> Result<(), Error> {
     const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -298,8 +320,7 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
             "in_flight_max times rings must be at most {INDICES_MAX}"
         )));
     }
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let descriptors = limit.current.unwrap_or(u64::MAX);
+    let descriptors = descriptors_max();
     let needed = DESCRIPTORS_MIN + DESCRIPTORS_PER_THREAD * (options.rings as u64 - 1);
     if descriptors < needed {
         return Err(Error::Limits(format!(
@@ -307,9 +328,7 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
              it with ulimit -n or LimitNOFILE=)"
         )));
     }
-    // Half of a very small limit stays for everything that is not a connection.
-    let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
-    let room = descriptors.saturating_sub(reserved).max(1);
+    let room = room_of(descriptors);
     let wished = match options.limits.connections_max {
         0 => CONNECTIONS_DEFAULT,
         wished => wished as u64,

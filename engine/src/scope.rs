@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::blocking::{Inside, Share};
+use crate::descriptors::DescriptorBudget;
 use flatpath_structures::pool::PoolHandle;
 
 /// How long a worker waits before it asks for a buffer again: about what a send of one takes.
@@ -14,6 +15,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What a worker may use besides the job: buffers for the reply.
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
+    pub(crate) descriptors: &'a DescriptorBudget,
     /// Most workers that there may be.
     pub(crate) workers_max: u32,
     /// A place that the job has waited for.
@@ -26,6 +28,11 @@ impl<'a> WorkerScope<'a> {
     /// Where buffers come from.
     pub fn pool(&self) -> PoolHandle<'a> {
         self.pool
+    }
+
+    /// Where descriptors are held for files that outlive the job.
+    pub fn descriptors(&self) -> &'a DescriptorBudget {
+        self.descriptors
     }
 
     /// Waits a few milliseconds, without spinning, for what another thread is about to do. The

@@ -33,6 +33,7 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
 
 use crate::blocking::{Grants, Inside, Share};
+use crate::descriptors::DescriptorBudget;
 use crate::foreman::Bell;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
@@ -97,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
     pub(crate) statistics: Statistics,
+    pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
     pub(crate) bell: Bell,
@@ -134,6 +136,7 @@ impl Shared {
                 .collect(),
             pools,
             statistics: Statistics::default(),
+            descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
             bell: Bell::default(),
             observes_dispatch: false,
@@ -239,6 +242,7 @@ impl Shared {
             let home = task.connection();
             let mut scope = WorkerScope {
                 pool: self.pools.handle(home.ring, home.key.index),
+                descriptors: &self.descriptors,
                 workers_max: self.workers_max,
                 granted: self.grants.take(index),
                 parked: None,

@@ -312,6 +312,7 @@ impl<D: Driver> Network<D> {
         self.arm_crowding();
         self.send_fins();
         self.end_turn_of_listeners();
+        self.make_room_for_files();
         self.tend_listeners();
         self.end_episodes();
         self.trim();

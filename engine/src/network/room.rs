@@ -25,9 +25,11 @@ use flatpath_structures::slots::Key;
 use crate::addresses::AddressId;
 use crate::connection::{Closing, Connection, Listed};
 use crate::episode::{Episode, Price};
+use crate::lifecycle::Stage;
 use crate::limits::{
     ADDRESS_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, EVICTIONS_PER_ACCEPT_MAX,
-    FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX, SPARE_PLACES_SHARE, SPARED_NS,
+    FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX, SHED_PER_TURN_MAX, SPARE_PLACES_SHARE,
+    SPARED_NS,
 };
 use crate::lists::{Links, List};
 use crate::protocol::Phase;
@@ -204,7 +206,32 @@ impl<D: Driver> Network<D> {
     /// Connections that there are places for now.
     pub(super) fn places(&self) -> usize {
         let descriptors_allow = self.room.descriptors_allow;
-        self.limits.connections_max.min(descriptors_allow)
+        let beside_files = self.shared.descriptors.places().max(1);
+        self.limits
+            .connections_max
+            .min(descriptors_allow)
+            .min(beside_files)
+    }
+
+    /// Closes what rests while files hold descriptors that connections have places for.
+    pub(super) fn make_room_for_files(&mut self) {
+        let open = self.open_connections();
+        let descriptors = &self.shared.descriptors;
+        descriptors.connections_are(usize::from(self.ring), open);
+        if open <= descriptors.places() || self.stage > Stage::Running {
+            return;
+        }
+        for _ in 0..SHED_PER_TURN_MAX {
+            if self.counted_connections() <= self.places() {
+                break;
+            }
+            // What rests only for now keeps its place: the next file is refused instead.
+            let Some(victim) = self.longest_resting(SPARED_NS) else {
+                break;
+            };
+            self.evict(victim);
+            self.note_places(Price::Closed);
+        }
     }
 
     /// Connections that count for the limit (O3).

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use flatpath::{Buffer, PoolHandle, Share};
+use flatpath::{Buffer, DescriptorBudget, DescriptorHold, PoolHandle, Share};
 use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
@@ -20,7 +20,7 @@ use crate::error::FilesError;
 use crate::fields::Fields;
 use crate::freshness::{Began, Looked};
 use crate::hot::Note;
-use crate::limits::{CHANGE_TRIES_MAX, HOT_FILE_BYTES_MAX};
+use crate::limits::{CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS, HOT_FILE_BYTES_MAX};
 use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
@@ -43,6 +43,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
     pub(crate) pool: PoolHandle<'a>,
+    pub(crate) descriptors: &'a DescriptorBudget,
     pub(crate) began: Began,
     pub(crate) reach: Reach,
     /// What the worker is inside of, and whoever reads on has to be.
@@ -262,7 +263,10 @@ impl Answerer<'_> {
         let Some(mut buffer) = self.buffer_for(size) else {
             let is_sent = verdict == Verdict::Proceed && !is_head;
             let body = if is_sent {
-                self.whole(chosen)
+                match self.hold() {
+                    Some(hold) => self.whole(chosen, hold),
+                    None => return Ok(Some(busy())),
+                }
             } else {
                 Body::Empty
             };
@@ -302,15 +306,20 @@ impl Answerer<'_> {
         Ok(Some(response))
     }
 
+    /// The descriptor of a file that is read while it is sent.
+    fn hold(&self) -> Option<DescriptorHold> {
+        self.descriptors.hold(DOWNLOAD_DESCRIPTORS)
+    }
+
     /// A file that is read while it is sent.
-    fn whole(&self, chosen: Chosen) -> Body {
+    fn whole(&self, chosen: Chosen, hold: DescriptorHold) -> Body {
         let size = chosen.opened.identity.size;
         let whole = Part {
             start: 0,
             end: size,
         };
         self.reader(
-            Span::new(chosen.opened.into_source(&chosen.path), whole),
+            Span::new(chosen.opened.into_source(&chosen.path, hold), whole),
             size,
         )
     }
@@ -328,7 +337,10 @@ impl Answerer<'_> {
     /// 206 with one part or several, or 416.
     fn partial(&self, chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
         let size = chosen.opened.identity.size;
-        let file = chosen.opened.into_source(&chosen.path);
+        let Some(hold) = self.hold() else {
+            return busy();
+        };
+        let file = chosen.opened.into_source(&chosen.path, hold);
         let body = match ranges {
             Ranges::Single(part) => {
                 insert(
@@ -503,7 +515,7 @@ fn refuse(request: &Request, error: FilesError) -> Response {
     plain(error.status(), text(error.status()))
 }
 
-/// The answer of a mount that as many workers are in as may be.
+/// The answer where a mount has as many workers as it may, or files as many descriptors.
 pub(crate) fn busy() -> Response {
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let mut response = plain(status, text(status));

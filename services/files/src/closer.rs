@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
+use flatpath::DescriptorHold;
+
 use crate::root::Locality;
 
 /// A file that is read while an answer is sent.
@@ -20,6 +22,8 @@ use crate::root::Locality;
 pub(crate) struct Source {
     /// `None` only while it is dropped.
     file: Option<File>,
+    /// Given back behind the file.
+    hold: Option<DescriptorHold>,
     locality: Locality,
     /// What the log calls it.
     name: Box<[u8]>,
@@ -30,9 +34,16 @@ impl Source {
     pub(crate) fn new(file: File, locality: Locality, path: &[u8]) -> Self {
         Self {
             file: Some(file),
+            hold: None,
             locality,
             name: path.into(),
         }
+    }
+
+    /// The same file, counted in the budget of descriptors until it is closed.
+    pub(crate) fn held(mut self, hold: DescriptorHold) -> Self {
+        self.hold = Some(hold);
+        self
     }
 
     /// Tells the log why an answer is broken off, which its client cannot be told any more.
@@ -55,7 +66,7 @@ impl Drop for Source {
         if let Some(file) = self.file.take()
             && self.locality == Locality::Remote
         {
-            close_elsewhere(file);
+            close_elsewhere((file, self.hold.take()));
         }
     }
 }
@@ -68,10 +79,13 @@ impl From<File> for Source {
     }
 }
 
-fn close_elsewhere(file: File) {
-    static CLOSER: OnceLock<Option<Sender<File>>> = OnceLock::new();
+/// A file, and what it holds of the budget until it is closed.
+type Held = (File, Option<DescriptorHold>);
+
+fn close_elsewhere(file: Held) {
+    static CLOSER: OnceLock<Option<Sender<Held>>> = OnceLock::new();
     let closer = CLOSER.get_or_init(|| {
-        let (sender, receiver) = channel::<File>();
+        let (sender, receiver) = channel::<Held>();
         let thread = std::thread::Builder::new().name("flatpath-closer".into());
         let started = thread.spawn(move || receiver.into_iter().for_each(drop));
         started.ok().map(|_| sender)

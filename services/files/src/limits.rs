@@ -58,6 +58,15 @@ pub const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
 /// Longest file that PUT or an upload makes, unless said otherwise: 1 TiB.
 pub const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
 
+/// Descriptors that a download holds beside its socket while it is read: the file.
+pub const DOWNLOAD_DESCRIPTORS: usize = 1;
+
+/// The same for a PUT: the file and its directory.
+pub const PUT_DESCRIPTORS: usize = 1 + 1;
+
+/// The same for an upload by tus: the file, its directory, and that of the records.
+pub const TUS_DESCRIPTORS: usize = 1 + 1 + 1;
+
 /// Resumable uploads that may be unfinished at once, unless said otherwise.
 pub const UNFINISHED_MAX: usize = 1_024;
 

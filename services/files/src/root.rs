@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use flatpath::DescriptorHold;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 
@@ -108,8 +109,8 @@ impl Locality {
 
 impl Opened {
     /// The file, for a body that is read while it is sent; `path` is where it lies.
-    pub(crate) fn into_source(self, path: &[u8]) -> Source {
-        Source::new(self.file, self.locality, path)
+    pub(crate) fn into_source(self, path: &[u8], hold: DescriptorHold) -> Source {
+        Source::new(self.file, self.locality, path).held(hold)
     }
 }
 

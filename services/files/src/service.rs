@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{Entry, Inside, Payload, PoolHandle, Share};
+use flatpath::{DescriptorBudget, DescriptorHold, Entry, Inside, Payload, PoolHandle, Share};
 use flatpath_http::{
     Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Sink, Turn,
     WorkerScope,
@@ -19,7 +19,7 @@ use crate::conditional::Verdict;
 use crate::encoding::Preference;
 use crate::freshness::{Began, Moment};
 use crate::hot::{Hot, HotLimits, Note};
-use crate::limits::HOT_TARGET_BYTES_MAX;
+use crate::limits::{HOT_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountShares, Mounts};
 use crate::put;
 use crate::root::{Reach, Resolution, Root};
@@ -56,6 +56,13 @@ pub enum Writing {
 
 /// As many workers are in a mount as may be.
 struct Busy;
+
+/// What a worker lends to an answer.
+pub(crate) type Lent<'a> = (PoolHandle<'a>, &'a DescriptorBudget);
+
+fn lent<'a>(scope: &WorkerScope<'a>) -> Lent<'a> {
+    (scope.pool(), scope.descriptors())
+}
 
 /// What one network thread keeps: its hot files.
 #[derive(Debug)]
@@ -147,12 +154,13 @@ impl Files {
     }
 
     /// Has the end of a write counted, and its pieces written within the share.
-    fn counted(&self, opened: Opened, share: Option<Share>) -> Opened {
+    fn counted(&self, opened: Opened, share: Option<Share>, hold: DescriptorHold) -> Opened {
         match opened {
             Opened::Sink(sink) => Opened::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
                 share,
+                _hold: hold,
             })),
             refused => refused,
         }
@@ -200,7 +208,7 @@ impl Files {
     fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
         let share = self.share_of(request);
         if share.is_none() {
-            let answerer = self.answerer(scope.pool(), Reach::OwnMount, None);
+            let answerer = self.answerer(lent(scope), Reach::OwnMount, None);
             if let Some(response) = answerer.answer(request) {
                 return response;
             }
@@ -211,13 +219,13 @@ impl Files {
             // What is returned after `Later` is dropped.
             Entry::Later | Entry::Full => return answer::busy(),
         };
-        let answerer = self.answerer(scope.pool(), Reach::Everywhere, Some(share));
+        let answerer = self.answerer(lent(scope), Reach::Everywhere, Some(share));
         answerer.answer(request).unwrap_or_else(answer::busy)
     }
 
     pub(crate) fn answerer<'a>(
         &'a self,
-        pool: PoolHandle<'a>,
+        (pool, descriptors): Lent<'a>,
         reach: Reach,
         share: Option<Share>,
     ) -> Answerer<'a> {
@@ -226,6 +234,7 @@ impl Files {
             hidden: self.hidden,
             writing: self.writing,
             pool,
+            descriptors,
             reach,
             share,
             began: Began {
@@ -296,15 +305,21 @@ impl Service for Files {
                 let Ok((share, _inside)) = self.enter(request, scope) else {
                     return Opened::Response(answer::busy());
                 };
+                let Some(hold) = scope.descriptors().hold(PUT_DESCRIPTORS) else {
+                    return Opened::Response(answer::busy());
+                };
                 let opened = put::begin(&self.root, self.hidden, options, request);
-                self.counted(opened, share)
+                self.counted(opened, share, hold)
             }
             Writing::Allowed(options) if tus::concerns(request) => {
                 let Ok((share, _inside)) = self.enter(request, scope) else {
                     return Opened::Response(answer::busy());
                 };
+                let Some(hold) = scope.descriptors().hold(TUS_DESCRIPTORS) else {
+                    return Opened::Response(answer::busy());
+                };
                 let opened = tus::begin(self.place(options), request);
-                self.counted(opened, share)
+                self.counted(opened, share, hold)
             }
             _ => Opened::Response(self.pooled(request, scope)),
         }
@@ -352,6 +367,8 @@ struct CountedSink {
     sink: Box<dyn Sink>,
     writes: Arc<AtomicU64>,
     share: Option<Share>,
+    /// Given back behind the files of the sink; that of one broken off is closed a moment later.
+    _hold: DescriptorHold,
 }
 
 impl Sink for CountedSink {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use flatpath::Pool;
+use flatpath::{DescriptorBudget, Pool};
 use flatpath_http::{Service, Turn, trial};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
@@ -28,6 +28,7 @@ struct Site {
     files: Files,
     lane: FilesLane,
     pool: Pool,
+    descriptors: DescriptorBudget,
     turn: u64,
 }
 
@@ -94,6 +95,7 @@ impl Site {
             files,
             lane,
             pool,
+            descriptors: DescriptorBudget::default(),
             turn: 1,
         }
     }
@@ -151,14 +153,14 @@ impl Site {
         }
     }
 
+    fn lent(&self) -> crate::service::Lent<'_> {
+        ((&self.pool).into(), &self.descriptors)
+    }
+
     /// What a worker answers.
     fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
-        let own = self
-            .files
-            .answerer((&self.pool).into(), Reach::OwnMount, None);
-        let everywhere = self
-            .files
-            .answerer((&self.pool).into(), Reach::Everywhere, None);
+        let own = self.files.answerer(self.lent(), Reach::OwnMount, None);
+        let everywhere = self.files.answerer(self.lent(), Reach::Everywhere, None);
         let answer = own.answer(request).or_else(|| everywhere.answer(request));
         answer.expect("nothing is beyond that reach")
     }

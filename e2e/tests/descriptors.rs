@@ -1,0 +1,145 @@
+//! Files that are sent or written over many jobs are counted in the budget of descriptors: they
+//! never take what new connections need.
+
+use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, until};
+
+each_driver!(
+    downloads_that_nobody_reads_leave_descriptors_to_connections,
+    uploads_that_stand_still_leave_descriptors_to_connections,
+    connections_that_rest_give_their_descriptors_to_downloads,
+);
+
+const DESCRIPTORS: u64 = 256;
+const SMALL: &str = "small";
+/// Far more than the kernel takes of it for a client that does not read.
+const LARGE: u64 = 1 << 30;
+const WINDOW: usize = 4096;
+
+fn serve(driver: Driver) -> (Server, Site) {
+    let site = Site::new().with("small", SMALL).with("large", "");
+    let large = std::fs::File::options().write(true).open(site.at("large"));
+    large
+        .and_then(|file| file.set_len(LARGE))
+        .expect("a sparse file can be made");
+    let server = Launch::serve(driver)
+        .descriptors(DESCRIPTORS)
+        .with(["--writable", "--workers", "1..4"])
+        .directory(site.path())
+        .start();
+    (server, site)
+}
+
+fn start_download(server: &Server) -> Client {
+    let mut client = Client::connect_with_window(server.address("http"), WINDOW);
+    client.request("GET", "/large", &[]);
+    client
+}
+
+fn start_upload(server: &Server, number: usize) -> Client {
+    let mut client = server.client();
+    let fields = [("Content-Length", "1000000"), ("Expect", "100-continue")];
+    client.request("PUT", &format!("/new-{number}"), &fields);
+    client
+}
+
+fn status_of(client: &mut Client) -> String {
+    let line = String::from_utf8(client.exactly("HTTP/1.1 200".len())).expect("ASCII");
+    line[9..].to_owned()
+}
+
+fn rest_of_head(client: &mut Client) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        head.push_str(&String::from_utf8_lossy(&client.exactly(1)));
+    }
+    head
+}
+
+/// Each is answered, some are granted and some refused; then there is room for newcomers.
+fn some_are_granted(server: &Server, clients: &mut [Client], granted: &str) {
+    const GRANTED_MIN: usize = 24;
+    const NEWCOMERS: usize = 24;
+    let statuses: Vec<String> = clients.iter_mut().map(status_of).collect();
+    let count = |wanted: &str| statuses.iter().filter(|status| *status == wanted).count();
+    let (taken, refused) = (count(granted), count("503"));
+    assert_eq!(taken + refused, clients.len(), "{statuses:?}");
+    assert!(taken >= GRANTED_MIN && refused > 0, "{taken} are granted");
+    let newcomers = (0..NEWCOMERS).map(|_| {
+        let mut client = server.client();
+        assert_eq!(client.get("/small").text(), SMALL);
+        client
+    });
+    let newcomers: Vec<Client> = newcomers.collect();
+    let used = server.process().descriptors();
+    assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
+    assert_eq!(newcomers.len(), NEWCOMERS);
+}
+
+/// No accept has missed a descriptor, and the log has not a line for each refusal. One line is for
+/// an episode; on a busy machine the test may take long enough for several.
+fn nothing_ran_out(server: &Server) {
+    const LINES_MAX: usize = 5;
+    let log = server.log();
+    assert!(!log.contains("accept says"), "{log}");
+    let lines = log.matches("descriptors for files: ").count();
+    assert!((1..=LINES_MAX).contains(&lines), "{log}");
+}
+
+fn downloads_that_nobody_reads_leave_descriptors_to_connections(driver: Driver) {
+    const CLIENTS: usize = 150;
+    let (server, _site) = serve(driver);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| start_download(&server)).collect();
+    some_are_granted(&server, &mut clients, "200");
+    // Those who were refused rest, and are closed for more downloads; but not without end.
+    let refusal = (0..CLIENTS).find_map(|_| {
+        clients.push(start_download(&server));
+        let client = clients.last_mut()?;
+        (status_of(client) == "503").then(|| rest_of_head(client))
+    });
+    let head = refusal.expect("the budget has an end");
+    assert!(
+        head.to_lowercase().contains("\r\nretry-after: 1\r\n"),
+        "{head}"
+    );
+    drop(clients);
+    until("a download is granted again", || {
+        (status_of(&mut start_download(&server)) == "200").then_some(())
+    });
+    nothing_ran_out(&server);
+}
+
+fn uploads_that_stand_still_leave_descriptors_to_connections(driver: Driver) {
+    const CLIENTS: usize = 80;
+    let (server, _site) = serve(driver);
+    let clients = (0..CLIENTS).map(|number| start_upload(&server, number));
+    let mut clients: Vec<Client> = clients.collect();
+    some_are_granted(&server, &mut clients, "100");
+    drop(clients);
+    until("an upload is granted again", || {
+        (status_of(&mut start_upload(&server, CLIENTS)) == "100").then_some(())
+    });
+    nothing_ran_out(&server);
+}
+
+/// Beside as many idle connections as there are places for, downloads are granted one by one.
+fn connections_that_rest_give_their_descriptors_to_downloads(driver: Driver) {
+    const IDLE: usize = 180;
+    const DOWNLOADS: usize = 48;
+    let (server, _site) = serve(driver);
+    let idle = (0..IDLE).map(|_| {
+        let mut client = server.client();
+        assert_eq!(client.get("/small").text(), SMALL);
+        client
+    });
+    let idle: Vec<Client> = idle.collect();
+    let downloads = (0..DOWNLOADS).map(|_| {
+        let mut client = start_download(&server);
+        assert_eq!(status_of(&mut client), "200");
+        client
+    });
+    let downloads: Vec<Client> = downloads.collect();
+    let used = server.process().descriptors();
+    assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
+    assert!(!server.log().contains("accept says"), "{}", server.log());
+    drop((idle, downloads));
+}
