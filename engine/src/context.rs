@@ -390,6 +390,14 @@ impl<P: Protocol> Context<'_, P> {
         self.desk.dispatch(job.0, listener, self.turn.now_ns);
     }
 
+    /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
+    /// behind those that wait already.
+    pub fn dispatch_with_memory(&mut self, mut job: Job<P>) {
+        job.0.connection = self.connection;
+        self.control.jobs_out += 1;
+        self.desk.dispatch_with_memory(job.0);
+    }
+
     /// Keeps a finished (or unused) job for the next request.
     pub fn recycle(&mut self, mut job: Job<P>) {
         job.0.reservation = None;

@@ -107,6 +107,12 @@ impl Pools {
         self.main.weigh(is_short)
     }
 
+    /// What one of many connections had better hold, in bytes; see [`Pool::fair_bytes`].
+    #[inline]
+    pub(crate) fn fair_bytes(&self) -> usize {
+        self.main.fair_bytes()
+    }
+
     /// Frees idle buffers beyond what is in use and `keep_bytes`. Returns the bytes freed.
     pub(crate) fn trim(&self, keep_bytes: usize) -> usize {
         let kept = |pool: &Pool| pool.statistics().in_use_bytes.max(keep_bytes);

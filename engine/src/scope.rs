@@ -6,9 +6,6 @@ use crate::blocking::{Inside, Share};
 use crate::descriptors::DescriptorBudget;
 use flatpath_structures::pool::PoolHandle;
 
-/// How long a worker waits before it asks for a buffer again: about what a send of one takes.
-const MEMORY_WAIT: Duration = Duration::from_millis(5);
-
 /// How long a job pauses: several turns of a network thread.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -45,11 +42,5 @@ impl<'a> WorkerScope<'a> {
     /// it runs again.
     pub fn is_parked(&self) -> bool {
         self.parked.is_some()
-    }
-
-    /// Waits a little for buffers to come back when the memory budget is used up, without spinning.
-    /// For a job that has to go on with what it holds; one that does not should give up instead.
-    pub fn wait_for_memory(&self) {
-        std::thread::sleep(MEMORY_WAIT);
     }
 }

@@ -23,6 +23,7 @@ mod in_flight;
 mod parked;
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -385,6 +386,8 @@ pub(crate) struct JobDesk {
     kept_for_each: usize,
     /// Which jobs may occupy workers, and those that wait for that.
     shares: Shares<Box<dyn Task>>,
+    /// Jobs that found no buffer, oldest first.
+    without_memory: VecDeque<Box<dyn Task>>,
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
     /// What queueing them took, while somebody wants to know.
@@ -423,6 +426,7 @@ impl JobDesk {
             in_flight_max,
             kept_for_each: in_flight_max / 4 / listeners,
             shares: Shares::new(rule),
+            without_memory: VecDeque::new(),
             queued: 0,
             draining: false,
             roused: Rouser::default(),
@@ -478,6 +482,27 @@ impl JobDesk {
         match self.shares.offer(listener, task, now_ns) {
             Some(task) => self.queue(task, now_ns),
             None => self.shared.statistics.share_waits.add(1),
+        }
+    }
+
+    /// Holds a job back until there may be memory for it; see [`JobDesk::try_memory`].
+    pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>) {
+        self.without_memory.push_back(task);
+    }
+
+    /// Jobs that wait for memory.
+    pub(crate) fn waiting_for_memory(&self) -> usize {
+        self.without_memory.len()
+    }
+
+    /// Dispatches the oldest of those, `jobs_max` at most.
+    pub(crate) fn try_memory(&mut self, jobs_max: usize, now_ns: u64) {
+        for _ in 0..jobs_max {
+            let Some(task) = self.without_memory.pop_front() else {
+                break;
+            };
+            let listener = task.connection().listener;
+            self.dispatch(task, listener, now_ns);
         }
     }
 
@@ -583,6 +608,7 @@ impl JobDesk {
 
     /// The thread drains and has no connection left: what waits is for the workers to finish.
     pub(crate) fn let_all_go(&mut self, now_ns: u64) {
+        self.try_memory(usize::MAX, now_ns);
         for task in self.shares.take_all() {
             self.shared.statistics.share_waits_over.add(1);
             self.queue(task, now_ns);
@@ -594,6 +620,8 @@ impl JobDesk {
 impl Drop for JobDesk {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
+        let without_memory = std::mem::take(&mut self.without_memory);
+        without_memory.into_iter().for_each(drop_contained);
         self.shares.take_all().into_iter().for_each(drop_contained);
     }
 }

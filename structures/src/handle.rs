@@ -91,6 +91,12 @@ impl<'a> PoolHandle<'a> {
     pub fn is_pressed(&self) -> bool {
         self.pool.is_pressed()
     }
+
+    /// What one of many users had better hold, in bytes; see [`Pool::fair_bytes`].
+    #[inline]
+    pub fn fair_bytes(&self) -> usize {
+        self.pool.fair_bytes()
+    }
 }
 
 /// For nobody, and without a reserve: tests and tools.
@@ -126,6 +132,29 @@ mod tests {
         assert!(handle.take(65).is_some());
         drop(small);
         assert_eq!(reserve.statistics().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn the_fair_part_falls_from_a_quarter_in_use_to_nothing_at_three() {
+        const CLASS: usize = 1 << 20;
+        let main = Pool::new(PoolConfig {
+            classes: vec![CLASS],
+            budget_bytes: 16 * CLASS,
+            zero: Zero::Never,
+        });
+        let mut held = Vec::new();
+        let mut fair = Vec::new();
+        for in_use in [4, 5, 8, 12] {
+            held.extend((held.len()..in_use).map_while(|_| main.take(CLASS)));
+            main.weigh(false);
+            fair.push(PoolHandle::from(&main).fair_bytes());
+        }
+        assert_eq!(fair, [usize::MAX, 7 * CLASS / 4096, 4 * CLASS / 4096, 0]);
+        drop(held);
+        main.weigh(true);
+        assert_eq!(main.fair_bytes(), 0, "memory runs short");
+        main.weigh(false);
+        assert_eq!(main.fair_bytes(), usize::MAX, "idle memory is free");
     }
 
     #[test]

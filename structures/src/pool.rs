@@ -30,7 +30,7 @@
 //! another size for a request that could use it.
 
 use crate::memory::{Budget, Claim, Shelf};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::buffer::Buffer;
 pub use crate::handle::PoolHandle;
@@ -40,6 +40,10 @@ pub use crate::walked::Walk;
 
 /// Idle buffers of other sizes that one `take` may free to make room for its own.
 const FREED_PER_TAKE_MAX: usize = 64;
+
+/// The part of what is free beyond a quarter that one of many users had better hold, see
+/// [`Pool::fair_bytes`]: with as many of them there is room for all.
+const FAIR_PART: usize = 4096;
 
 /// What a pool is made of.
 #[derive(Clone, Debug)]
@@ -100,6 +104,7 @@ struct Users {
     degraded: AtomicU64,
     refused: AtomicU64,
     is_pressed: AtomicBool,
+    fair_bytes: AtomicUsize,
 }
 
 /// What a pool did since it was made, and what it holds.
@@ -172,6 +177,7 @@ impl Pool {
             degraded: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             is_pressed: AtomicBool::new(false),
+            fair_bytes: AtomicUsize::new(usize::MAX),
         });
         Pool { shelves, users }
     }
@@ -293,12 +299,24 @@ impl Pool {
     }
 
     /// Notes whether more than three quarters of the budget are in use, or `is_short` for another
-    /// reason, for [`Pool::is_pressed`]. One load while less is allocated, else O(threads).
+    /// reason, for [`Pool::is_pressed`], and what is free, for [`Pool::fair_bytes`]. One load while
+    /// less than a quarter is allocated, else O(threads).
     pub fn weigh(&self, is_short: bool) -> bool {
-        let full_bytes = self.users.budget.bytes_max() / 4 * 3;
-        let is_full =
-            || self.allocated_bytes() > full_bytes && self.statistics().in_use_bytes > full_bytes;
-        let is_pressed = is_short || is_full();
+        let bytes_max = self.users.budget.bytes_max();
+        let full_bytes = bytes_max / 4 * 3;
+        let is_weighed = self.allocated_bytes() > bytes_max / 4;
+        let in_use_bytes = is_weighed.then(|| self.statistics().in_use_bytes);
+        let fair_bytes = match in_use_bytes.filter(|in_use_bytes| *in_use_bytes > bytes_max / 4) {
+            _ if is_short => 0,
+            Some(in_use_bytes) => full_bytes.saturating_sub(in_use_bytes) / FAIR_PART,
+            None => usize::MAX,
+        };
+        if self.fair_bytes() != fair_bytes {
+            // ORDER: Relaxed: a hint, as below.
+            self.users.fair_bytes.store(fair_bytes, Ordering::Relaxed);
+        }
+        let is_full = in_use_bytes.is_some_and(|in_use_bytes| in_use_bytes > full_bytes);
+        let is_pressed = is_short || is_full;
         // A plain load first: the line is read by all and hardly ever changes.
         if self.is_pressed() != is_pressed {
             // ORDER: Relaxed: a hint, which publishes nothing.
@@ -311,6 +329,15 @@ impl Pool {
     #[inline]
     pub fn is_pressed(&self) -> bool {
         self.users.is_pressed.load(Ordering::Relaxed)
+    }
+
+    /// What one of many users had better hold, in bytes, as the last [`Pool::weigh`] found: a small
+    /// part of what is free beyond a quarter, so that later users find room beside the early ones
+    /// (dynamic thresholds: Choudhury and Hahne, 1998). Without a limit below a quarter of the
+    /// budget; nothing from three quarters on, or when memory runs short. One load.
+    #[inline]
+    pub fn fair_bytes(&self) -> usize {
+        self.users.fair_bytes.load(Ordering::Relaxed)
     }
 
     /// The most that all buffers together may have, in bytes.

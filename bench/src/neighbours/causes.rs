@@ -117,6 +117,21 @@ pub(super) fn downloads(
     trouble(arena.http, &manner, stop)
 }
 
+/// Downloads at up to 40 KB/s and as many uploads at 4 KB/s: all of them move.
+pub(super) fn slow_both_ways(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
+    const EACH: usize = 1_000;
+    // In a round of five milliseconds.
+    const READ_BYTES: usize = 200;
+    thread::scope(|scope| {
+        let readers = scope.spawn(|| downloads(arena, stop, EACH, READ_BYTES));
+        let sent = uploads(arena, stop, EACH, 0, 4_000);
+        let read = readers
+            .join()
+            .unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+        sent.and(read)
+    })
+}
+
 pub(super) fn pipeliners(arena: &Arena, stop: &AtomicBool, count: usize) -> io::Result<()> {
     let requests = get(arena.hot_path).repeat(500);
     let manner = Manner {

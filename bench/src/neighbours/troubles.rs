@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::causes::{
     ask, bad_producers, bad_records, busy_loops, calls, downloads, dying_consumers, full_disk,
-    garbage, half_writes, heads, hung_mount, idle, pipeliners, producers, resets, unread_echo,
-    unread_pairs, unread_reads, uploads, waiting_clients,
+    garbage, half_writes, heads, hung_mount, idle, pipeliners, producers, resets, slow_both_ways,
+    unread_echo, unread_pairs, unread_reads, uploads, waiting_clients,
 };
 use super::server::Arena;
 
@@ -136,6 +136,12 @@ fn of_slow_clients() -> Vec<Trouble> {
         Trouble {
             name: "2,000 downloads that nobody reads, 64 MiB",
             cause: |arena, stop| downloads(arena, stop, 2_000, 0),
+            ..small
+        },
+        Trouble {
+            name: "1,000 slow downloads and 1,000 slow uploads, 64 MiB",
+            is_in_quick: true,
+            cause: slow_both_ways,
             ..small
         },
         Trouble {

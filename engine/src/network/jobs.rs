@@ -75,6 +75,12 @@ impl<D: Driver> Network<D> {
             let room = self.memory_retries();
             self.retry(Stall::Memory, room);
         }
+        if self.desk.waiting_for_memory() > 0 {
+            // Those above come first: what they wait for has a deadline.
+            let room = retries_within(self.shared.pools.available_bytes());
+            self.desk
+                .try_memory(room.min(RETRIES_MAX), self.turn.now_ns);
+        }
         self.retry_shares();
     }
 

@@ -461,7 +461,8 @@ impl<D: Driver> Network<D> {
             &self.waiting_memory,
             &self.waiting_share,
         ];
-        if waiting.iter().any(|queue| !queue.is_empty()) {
+        let any = waiting.iter().any(|queue| !queue.is_empty());
+        if any || self.desk.waiting_for_memory() > 0 {
             sooner(WAITING_NS);
         }
         if self.sources_refused > 0 {

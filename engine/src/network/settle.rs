@@ -89,9 +89,12 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
         };
+        // While memory runs short more is made only when less is queued: what is on its way out to
+        // slow readers would take all of it otherwise.
         let due = connection.control.notify_drained
             && connection.control.closing != Closing::Abort
-            && connection.output.queued_bytes() <= OUTPUT_BYTES_LOW;
+            && connection.output.queued_bytes()
+                <= OUTPUT_BYTES_LOW.min(self.shared.pools.fair_bytes());
         if due {
             connection.control.notify_drained = false;
             self.call(key, |speaker, call| speaker.drained(call));

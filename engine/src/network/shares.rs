@@ -186,7 +186,9 @@ impl<D: Driver> Network<D> {
         let now_ns = self.turn.now_ns;
         if now_ns >= self.holders.weigh_ns {
             self.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
-            self.shared.pools.weigh(!self.waiting_memory.is_empty());
+            let is_waited_for =
+                !self.waiting_memory.is_empty() || self.desk.waiting_for_memory() > 0;
+            self.shared.pools.weigh(is_waited_for);
         }
         if self.waiting_memory.is_empty() {
             return self.end_shortage();

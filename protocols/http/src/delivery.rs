@@ -161,9 +161,9 @@ impl<S: Service> Hand<'_, '_, S> {
                 self.context.notify_drained();
                 false
             }
-            // The worker found no buffer for a chunk; it has waited a little already.
+            // The worker found no buffer for a chunk.
             State::Streaming => {
-                self.context.dispatch(job);
+                self.context.dispatch_with_memory(job);
                 false
             }
             State::Fresh | State::Failed | State::Opening | State::Receiving => {

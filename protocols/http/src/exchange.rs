@@ -165,10 +165,8 @@ impl Exchange {
                 self.draft.clear();
             }
             State::Streaming => {
-                if !self.read_in_turn(scope) && !scope.is_parked() {
-                    // No buffer: back to the queue in a while, where others get their turn.
-                    scope.wait_for_memory();
-                }
+                // Without a buffer it goes home, where it waits for one.
+                self.read_in_turn(scope);
             }
             State::Opening => self.open(service, scope),
             State::Receiving => self.write(scope),
@@ -297,35 +295,35 @@ impl Exchange {
         fits.then_some(plan)
     }
 
-    /// Reads the next chunk of the stream where that may block now. False: there is no buffer for
-    /// it, or its turn to read has not come.
-    fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) -> bool {
+    /// Reads the next chunk of the stream where that may block now. None is read when there is no
+    /// buffer for it, or when its turn to read has not come.
+    fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) {
         let share = self.stream.as_ref().and_then(|stream| stream.share.clone());
         let _inside = match share.map(|share| share.enter(scope)) {
-            Some(Entry::Later) => return false,
+            Some(Entry::Later) => return,
             Some(Entry::Full) => {
                 // What it reads from is stuck: it breaks off, as after an error.
                 self.stream = None;
                 self.state = State::Failed;
-                return true;
+                return;
             }
             Some(Entry::Inside(inside)) => Some(inside),
             None => None,
         };
-        self.read_chunk(scope.pool())
+        self.read_chunk(scope.pool());
     }
 
-    /// Reads the next chunk of the stream, framed as it goes out. False: there is no buffer for it.
-    fn read_chunk(&mut self, pool: PoolHandle<'_>) -> bool {
+    /// Reads the next chunk of the stream, framed as it goes out, if there is a buffer for it.
+    fn read_chunk(&mut self, pool: PoolHandle<'_>) {
         debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
         let Some(stream) = &mut self.stream else {
             self.state = State::Failed;
-            return true;
+            return;
         };
         let left = stream.left.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX)
         });
-        let chunk_bytes_max = if pool.is_pressed() {
+        let chunk_bytes_max = if pool.fair_bytes() < STREAM_PRESSED_BYTES {
             STREAM_PRESSED_BYTES
         } else {
             STREAM_CHUNK_BYTES
@@ -337,7 +335,7 @@ impl Exchange {
             .take(wanted)
             .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
         let Some(mut buffer) = buffer else {
-            return false;
+            return;
         };
         let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
             .min(chunk_bytes_max)
@@ -379,7 +377,6 @@ impl Exchange {
                 self.state = State::Failed;
             }
         }
-        true
     }
 
     fn end_stream(&mut self, last: Buffer) {
