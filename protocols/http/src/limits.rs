@@ -91,7 +91,8 @@ pub const INLINE_REPLY_BYTES: usize = 512;
 /// Data of a streamed body that one run of a worker reads.
 pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
 
-/// The same when a connection had better hold less than that ([`flatpath::PoolHandle::fair_bytes`]).
+/// The same when a connection had better hold less than that, see
+/// [`flatpath::PoolHandle::fair_bytes`].
 pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 
 /// Heads and chunks up to this many bytes are copied behind other output when there is any.

@@ -1,0 +1,283 @@
+//! The desk: a network thread's side of dispatch. What is dispatched goes to the workers' queue, or
+//! waits here: for its listener's share of them, for its share of what may block, for memory.
+//!
+//! Invariants: those of the module above. A job that waits has its reservation, so what waits is
+//! bounded as what is in flight.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flatpath_structures::crew::Wake;
+use flatpath_structures::panics::drop_contained;
+
+use crate::rouser::Rouser;
+use crate::shares::{ShareRule, Shares};
+
+use super::{Shared, Task};
+
+/// One of the in-flight places of a network thread, given back when dropped, wherever that is.
+pub(crate) struct Reservation {
+    reserved: Arc<[AtomicUsize]>,
+    listener: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.reserved[self.listener].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
+pub(crate) struct JobDesk {
+    shared: Arc<Shared>,
+    /// The number of this network thread.
+    ring: usize,
+    free: Vec<u32>,
+    /// For each listener. Only this thread adds; whoever drops a job subtracts. A count, it orders
+    /// nothing.
+    reserved: Arc<[AtomicUsize]>,
+    in_flight_max: usize,
+    /// Places that each listener has for itself.
+    kept_for_each: usize,
+    /// Which jobs may occupy workers, and those that wait for that.
+    shares: Shares<Box<dyn Task>>,
+    /// Jobs that found no buffer, oldest first.
+    without_memory: VecDeque<Box<dyn Task>>,
+    /// Jobs queued since the last flush: a wake-up is due for them.
+    queued: u64,
+    /// What queueing them took, while somebody wants to know.
+    stopwatch: Option<Stopwatch>,
+    pub(crate) draining: bool,
+    /// Connections to be called by [`Protocol::roused`](crate::Protocol::roused).
+    pub(crate) roused: Rouser,
+}
+
+/// Sums up what parts of a turn take. Two readings of the clock each, about 50 ns.
+#[derive(Debug, Default)]
+struct Stopwatch {
+    sum: std::time::Duration,
+}
+
+impl JobDesk {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        ring: usize,
+        in_flight_max: usize,
+        rule: &ShareRule,
+    ) -> JobDesk {
+        let listeners = rule.listeners.len().max(1);
+        shared.inboxes[ring].parked.make(listeners);
+        let first = ring * in_flight_max;
+        let free = (first..first + in_flight_max)
+            .rev()
+            .map(|index| u32::try_from(index).expect("checked in Shared::new"))
+            .collect();
+        JobDesk {
+            stopwatch: shared.observes_dispatch.then(Stopwatch::default),
+            shared,
+            ring,
+            free,
+            reserved: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
+            in_flight_max,
+            kept_for_each: in_flight_max / 4 / listeners,
+            shares: Shares::new(rule),
+            without_memory: VecDeque::new(),
+            queued: 0,
+            draining: false,
+            roused: Rouser::default(),
+        }
+    }
+
+    /// Does a part of dispatch, and adds up what it took if that is wanted.
+    fn timed<R>(&mut self, act: impl FnOnce(&mut JobDesk) -> R) -> R {
+        let began = self.stopwatch.is_some().then(std::time::Instant::now);
+        let result = act(self);
+        if let (Some(began), Some(stopwatch)) = (began, &mut self.stopwatch) {
+            stopwatch.sum += began.elapsed();
+        }
+        result
+    }
+
+    /// Takes one of the in-flight places for a listener, if one is left to it: those that are kept
+    /// for the others and not in use are not.
+    pub(crate) fn reserve(&mut self, listener: u16) -> Option<Reservation> {
+        let listener = usize::from(listener);
+        let is_free = match &*self.reserved {
+            [alone] => alone.load(Ordering::Relaxed) < self.in_flight_max,
+            several => {
+                let own = several[listener].load(Ordering::Relaxed);
+                own < self.kept_for_each || self.room_beside(self.kept_for_each) > 0
+            }
+        };
+        is_free.then(|| {
+            self.reserved[listener].fetch_add(1, Ordering::Relaxed);
+            Reservation {
+                reserved: Arc::clone(&self.reserved),
+                listener,
+            }
+        })
+    }
+
+    /// In-flight places that are left, those included that are kept for one listener.
+    pub(crate) fn room(&self) -> usize {
+        self.room_beside(0)
+    }
+
+    /// In-flight places that are left when each listener keeps so many.
+    fn room_beside(&self, kept: usize) -> usize {
+        let reserved = self.reserved.iter();
+        let taken = reserved.map(|count| count.load(Ordering::Relaxed).max(kept));
+        self.in_flight_max.saturating_sub(taken.sum())
+    }
+
+    /// Queues a job of a listener, or holds it back until the listener's share allows it; the
+    /// wake-up follows once, at [`JobDesk::flush`].
+    pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+        self.count_parked(listener);
+        match self.shares.offer(listener, task, now_ns) {
+            Some(task) => self.queue(task, now_ns),
+            None => self.shared.statistics.share_waits.add(1),
+        }
+    }
+
+    /// Holds a job back until there may be memory for it; see [`JobDesk::try_memory`].
+    pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>) {
+        self.without_memory.push_back(task);
+    }
+
+    /// Jobs that wait for memory.
+    pub(crate) fn waiting_for_memory(&self) -> usize {
+        self.without_memory.len()
+    }
+
+    /// Dispatches the oldest of those, `jobs_max` at most.
+    pub(crate) fn try_memory(&mut self, jobs_max: usize, now_ns: u64) {
+        for _ in 0..jobs_max {
+            let Some(task) = self.without_memory.pop_front() else {
+                break;
+            };
+            let listener = task.connection().listener;
+            self.dispatch(task, listener, now_ns);
+        }
+    }
+
+    fn queue(&mut self, task: Box<dyn Task>, now_ns: u64) {
+        #[cfg(feature = "before")]
+        if self.shared.walked.is_some() {
+            return self.dispatch_walked(task, now_ns);
+        }
+        self.queued += 1;
+        self.timed(|desk| {
+            let index = desk.free.pop().expect("W1: a reserved job has a place");
+            desk.shared.put(index, task, now_ns);
+            desk.shared.queue.push(index);
+        });
+    }
+
+    /// Queues a job and wakes a worker, the old way.
+    #[cfg(feature = "before")]
+    fn dispatch_walked(&mut self, task: Box<dyn Task>, now_ns: u64) {
+        let index = self.free.pop().expect("W1: a reserved job has a place");
+        self.shared.put(index, task, now_ns);
+        if let Some(walked) = &self.shared.walked {
+            walked.enqueue(index);
+        }
+    }
+
+    /// Wakes one idle worker if anything was dispatched since the last call.
+    pub(crate) fn flush(&mut self) {
+        let queued = std::mem::take(&mut self.queued);
+        if queued == 0 {
+            return;
+        }
+        self.timed(|desk| {
+            if desk.shared.crew.wake_one() == Wake::NobodyIdle {
+                desk.shared.call_foreman();
+            }
+        });
+        let statistics = &self.shared.statistics;
+        statistics.dispatched.add(queued);
+        if let Some(stopwatch) = &mut self.stopwatch {
+            let sum = std::mem::take(&mut stopwatch.sum);
+            let nanoseconds = u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX);
+            statistics.dispatch_ns.add(nanoseconds);
+        }
+    }
+
+    /// Takes back a job that came through the inbox, and queues the next that waited for its share.
+    pub(crate) fn collect(&mut self, index: u32, now_ns: u64) -> Option<Box<dyn Task>> {
+        let task = self.shared.place(index).task.take();
+        debug_assert!(task.is_some(), "an index in the inbox brings its job");
+        self.free.push(index);
+        if let Some(task) = &task {
+            let listener = task.connection().listener;
+            self.count_parked(listener);
+            self.shares.returned(listener);
+            self.let_go(now_ns);
+        }
+        task
+    }
+
+    fn let_go(&mut self, now_ns: u64) {
+        while let Some((_, next)) = self.shares.next(now_ns) {
+            self.shared.statistics.share_waits_over.add(1);
+            self.queue(next, now_ns);
+        }
+    }
+
+    /// One load: what is parked does not count as out.
+    fn count_parked(&mut self, listener: u16) {
+        let parked = self.shared.inboxes[self.ring].parked.of(listener);
+        self.shares.parked(listener, parked);
+    }
+
+    /// Lets jobs go out in the stead of those that have been parked since the last call.
+    pub(crate) fn follow_parked(&mut self, now_ns: u64) {
+        let parked = &self.shared.inboxes[self.ring].parked;
+        if !parked.has_more() {
+            return;
+        }
+        parked.told();
+        for listener in 0..self.reserved.len() {
+            self.count_parked(u16::try_from(listener).unwrap_or_default());
+        }
+        self.let_go(now_ns);
+    }
+
+    /// Whether jobs wait for their share.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.shares.waiting() > 0
+    }
+
+    /// Logs which listeners have waited for their share for long.
+    pub(crate) fn log_waits(&mut self, ring: u16, now_ns: u64) {
+        for (listener, waiting, out) in self.shares.overdue(now_ns) {
+            let number = u16::try_from(listener).unwrap_or_default();
+            let name = self.shared.lifecycle.listener(ring, number).unwrap_or("?");
+            log::warn!(
+                "listener {name} has its share of the workers, {out}, busy for a second; {waiting} \
+                 jobs of it wait, other listeners' do not"
+            );
+        }
+    }
+
+    /// The thread drains and has no connection left: what waits is for the workers to finish.
+    pub(crate) fn let_all_go(&mut self, now_ns: u64) {
+        self.try_memory(usize::MAX, now_ns);
+        for task in self.shares.take_all() {
+            self.shared.statistics.share_waits_over.add(1);
+            self.queue(task, now_ns);
+        }
+        self.flush();
+    }
+}
+
+impl Drop for JobDesk {
+    /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
+    fn drop(&mut self) {
+        let without_memory = std::mem::take(&mut self.without_memory);
+        without_memory.into_iter().for_each(drop_contained);
+        self.shares.take_all().into_iter().for_each(drop_contained);
+    }
+}
