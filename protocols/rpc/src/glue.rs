@@ -41,8 +41,9 @@ use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
 pub struct Rpc<S: Programs> {
-    programs: S,
-    replays: Replays,
+    pub(crate) programs: S,
+    pub(crate) replays: Replays,
+    pub(crate) page_bytes: u32,
 }
 
 impl<S: Programs> Rpc<S> {
@@ -51,6 +52,7 @@ impl<S: Programs> Rpc<S> {
         Rpc {
             programs,
             replays: Replays::new(REPLAYS_MAX),
+            page_bytes: PAGE_BYTES,
         }
     }
 
@@ -477,7 +479,7 @@ impl<S: Programs> Protocol for Rpc<S> {
     fn region(&self) -> Option<RegionConfig> {
         Some(RegionConfig {
             pages: PAGES_PER_LISTENER,
-            page_bytes: PAGE_BYTES,
+            page_bytes: self.page_bytes,
             reserve_pages: PAGES_RESERVED,
             ..RegionConfig::default()
         })

@@ -16,6 +16,7 @@ pub mod replay;
 mod auth;
 mod digest;
 mod glue;
+mod bounded;
 mod keeper;
 mod message;
 mod programs;
