@@ -8,6 +8,7 @@ mod failure;
 mod units;
 mod logging;
 mod settings;
+mod memory;
 mod nfs;
 mod relay;
 mod ingest;

@@ -13,16 +13,18 @@ use clap::Args;
 use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
-use flatpath_files::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX};
+use flatpath_files::limits::HOT_ENTRIES_MAX;
 use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::Nfs;
 use flatpath_relay::Statistics;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::failure::Failure;
 use crate::ingest;
+use crate::memory::{Demands, Parts};
 use crate::nfs;
 use crate::relay::{self, Reporter};
 use crate::report;
@@ -32,9 +34,6 @@ use crate::watchdog::Watchdog;
 
 /// Where HTTP is served when nothing else is named.
 const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-
-/// Below this a budget for buffers cannot even hold one connection's worth.
-const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 /// The command line of `serve`.
 #[derive(Args, Debug)]
@@ -56,6 +55,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.config {
         settings = settings.or(Settings::from_file(path)?);
     }
+    let parts = demands(&settings).divide()?;
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
     let port = nfs.as_ref().map(Nfs::port);
     let mut relays = Vec::new();
@@ -66,13 +66,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .unzip();
     let told = ingest.clone();
     let mut mounts = Vec::new();
-    let server = server(&settings, nfs, ingest, (&mut relays, &mut mounts))?;
+    let server = server(&settings, &parts, nfs, ingest, (&mut relays, &mut mounts))?;
     let report = report::start(told, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))
         .map_err(|error| explain(&error))?;
-    let drain = Duration::from_nanos(limits(&settings)?.drain_ns_max);
+    let drain = Duration::from_nanos(limits(&settings, &parts).drain_ns_max);
+    parts.log();
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
     if let (Some(port), Some(bound)) = (port, bound) {
@@ -103,20 +104,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 /// A server with these settings, not started.
 fn server(
     settings: &Settings,
+    parts: &Parts,
     nfs: Option<Nfs>,
     ingest: Option<Ingest>,
     (relays, mounts): (&mut Vec<Arc<Statistics>>, &mut Vec<MountShares>),
 ) -> Result<Server, Failure> {
-    let is_default = settings.http.is_empty()
-        && settings.echo.is_empty()
-        && settings.relay.is_empty()
-        && settings.nfs.is_none()
-        && settings.ingest.is_none();
-    let http = if is_default {
-        &[Address(HTTP_DEFAULT)]
-    } else {
-        settings.http.as_slice()
-    };
+    let http = http_addresses(settings);
     if http.is_empty()
         && settings.nfs.is_none()
         && let Some(dir) = &settings.dir
@@ -127,16 +120,19 @@ fn server(
             dir.display()
         )));
     }
-    let mut server = Server::new().limits(limits(settings)?);
+    let mut server = Server::new()
+        .limits(limits(settings, parts))
+        .driver_config(parts.driver.clone());
     for address in http {
-        let files = files(settings)?;
+        let files = files(settings, parts)?;
         mounts.push(files.mount_shares());
         server = server.listen(address.0, Http::service(files));
     }
     if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
-        server = server
-            .driver_config(Nfs::driver_config())
-            .listen(address.0, nfs.protocol());
+        let protocol = nfs
+            .protocol()
+            .bounded(parts.nfs_page_bytes, parts.nfs_replies);
+        server = server.listen(address.0, protocol);
     }
     if let (Some(address), Some(ingest)) = (settings.ingest, ingest) {
         server = server.listen(address.0, ingest);
@@ -167,7 +163,21 @@ fn server(
     }))
 }
 
-fn files(settings: &Settings) -> Result<Files, Failure> {
+/// Where HTTP is served.
+fn http_addresses(settings: &Settings) -> &[Address] {
+    let is_default = settings.http.is_empty()
+        && settings.echo.is_empty()
+        && settings.relay.is_empty()
+        && settings.nfs.is_none()
+        && settings.ingest.is_none();
+    if is_default {
+        &[Address(HTTP_DEFAULT)]
+    } else {
+        settings.http.as_slice()
+    }
+}
+
+fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
     let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
     let files = Files::open(dir).map_err(|cause| {
         let dir = dir.display();
@@ -175,7 +185,7 @@ fn files(settings: &Settings) -> Result<Files, Failure> {
             "DIR {dir} cannot be served: {cause}; name a readable directory"
         ))
     })?;
-    let files = files.hot(HOT_ENTRIES_MAX, hot_bytes_max(settings));
+    let files = files.hot(HOT_ENTRIES_MAX, parts.hot_each);
     let files = match settings.stat_age {
         Some(age) => files.stat_age(Duration::from_nanos(age.ns)),
         None => files,
@@ -212,33 +222,36 @@ fn write_options(settings: &Settings) -> WriteOptions {
 /// Heaps of the allocator for all threads: what they hand each other is pooled, so few are enough.
 const ARENAS_MAX: u16 = 2;
 
-/// Bytes of hot files that each network thread may keep for one listener: an eighth of the memory
-/// for buffers, shared out, where that is less than the default.
-fn hot_bytes_max(settings: &Settings) -> usize {
-    let memory = settings
-        .memory
-        .map_or(Limits::default().buffer_bytes_max, |size| size.0);
-    let rings = settings.rings.map_or(1, |rings| rings.0);
-    let caches = rings.saturating_mul(settings.http.len().max(1));
-    (memory / 8 / caches).min(HOT_BYTES_MAX)
+/// What `--memory` is to be divided among.
+fn demands(settings: &Settings) -> Demands {
+    let default = Limits::default();
+    let workers = settings.workers.as_ref();
+    Demands {
+        bytes: settings
+            .memory
+            .map_or(default.buffer_bytes_max, |size| size.0),
+        network_threads: settings.rings.map_or(1, |rings| rings.0),
+        workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.0.end()),
+        http: http_addresses(settings).len(),
+        writable: settings.writable == Some(true),
+        nfs: settings.nfs.is_some(),
+        connections: settings.max_connections.map(|count| count.0),
+        descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+    }
 }
 
-fn limits(settings: &Settings) -> Result<Limits, Failure> {
-    let mut limits = Limits::default();
-    if let Some(count) = settings.max_connections {
-        limits.connections_max = count.0;
-    }
+fn limits(settings: &Settings, parts: &Parts) -> Limits {
+    let mut limits = Limits {
+        buffer_bytes_max: parts.buffers,
+        connections_max: parts.connections_wished,
+        in_flight_max: parts.in_flight_max,
+        ..Limits::default()
+    };
     if let Some(count) = settings.workers_per_listener {
         limits.workers_per_listener = u32::try_from(count.0).unwrap_or(u32::MAX);
     }
     if let Some(amount) = settings.connections_per_address {
         limits.connections_per_address = amount.0;
-    }
-    if let Some(size) = settings.memory {
-        if size.0 < MEMORY_BYTES_MIN {
-            return Err(Failure::WrongUse("--memory must be at least 1M".into()));
-        }
-        limits.buffer_bytes_max = size.0;
     }
     for (seconds, limit) in [
         (settings.head_timeout, &mut limits.head_ns_max),
@@ -253,7 +266,7 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
             *limit = seconds.ns;
         }
     }
-    Ok(limits)
+    limits
 }
 
 /// Tells the world where to connect. Whoever started the server may have stopped listening to it,
@@ -306,25 +319,5 @@ fn explain(error: &Error) -> Failure {
             "--driver uring: {refusal}; or let --driver auto choose epoll"
         )),
         other => Failure::Failed(other.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::{Count, Size};
-
-    #[test]
-    fn the_caches_together_keep_to_their_share_of_the_memory() {
-        let default = Settings::default();
-        assert_eq!(hot_bytes_max(&default), HOT_BYTES_MAX);
-        let address = Address(HTTP_DEFAULT);
-        let small = Settings {
-            memory: Some(Size(64 << 20)),
-            rings: Some(Count(2)),
-            http: vec![address, address],
-            ..default
-        };
-        assert_eq!(hot_bytes_max(&small), (8 << 20) / 4);
     }
 }

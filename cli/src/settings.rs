@@ -122,8 +122,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PATH")]
     pub(crate) ingest_socket: Option<PathBuf>,
 
-    /// Ingest: memory for each network thread that messages are received to, a power of two times
-    /// the page [default: 256M]
+    /// Ingest: memory for each network thread that messages are received to, beside --memory; a
+    /// power of two times the page [default: 256M]
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "from_text")]
     pub(crate) ingest_memory: Option<Size>,
@@ -201,8 +201,9 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "from_text")]
     pub(crate) connections_per_address: Option<Amount>,
 
-    /// Memory for all buffers, such as 256M; hot files are kept beside them, in an eighth of it at
-    /// most [default: 256M]
+    /// Memory for the whole process, such as 256M: buffers, receive memory, caches, tables and
+    /// threads. Only --ingest-memory and socket buffers of the kernel come beside it. Without
+    /// --max-connections, connections take an eighth at most [default: 256M]
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "from_text")]
     pub(crate) memory: Option<Size>,

@@ -32,6 +32,15 @@ impl Process {
         self.status_kibibytes("RssAnon:") * 1024
     }
 
+    /// The most memory that it ever had at once, the program's own pages included, in bytes.
+    ///
+    /// # Panics
+    /// The process is gone.
+    #[must_use]
+    pub fn peak_bytes(self) -> u64 {
+        self.status_kibibytes("VmHWM:") * 1024
+    }
+
     /// The thread numbers of a server's workers, in order.
     ///
     /// # Panics

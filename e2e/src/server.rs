@@ -133,6 +133,21 @@ impl Launch {
         self
     }
 
+    /// Adds the least `--memory` that the server takes with these arguments, and says how many
+    /// bytes that is: little is left for buffers then.
+    ///
+    /// # Panics
+    /// The server names no least.
+    #[must_use]
+    pub fn least_memory(self) -> (Self, u64) {
+        let refused = self.clone().with(["--memory", "1"]).try_start();
+        let log = refused.err().expect("one byte is too little").log;
+        let words = log.split_once("at least ").expect("it names the least").1;
+        let mebibytes = words.split_once('M').expect("in mebibytes").0;
+        let bytes = mebibytes.parse::<u64>().expect("a number") << 20;
+        (self.with(["--memory", &bytes.to_string()]), bytes)
+    }
+
     /// The whole command, confined if need be.
     #[must_use]
     pub fn command(&self) -> Command {

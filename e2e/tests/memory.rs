@@ -7,18 +7,18 @@ use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
 each_driver!(
     bodies_that_came_half_way_stop_no_other_client,
     heads_that_came_half_way_stop_no_other_client,
+    the_memory_that_was_named_is_what_the_process_takes,
 );
 
-/// The budget of these servers, and clients that would need several times as much.
-const MEMORY: &str = "2M";
+/// Clients that would need several times as much as these servers have for buffers.
 const CLIENTS: usize = 100;
 
 fn serve(driver: Driver, site: &Site) -> Server {
     site.settle();
-    Launch::serve(driver)
+    let launch = Launch::serve(driver)
         .directory(site.path())
-        .with(["--writable", "--memory", MEMORY])
-        .start()
+        .with(["--writable"]);
+    launch.least_memory().0.start()
 }
 
 /// One kept connection and a new one for each request; `cold` is read by workers.
@@ -82,4 +82,40 @@ fn heads_that_came_half_way_stop_no_other_client(driver: Driver) {
         })
         .collect();
     check_innocent(&server, &mut kept);
+}
+
+/// Slow readers of a large file and uploads that wait, all at once, with full receive windows.
+fn the_memory_that_was_named_is_what_the_process_takes(driver: Driver) {
+    const OF_EACH: usize = 300;
+    const LARGE: u64 = 16 << 20;
+    const WINDOW: usize = 4 * 1024;
+    let site = Site::new().with("hello", "hello").with("large", "");
+    let large = std::fs::File::create(site.at("large")).expect("created");
+    large.set_len(LARGE).expect("a sparse file");
+    site.settle();
+    let launch = Launch::serve(driver)
+        .directory(site.path())
+        .with(["--writable"]);
+    let (launch, named) = launch.least_memory();
+    let server = launch.start();
+    let address = server.address("http");
+    let upload = request_bytes("PUT", "/upload", &[("Content-Length", "1000000")]);
+    let upload = [upload, vec![b'x'; 60_000]].concat();
+    let mut clients = Vec::new();
+    for _ in 0..OF_EACH {
+        let mut reader = Client::connect_with_window(address, WINDOW);
+        // Any of them may be ended for the others.
+        let _ = reader.try_send(&request_bytes("GET", "/large", &[]));
+        let mut writer = server.client();
+        let _ = writer.try_send(&upload);
+        clients.extend([reader, writer]);
+    }
+    // It is there, whether or not it has a buffer to read the file into.
+    let status = server.client().get("/hello").status;
+    assert!(matches!(status, 200 | 503), "{status}");
+    let peak = server.process().peak_bytes();
+    assert!(
+        peak <= named + named / 10,
+        "{peak} bytes at the most, of {named} that were named"
+    );
 }

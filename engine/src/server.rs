@@ -63,17 +63,19 @@ impl Default for Server {
 }
 
 impl Server {
+    /// The most workers unless [`workers`](Server::workers) says otherwise.
+    pub const WORKERS_MAX: u32 = 128;
+
     /// One network thread, 2 to 128 workers, io_uring or epoll as the machine allows, and limits
     /// that protect.
     pub fn new() -> Server {
         const WORKERS_MIN: u32 = 2;
-        const WORKERS_MAX: u32 = 128;
         const WORKER_IDLE_NS_MAX: u64 = 5_000_000_000;
         Server {
             endpoints: Vec::new(),
             options: Options {
                 rings: 1,
-                workers: WORKERS_MIN..=WORKERS_MAX,
+                workers: WORKERS_MIN..=Server::WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
                 batch_scheduling: false,
                 observes_dispatch: false,

@@ -10,7 +10,7 @@ use crate::serve;
 
 each_driver!(replies_that_are_not_read_stop_no_other_client);
 
-/// Clients that ask for 128 MiB each, of a server with 16 MiB.
+/// Clients that ask for 128 MiB each, of a server with half of that for everything.
 const CLIENTS: usize = 64;
 const CALLS: u32 = 128;
 const READ: u32 = 6;
@@ -21,7 +21,7 @@ fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
     let large = File::create(site.at("large")).expect("created");
     large.set_len(64 << 20).expect("a sparse file");
     // Whoever waits for the time-out of those that do not read waits longer than this test.
-    let more = ["--memory", "16M", "--write-timeout", "600"];
+    let more = ["--memory", "64M", "--write-timeout", "600"];
     let server = serve(driver, &site, &state, &more);
     let mut innocent = Connection::open(server.address("nfs"));
     let root = innocent.root();

@@ -1,0 +1,350 @@
+//! What `--memory` is divided into: one term for each thing that takes memory, and the pool gets
+//! what is left.
+//!
+//! The terms are upper bounds of what each part can touch, so that their sum is what the process
+//! may come to under any load. Beside the sum stay what `--ingest-memory` names and what the kernel
+//! keeps for the process (socket buffers, page cache), which is not the process's own.
+
+use flatpath::{DriverConfig, Limits, RegionConfig};
+use flatpath_files::limits::HOT_BYTES_MAX;
+use flatpath_nfs::Nfs;
+use flatpath_nfs::limits::NODES_MAX;
+use flatpath_rpc::limits::{PAGE_BYTES, PAGES_PER_LISTENER, REPLAY_BYTES_MAX, REPLAYS_MAX};
+
+use crate::failure::Failure;
+
+const MIB: usize = 1 << 20;
+
+/// Code and constants of the program and its libraries that are touched 6 MiB, the allocator's
+/// first pages, tables of services and logs, stacks of the threads that are neither workers nor
+/// network threads 2 MiB, the counters of the pool and the queue 2 MiB.
+const PROGRAM_BYTES: usize = 10 * MIB;
+
+/// For each network thread: rings and completions taken from them 512 KiB, timer wheel and free
+/// lists, stack 512 KiB.
+const NETWORK_THREAD_BYTES: usize = MIB;
+
+/// For each worker: its stack 16 KiB, the allocator's cache of the thread 16 KiB.
+const WORKER_BYTES: usize = 32 * 1024;
+
+/// For each place of the connection table: connection 384, session and deadlines; a connection that
+/// is idle is tested to stay below 1 KiB with everything, and measures 320.
+const CONNECTION_BYTES: usize = 640;
+
+/// The most connections when `--max-connections` says nothing.
+const CONNECTIONS_DEFAULT: usize = 100_000;
+
+/// The part of the memory that connections may take when `--max-connections` says nothing.
+const CONNECTIONS_PART: usize = 8;
+
+/// For each request in work: the job, the head as it was sent, and what the service notes.
+const REQUEST_BYTES: usize = 2 * 1024;
+
+/// The part of the memory that requests in work may take, and the fewest for a network thread.
+const REQUESTS_PART: usize = 16;
+const REQUESTS_MIN: usize = 64;
+
+/// The part of the memory that all caches of hot files together may take.
+const HOT_PART: usize = 16;
+
+/// The part that each kind of NFS receive memory and its kept replies may take, and the least of
+/// them: receive buffers of one network thread, bytes of a page, replies.
+const NFS_PART: usize = 16;
+const NFS_BUFFERS_MIN: u32 = 64;
+const NFS_PAGE_BYTES_MIN: u32 = 64 * 1024;
+const NFS_REPLIES_MIN: usize = 1024;
+
+/// For each kept reply: the reply, and its entry and origin 192.
+const NFS_REPLY_BYTES: usize = REPLAY_BYTES_MAX + 192;
+
+/// For each open file of NFS: descriptors, handle, verdicts.
+const NFS_NODE_BYTES: usize = 512;
+
+/// One part in so many of what is left stays free for the allocator: holes between buffers of
+/// different sizes, and spare pages of its heaps. Measured under slow readers and slow uploads: a
+/// fifth to a quarter of the pool.
+const SLACK_PART: usize = 5;
+
+/// The least for the pool: what one connection may hold at least.
+const POOL_BYTES_MIN: usize = 2 * MIB;
+
+/// What the division depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Demands {
+    /// `--memory`, in bytes.
+    pub(crate) bytes: usize,
+    pub(crate) network_threads: usize,
+    pub(crate) workers: u32,
+    /// Listeners for HTTP, and whether they take uploads.
+    pub(crate) http: usize,
+    pub(crate) writable: bool,
+    pub(crate) nfs: bool,
+    /// `--max-connections`.
+    pub(crate) connections: Option<usize>,
+    /// Descriptors that the process may open.
+    pub(crate) descriptors: u64,
+}
+
+/// The parts, in bytes, and the bounds that keep to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) program: usize,
+    pub(crate) receive: usize,
+    pub(crate) hot: usize,
+    pub(crate) connections: usize,
+    pub(crate) requests: usize,
+    pub(crate) nfs: usize,
+    pub(crate) slack: usize,
+    pub(crate) buffers: usize,
+    /// Bytes of one cache of hot files.
+    pub(crate) hot_each: usize,
+    /// For the engine, which lowers it to the descriptors, with a warning: what was asked for, what
+    /// fits, or zero for as many as there are descriptors.
+    pub(crate) connections_wished: usize,
+    pub(crate) in_flight_max: usize,
+    /// Common receive buffers of a network thread.
+    pub(crate) driver: DriverConfig,
+    pub(crate) nfs_page_bytes: u32,
+    pub(crate) nfs_replies: usize,
+}
+
+impl Demands {
+    /// Divides the memory.
+    ///
+    /// # Errors
+    /// It is too little: names the least that is enough.
+    pub(crate) fn divide(&self) -> Result<Parts, Failure> {
+        self.parts().ok_or_else(|| {
+            let least = (1..1 << 20).find(|mib| self.with_bytes(mib * MIB).parts().is_some());
+            let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
+            Failure::WrongUse(format!(
+                "--memory must be at least {least} with these listeners, --rings, --workers and \
+                 --max-connections"
+            ))
+        })
+    }
+
+    fn with_bytes(&self, bytes: usize) -> Demands {
+        Demands {
+            bytes,
+            ..self.clone()
+        }
+    }
+
+    fn parts(&self) -> Option<Parts> {
+        let threads = self.network_threads;
+        let program = PROGRAM_BYTES
+            .checked_add(threads.checked_mul(NETWORK_THREAD_BYTES)?)?
+            .checked_add(WORKER_BYTES.checked_mul(self.workers as usize)?)?;
+        let driver = self.driver();
+        let nfs_page_bytes = self.nfs_page_bytes();
+        let receive = threads.checked_mul(self.receive_bytes(&driver, nfs_page_bytes))?;
+        let caches = threads.checked_mul(self.http)?;
+        let hot_each = (self.bytes / HOT_PART / caches.max(1)).min(HOT_BYTES_MAX);
+        let (connections_wished, connections_max) = self.connections();
+        let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
+            .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
+        let nfs_replies =
+            (self.bytes / NFS_PART / NFS_REPLY_BYTES).clamp(NFS_REPLIES_MIN, REPLAYS_MAX);
+        let mut parts = Parts {
+            program,
+            receive,
+            hot: hot_each * caches,
+            connections: connections_max.checked_mul(CONNECTION_BYTES)?,
+            requests: in_flight_max * threads * REQUEST_BYTES,
+            nfs: usize::from(self.nfs)
+                * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
+            slack: 0,
+            buffers: 0,
+            hot_each,
+            connections_wished,
+            in_flight_max,
+            driver,
+            nfs_page_bytes,
+            nfs_replies,
+        };
+        let left = self.bytes.checked_sub(parts.sum()?)?;
+        parts.slack = left / SLACK_PART;
+        parts.buffers = left - parts.slack;
+        (parts.buffers >= POOL_BYTES_MIN).then_some(parts)
+    }
+
+    /// The limit for the engine, and how many connections there may be at most.
+    fn connections(&self) -> (usize, usize) {
+        let descriptors = usize::try_from(self.descriptors).unwrap_or(usize::MAX);
+        let fitting = self.bytes / CONNECTIONS_PART / CONNECTION_BYTES;
+        let fitting = fitting.clamp(1, CONNECTIONS_DEFAULT);
+        let wished = match self.connections {
+            Some(asked) => asked,
+            None if fitting >= descriptors => 0,
+            None => fitting,
+        };
+        let most = self.connections.unwrap_or(fitting);
+        (wished, most.min(descriptors))
+    }
+
+    fn driver(&self) -> DriverConfig {
+        let mut driver = match self.nfs {
+            true => Nfs::driver_config(),
+            false => DriverConfig::default(),
+        };
+        let bytes_max = self.bytes / NFS_PART / self.network_threads;
+        while self.nfs
+            && driver.receive_buffers > NFS_BUFFERS_MIN
+            && common_bytes(&driver) > bytes_max
+        {
+            driver.receive_buffers /= 2;
+        }
+        driver
+    }
+
+    fn nfs_page_bytes(&self) -> u32 {
+        let bytes_max = self.bytes / NFS_PART / self.network_threads;
+        let mut page_bytes = PAGE_BYTES;
+        while page_bytes > NFS_PAGE_BYTES_MIN
+            && PAGES_PER_LISTENER as usize * page_bytes as usize > bytes_max
+        {
+            page_bytes /= 2;
+        }
+        page_bytes
+    }
+
+    /// Receive regions of one network thread.
+    fn receive_bytes(&self, driver: &DriverConfig, nfs_page_bytes: u32) -> usize {
+        let uploads = RegionConfig::default();
+        let uploads = uploads.pages as usize * uploads.page_bytes as usize;
+        common_bytes(driver)
+            + usize::from(self.writable) * self.http * uploads
+            + usize::from(self.nfs) * PAGES_PER_LISTENER as usize * nfs_page_bytes as usize
+    }
+}
+
+fn common_bytes(driver: &DriverConfig) -> usize {
+    driver.receive_buffers as usize * driver.receive_buffer_bytes as usize
+}
+
+impl Parts {
+    /// All parts together.
+    fn sum(&self) -> Option<usize> {
+        [
+            self.program,
+            self.receive,
+            self.hot,
+            self.connections,
+            self.requests,
+            self.nfs,
+            self.slack,
+            self.buffers,
+        ]
+        .into_iter()
+        .try_fold(0, usize::checked_add)
+    }
+
+    /// One line for the log.
+    pub(crate) fn log(&self) {
+        log::info!(
+            "memory: sum={} buffers={} slack={} receive={} hot={} connections={} requests={} \
+             nfs={} program={} connections_limit={} in_flight_max={}",
+            self.sum().unwrap_or(usize::MAX),
+            self.buffers,
+            self.slack,
+            self.receive,
+            self.hot,
+            self.connections,
+            self.requests,
+            self.nfs,
+            self.program,
+            self.connections / CONNECTION_BYTES,
+            self.in_flight_max,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demands(mib: usize) -> Demands {
+        Demands {
+            bytes: mib * MIB,
+            network_threads: 1,
+            workers: 128,
+            http: 1,
+            writable: false,
+            nfs: false,
+            connections: None,
+            descriptors: 1 << 20,
+        }
+    }
+
+    fn all(mib: usize) -> Demands {
+        Demands {
+            writable: true,
+            nfs: true,
+            ..demands(mib)
+        }
+    }
+
+    #[test]
+    fn the_parts_come_to_the_whole() {
+        for demands in [demands(64), demands(256), demands(4096), all(64), all(1024)] {
+            let parts = demands.divide().expect("enough");
+            assert_eq!(parts.sum(), Some(demands.bytes), "{demands:?}");
+            assert!(parts.buffers >= POOL_BYTES_MIN, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn sixty_four_mebibytes_do_for_everything_and_the_default_for_full_sizes() {
+        assert!(all(64).divide().expect("enough").buffers >= 4 * MIB);
+        let parts = all(256).divide().expect("enough");
+        assert_eq!(parts.driver, Nfs::driver_config());
+        assert_eq!(parts.nfs_page_bytes, PAGE_BYTES);
+        assert_eq!(parts.hot_each, HOT_BYTES_MAX);
+        assert_eq!(parts.nfs_replies, REPLAYS_MAX);
+    }
+
+    #[test]
+    fn the_caches_together_keep_to_their_part() {
+        let two = Demands {
+            network_threads: 2,
+            http: 2,
+            ..demands(64)
+        };
+        let parts = two.divide().expect("enough");
+        assert_eq!((parts.hot, parts.hot_each), (4 * MIB, MIB));
+    }
+
+    #[test]
+    fn connections_that_are_asked_for_are_counted_in_full_as_far_as_descriptors_go() {
+        let asked = Demands {
+            connections: Some(50_000),
+            ..demands(64)
+        };
+        let parts = asked.divide().expect("enough");
+        assert_eq!(parts.connections_wished, 50_000);
+        assert_eq!(parts.connections, 50_000 * CONNECTION_BYTES);
+        let few = Demands {
+            descriptors: 1_000,
+            ..asked
+        };
+        let parts = few.divide().expect("enough");
+        assert_eq!(parts.connections, 1_000 * CONNECTION_BYTES);
+        let unasked = Demands {
+            connections: None,
+            ..few
+        };
+        assert_eq!(unasked.divide().expect("enough").connections_wished, 0);
+    }
+
+    #[test]
+    fn too_little_is_refused_with_the_least_that_is_enough() {
+        let Err(Failure::WrongUse(words)) = all(1).divide() else {
+            panic!("a mebibyte is too little");
+        };
+        let least = words.split_once("at least ").expect("it names it").1;
+        let least = least.split_once('M').expect("in mebibytes").0;
+        let least: usize = least.parse().expect("a number");
+        assert!(all(least).divide().is_ok() && all(least - 1).divide().is_err());
+    }
+}
