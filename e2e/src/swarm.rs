@@ -1,13 +1,13 @@
 //! Many connections at once, from one thread, through epoll.
 //!
-//! A swarm starts all its connections without waiting for any, then has each of them send a request
-//! and receive until its reply is whole. The connections stay open until the swarm is dropped.
+//! A swarm starts its connections, waiting only for the kernel and for no answer, then has each of
+//! them send a request and receive until its reply is whole. The connections stay open until the swarm is dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::deadline::{Deadline, LONG_PATIENCE};
 use crate::process::raise_descriptor_limit;
@@ -16,6 +16,10 @@ use crate::process::raise_descriptor_limit;
 const EVENTS: usize = 1024;
 /// Descriptors this process needs for itself.
 const OWN_DESCRIPTORS: u64 = 200;
+/// Connections in the making at a time. With more than its queue of them holds (`somaxconn`,
+/// `tcp_max_syn_backlog`: 2,048 to 4,096) the kernel sends SYN cookies, and resets some of those
+/// connections by itself: no server could serve them.
+const CONNECTING_MAX: usize = 1_000;
 /// Bytes asked of a socket at once.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -53,27 +57,31 @@ impl Swarm {
         size
     }
 
-    /// Starts `count` connections and waits for none: the kernel finishes them on the way.
+    /// Starts `count` connections, [`CONNECTING_MAX`] at a time.
     ///
     /// # Panics
-    /// A socket cannot be made, or a connection is refused at once.
+    /// A socket cannot be made, a connection is refused at once, or connecting takes too long.
     #[must_use]
     pub fn start(address: SocketAddr, count: usize) -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll can be made");
-        let members = (0..count).map(|index| {
+        let deadline = Deadline::after(LONG_PATIENCE);
+        let mut members: Vec<Member> = Vec::with_capacity(count);
+        for index in 0..count {
+            if index >= CONNECTING_MAX {
+                wait_until_connected(&members[index - CONNECTING_MAX].stream, &deadline);
+            }
             let stream = connect_later(address);
             let data = epoll::EventData::new_u64(index as u64);
             let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             epoll::add(&epoll, &stream, data, edges).expect("a socket can be watched");
-            Member {
+            members.push(Member {
                 stream,
                 to_send: Vec::new(),
                 sent: 0,
                 received: Vec::new(),
                 state: State::Idle,
-            }
-        });
-        let members = members.collect();
+            });
+        }
         Self { members, epoll }
     }
 
@@ -212,6 +220,17 @@ fn is_later(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::WouldBlock | ErrorKind::NotConnected | ErrorKind::Interrupted
     )
+}
+
+/// Waits until the kernel has made the connection, or has given it up, which shows later.
+fn wait_until_connected(stream: &TcpStream, deadline: &Deadline) {
+    let time = deadline.left().try_into().expect("the time fits");
+    let mut polled = [PollFd::new(stream, PollFlags::OUT)];
+    match poll(&mut polled, Some(&time)) {
+        Ok(0) => panic!("a connection was not made in time"),
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => panic!("poll: {error}"),
+    }
 }
 
 fn connect_later(address: SocketAddr) -> TcpStream {
