@@ -1,7 +1,8 @@
 //! Many connections at once, from one thread, through epoll.
 //!
 //! A swarm starts its connections, waiting only for the kernel and for no answer, then has each of
-//! them send a request and receive until its reply is whole. The connections stay open until the swarm is dropped.
+//! them send a request and receive until its reply is whole. The connections stay open until the
+//! swarm is dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
