@@ -60,7 +60,7 @@ const NFS_REPLY_BYTES: usize = REPLAY_BYTES_MAX + 192;
 /// For each open file of NFS: descriptors, handle, verdicts.
 const NFS_NODE_BYTES: usize = 512;
 
-/// One part in so many of what is left stays free for the allocator: holes between buffers of
+/// One part in this many of what is left stays free for the allocator: holes between buffers of
 /// different sizes, and spare pages of its heaps. Measured under slow readers and slow uploads: a
 /// fifth to a quarter of the pool.
 const SLACK_PART: usize = 5;

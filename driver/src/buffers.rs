@@ -122,7 +122,7 @@ impl Buffers {
         self.region.is_awaited() && !self.free.is_empty()
     }
 
-    /// Takes back the pages that nobody keeps any more.
+    /// Takes back the pages that no fragment refers to any more.
     pub(crate) fn reclaim(&mut self) {
         let (places, free) = (&mut self.places, &mut self.free);
         self.region.reclaim(|page| {

@@ -96,7 +96,7 @@ fn a_second_signal_forces_while_the_log_is_full(driver: Driver) {
     assert!(server.exit_status().code().is_some(), "it ends by itself");
 }
 
-/// What one client can bring about is told seldom: at the first, the second, the fourth...
+/// What one client can cause is logged seldom: at the first, the second, the fourth...
 fn bad_producers_are_told_of_in_a_few_lines(driver: Driver) {
     const PRODUCERS: usize = 64;
     let directory = tempfile::tempdir().expect("a directory");

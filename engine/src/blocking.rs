@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use crate::scope::WorkerScope;
 use crate::worker::Shared;
 
-/// Of the workers, one in so many may be inside.
+/// Of the workers, one in this many may be inside.
 const WORKERS_DIVISOR: u32 = 2;
 
 /// A share of the workers. A clone is the same share.

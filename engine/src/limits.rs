@@ -116,7 +116,7 @@ pub const WRITE_LOOKS: u64 = 4;
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
 
-/// Receive pages are scarce when fewer than one in so many are free; what fills one then crowds.
+/// Receive pages are scarce when fewer than one in this many are free; what fills one crowds.
 pub const SCARCE_PAGES_PART: u32 = 4;
 
 /// Receives of crowding connections that are armed in one turn, one page each. Their requests, 200
@@ -132,7 +132,7 @@ pub const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
 /// Entries of a list that are inspected to find the connection that has rested longest.
 pub const EVICTION_STEPS_MAX: usize = 32;
 
-/// One place in so many is kept free by closing what rests, so that a burst finds room.
+/// One place in this many is kept free by closing what rests, so that a burst finds room.
 pub const SPARE_PLACES_SHARE: usize = 16;
 
 /// Connections beyond the limit: those that are closed for others, and newcomers that are refused.

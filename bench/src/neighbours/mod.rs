@@ -17,6 +17,9 @@
 //! The trouble comes from addresses of its own, many of them, so that a limit per address alone
 //! does not pass the test. Everything runs on one machine: a trouble that takes processor time
 //! takes it from the innocent clients too, which the row of nginx shows.
+//!
+//! With `NEIGHBOURS_TRACE` in the environment, each error of an innocent client and the server's
+//! log go to standard error.
 
 mod causes;
 mod crowd;

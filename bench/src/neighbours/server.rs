@@ -89,7 +89,7 @@ pub(super) struct Arena {
     pub(super) pooled_path: Option<&'static str>,
     /// Makes the file system under `/mount` hang, where the trouble wants one.
     pub(super) hang: Option<Pause>,
-    /// Of so many connections as a trouble wishes, how many it gets.
+    /// The connections that a trouble wishes are divided by this; see [`Arena::crowd`].
     divisor: usize,
 }
 

@@ -69,7 +69,7 @@ enum Entry {
 pub(crate) enum Next {
     /// This line.
     Line(String),
-    /// That so many lines were dropped here.
+    /// The number of lines that were dropped here.
     Dropped(u64),
     /// What the limiter left out, all of it when the process is ending.
     Nudged { is_ending: bool },

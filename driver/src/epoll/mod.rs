@@ -139,7 +139,7 @@ impl Epoll {
         })
     }
 
-    /// Takes back the pages that nobody keeps any more.
+    /// Takes back the pages that no fragment refers to any more.
     fn reclaim(&mut self) {
         self.buffers.iter_mut().for_each(Buffers::reclaim);
     }

@@ -168,7 +168,7 @@ impl Uring {
         self.task_run
     }
 
-    /// Takes back the pages that nobody keeps any more.
+    /// Takes back the pages that no fragment refers to any more.
     fn reclaim(&mut self) {
         self.buffers.iter_mut().for_each(BufferRing::reclaim);
     }

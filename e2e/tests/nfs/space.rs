@@ -1,4 +1,4 @@
-//! Files that are removed give their space back, and idle files are in nobody's way.
+//! Files that are removed give their space back, and idle files block no other use.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Clients that do not read their replies: what they asked for holds up nobody else.
+//! Clients that do not read their replies: what they asked for holds up no other client.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -308,7 +308,7 @@ impl<D: Driver> Network<D> {
                 oldest = Some((since_ns, key));
             }
             if since_ns == connection.listed_ns {
-                // All behind it were entered, or seen, later.
+                // All after it were entered, or seen, later.
                 break;
             }
             self.room.enter(connection, key.index);
