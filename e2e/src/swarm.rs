@@ -58,7 +58,7 @@ impl Swarm {
         size
     }
 
-    /// Starts `count` connections, [`CONNECTING_MAX`] at a time.
+    /// Starts `count` connections, `CONNECTING_MAX` at a time.
     ///
     /// # Panics
     /// A socket cannot be made, a connection is refused at once, or connecting takes too long.
