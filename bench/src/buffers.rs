@@ -210,10 +210,6 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     let split = split_roles(stage);
     targets(&mut report, &walked, &few, &split);
     report.tables = vec![walked, few, split, zeroing(stage)];
-    #[cfg(feature = "before")]
-    crate::inside::pool(stage, &mut report)?;
-    #[cfg(not(feature = "before"))]
-    report.notes.push(crate::NOT_INSIDE.into());
     report.notes.push(format!(
         "figures are wall time over take + put pairs of all threads; this machine has {} cores, \
          threads beyond them take turns and show preemption, not parallelism",

@@ -13,7 +13,6 @@
 //! | `neighbours` | innocent clients beside one party in trouble after another |
 //! | `before/` | the old ways, one file each |
 //! | `beside/` | well-known crates |
-//! | `inside` | the whole server with the old ways swapped in (feature `before`) |
 //! | `measure` | slices, interleaved rounds, medians |
 //! | `report`, `text`, `plot`, `published` | what is told, and how |
 //!
@@ -41,8 +40,6 @@ mod events;
 mod queue;
 mod wheel;
 mod neighbours;
-#[cfg(feature = "before")]
-mod inside;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -59,11 +56,6 @@ pub use report::{
 
 /// A core's share that other processes may use before the figures are called disturbed.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
-
-/// Why there is no table of the whole server.
-#[cfg(not(feature = "before"))]
-const NOT_INSIDE: &str = "the whole server with the old way swapped in is measured by a build that \
-                          has the old ways: cargo run --release --features before -- bench ...";
 
 /// One bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

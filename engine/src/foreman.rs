@@ -115,10 +115,6 @@ impl Foreman {
         shared.bell.unpark();
         let has_ended = shared.lifecycle.await_end(&self.thread, patience);
         shared.crew.stop();
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shared.walked {
-            walked.stop();
-        }
         if !has_ended {
             // A thread that it starts is what it waits for; the workers are its own.
             return vec![unknown("the foreman")];

@@ -34,9 +34,6 @@ mod spares;
 mod statistics;
 mod worker;
 
-#[cfg(feature = "before")]
-pub mod before;
-
 pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
 pub use context::{Context, End, Job, NoRoom, Pages, Stall};

@@ -32,16 +32,6 @@ pub(crate) struct Pools {
 impl Pools {
     /// Pools for `budget_bytes`, and for `places` connections of each of so many network threads.
     pub(crate) fn new(budget_bytes: usize, network_threads: usize, places: usize) -> Pools {
-        Pools::with(budget_bytes, network_threads, places, Pool::with_owners)
-    }
-
-    /// The same, with a main pool that is made by `make`.
-    pub(crate) fn with(
-        budget_bytes: usize,
-        network_threads: usize,
-        places: usize,
-        make: impl FnOnce(PoolConfig, Owners) -> Pool,
-    ) -> Pools {
         let numbers = 1 + network_threads * places;
         let owners = Owners::new(u32::try_from(numbers).unwrap_or(u32::MAX));
         let reserve_bytes = (budget_bytes / RESERVE_PART)
@@ -57,7 +47,7 @@ impl Pools {
             .filter(|bytes| **bytes <= RESERVE_TAKE_MAX);
         let small: Vec<usize> = small.copied().collect();
         Pools {
-            main: make(
+            main: Pool::with_owners(
                 config(budget_bytes - reserve_bytes, &BUFFER_CLASSES),
                 owners.clone(),
             ),

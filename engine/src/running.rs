@@ -241,19 +241,12 @@ fn shared(options: &Options, listeners: usize) -> Shared {
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
-    #[cfg(feature = "before")]
-    let shared = shared.with(&options.before, *options.workers.end());
     shared
 }
 
 fn pools(options: &Options) -> Pools {
     let places = places_of(options.limits.connections_max);
     let budget_bytes = options.limits.buffer_bytes_max;
-    #[cfg(feature = "before")]
-    return Pools::with(budget_bytes, options.rings, places, |config, owners| {
-        options.before.pool(config, owners)
-    });
-    #[cfg(not(feature = "before"))]
     Pools::new(budget_bytes, options.rings, places)
 }
 

@@ -52,8 +52,6 @@ pub(crate) struct Options {
     pub(crate) defer_accept: bool,
     pub(crate) driver: DriverConfig,
     pub(crate) limits: Limits,
-    #[cfg(feature = "before")]
-    pub(crate) before: crate::before::Before,
 }
 
 impl Default for Server {
@@ -84,8 +82,6 @@ impl Server {
                 defer_accept: true,
                 driver: DriverConfig::default(),
                 limits: Limits::default(),
-                #[cfg(feature = "before")]
-                before: crate::before::Before::default(),
             },
         }
     }
@@ -179,13 +175,6 @@ impl Server {
     /// The bounds of the whole server.
     pub fn limits(mut self, limits: Limits) -> Server {
         self.options.limits = limits;
-        self
-    }
-
-    /// Puts old ways in the places of ours.
-    #[cfg(feature = "before")]
-    pub fn before(mut self, before: crate::before::Before) -> Server {
-        self.options.before = before;
         self
     }
 

@@ -110,9 +110,6 @@ pub(crate) struct Shared {
     pub(crate) lifecycle: Lifecycle,
     /// Jobs taken from the queue since the start; the foreman's measure of progress.
     popped: AtomicU64,
-    /// In the places of queue and crew, if it is there.
-    #[cfg(feature = "before")]
-    pub(crate) walked: Option<crate::before::Walked>,
 }
 
 impl Shared {
@@ -144,8 +141,6 @@ impl Shared {
             sources_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(rings, limits.drain_ns_max),
             popped: AtomicU64::new(0),
-            #[cfg(feature = "before")]
-            walked: None,
         }
     }
 
@@ -176,13 +171,6 @@ impl Shared {
             self.listeners,
             &wanted,
         )
-    }
-
-    /// The same, with the old ways that are asked for.
-    #[cfg(feature = "before")]
-    pub(crate) fn with(mut self, before: &crate::before::Before, workers: u32) -> Shared {
-        self.walked = before.dispatch(workers);
-        self
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -230,7 +218,7 @@ impl Shared {
 
     /// Runs the job of an index that came from the queue, and sends it home; one that finds the
     /// share full that it has to enter stays where it lies.
-    pub(crate) fn run(self: &Arc<Self>, index: u32) {
+    fn run(self: &Arc<Self>, index: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
         let task = {
             let mut place = self.place(index);
@@ -302,10 +290,6 @@ impl Shared {
         if let Some(grant) = grant {
             self.grants.put(index, grant);
         }
-        #[cfg(feature = "before")]
-        if let Some(walked) = &self.walked {
-            return walked.enqueue(index);
-        }
         self.queue.push(index);
         if self.crew.wake_one() == Wake::NobodyIdle {
             self.call_foreman();
@@ -337,10 +321,6 @@ impl Drop for Shared {
 
 /// The body of one worker thread: until the crew says stop or retire.
 pub(crate) fn work(shared: &Arc<Shared>) {
-    #[cfg(feature = "before")]
-    if let Some(walked) = &shared.walked {
-        return walked.work(|index| shared.run(index));
-    }
     let Some(mut member) = shared.crew.join() else {
         return;
     };

@@ -48,8 +48,6 @@ mod owners;
 mod sync;
 #[cfg(test)]
 mod testing;
-#[cfg(all(feature = "before", not(any(loom, shuttle))))]
-mod walked;
 
 /// No index. Every structure of this crate keeps it for itself, so a capacity stays below it.
 pub const NIL: u32 = u32::MAX;

@@ -10,8 +10,7 @@
 //!   just handed out, or for a block that was just put under an index that was vacant. Depot and
 //!   vacant stack hand an index to one caller at a time (their I1, shown by their loom bodies). So
 //!   there is at most one lease of an index, and its record and block are nobody else's. Debug
-//!   builds check it with a flag per index. (Feature `before`: the same holds for the walked list
-//!   that stands in for the depot, by its own I1.)
+//!   builds check it with a flag per index.
 //! - S2: the pointer in a place is written only when a block is put under its index, by whoever has
 //!   that index alone. Depot and vacant stack order that before every later lease.
 //! - S3: every record, leased or idle, holds a count on its shelf, so the shelf outlives all of
@@ -41,8 +40,6 @@ use crate::number::{known_number, thread_number};
 use crate::owners::Owners;
 use crate::stack::{INDICES_MAX, Stack};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, edge};
-#[cfg(feature = "before")]
-use crate::walked::{Walk, Walked};
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::mem::ManuallyDrop;
@@ -68,9 +65,6 @@ pub(crate) struct Shelf {
     zeroes: bool,
     budget: Arc<Budget>,
     owners: Owners,
-    /// In the place of the depot, if it is there.
-    #[cfg(feature = "before")]
-    walked: Option<Walked>,
     /// Indices whose block was freed. Those from `fresh` on never had one.
     vacant: Stack,
     fresh: AtomicU32,
@@ -197,21 +191,11 @@ impl Shelf {
             zeroes: budget.zeroes,
             owners: budget.owners.clone(),
             budget,
-            #[cfg(feature = "before")]
-            walked: None,
             vacant: Stack::new(blocks_max),
             fresh: AtomicU32::new(0),
             allocated: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
-    }
-
-    /// The same, with a walked list in the place of the depot.
-    #[cfg(feature = "before")]
-    pub(crate) fn walked(block_bytes: usize, budget: Arc<Budget>, walk: Walk) -> Shelf {
-        let mut shelf = Shelf::new(block_bytes, budget);
-        shelf.walked = Some(Walked::new(shelf.places.len() as u32, walk));
-        shelf
     }
 
     #[inline]
@@ -223,11 +207,6 @@ impl Shelf {
         // In this order, so that a snapshot while blocks move counts rather too many as leased.
         let freed = self.freed.load(Ordering::Relaxed);
         let (reused, returned) = self.depot.tally();
-        #[cfg(feature = "before")]
-        let (reused, returned) = match &self.walked {
-            Some(walked) => walked.tally(),
-            None => (reused, returned),
-        };
         let allocated = self.allocated.load(Ordering::Relaxed);
         ShelfCounts {
             allocated,
@@ -240,11 +219,6 @@ impl Shelf {
     /// Claims an idle block, if there is one.
     #[inline(always)]
     pub(crate) fn reuse(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shelf.walked {
-            let index = walked.take()?;
-            return Some(Claim { shelf, index });
-        }
         let index = match shelf.depot.take_near(known_number()) {
             Some(index) => index,
             None => shelf.take_otherwise()?,
@@ -262,11 +236,6 @@ impl Shelf {
 
     /// Claims an idle block for removal; not counted as reused.
     pub(crate) fn withdraw(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shelf.walked {
-            let index = walked.withdraw()?;
-            return Some(Claim { shelf, index });
-        }
         let index = shelf.depot.take_aside()?;
         Some(Claim { shelf, index })
     }
@@ -286,11 +255,6 @@ impl Shelf {
 
     /// Frees every idle block and lets those that come back free themselves. Nobody takes any more.
     pub(crate) fn close(shelf: &Arc<Shelf>) {
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shelf.walked {
-            walked.close();
-            Shelf::free_walked(shelf);
-        }
         let is_settled = shelf
             .depot
             .close(|index| Claim { shelf, index }.lease().free());
@@ -306,14 +270,6 @@ impl Shelf {
         shelf
             .depot
             .drain(|index| Claim { shelf, index }.lease().free());
-    }
-
-    /// Frees what is idle on the walked list.
-    #[cfg(feature = "before")]
-    fn free_walked(shelf: &Arc<Shelf>) {
-        while let Some(claim) = Shelf::withdraw(shelf) {
-            claim.lease().free();
-        }
     }
 
     /// Puts a new block under an index that has none, and returns the index.
@@ -335,10 +291,6 @@ impl Shelf {
             .record
             // ORDER: Relaxed: the depot or the vacant stack publishes the index (S2).
             .store(Box::into_raw(record), Ordering::Relaxed);
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shelf.walked {
-            walked.add(index);
-        }
         Some(index)
     }
 
@@ -490,10 +442,6 @@ impl Record {
         } = *self;
         watch.write();
         drop(memory);
-        #[cfg(feature = "before")]
-        if let Some(walked) = &shelf.walked {
-            walked.remove(index);
-        }
         shelf.freed.fetch_add(1, Ordering::Relaxed);
         shelf.vacant.push(index);
         shelf.budget.release(shelf.block_bytes);
@@ -505,10 +453,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.discharge();
         self.note_returned();
-        #[cfg(feature = "before")]
-        if self.record.shelf.walked.is_some() {
-            return self.return_walked();
-        }
         match self.record.shelf.depot.door_near(known_number()) {
             // After `enter` neither the record nor its shelf is touched (S4).
             Some(entrance) => entrance.enter(self.record.index),
@@ -538,14 +482,6 @@ impl Lease {
                 // SAFETY: the index was refused, so the record is still ours; this is its last use.
                 unsafe { ManuallyDrop::take(&mut self.record) }.free();
             }
-        }
-    }
-    #[cfg(feature = "before")]
-    fn return_walked(&mut self) {
-        // A count of our own, as the block's is gone with the index (S4).
-        let (shelf, index) = (Arc::clone(&self.record.shelf), self.record.index);
-        if shelf.walked.as_ref().is_some_and(|list| list.put(index)) {
-            Shelf::free_walked(&shelf);
         }
     }
 }

@@ -35,8 +35,6 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub use crate::buffer::Buffer;
 pub use crate::handle::PoolHandle;
 pub use crate::owners::Owners;
-#[cfg(feature = "before")]
-pub use crate::walked::Walk;
 
 /// Idle buffers of other sizes that one `take` may free to make room for its own.
 const FREED_PER_TAKE_MAX: usize = 64;
@@ -140,25 +138,6 @@ impl Pool {
     /// # Panics
     /// As [`Pool::new`].
     pub fn with_owners(config: PoolConfig, owners: Owners) -> Pool {
-        Pool::with_shelves(config, owners, Shelf::new)
-    }
-
-    /// A pool that finds idle buffers the old way, to be measured beside the other one.
-    ///
-    /// # Panics
-    /// As [`Pool::new`].
-    #[cfg(feature = "before")]
-    pub fn walked(config: PoolConfig, owners: Owners, walk: Walk) -> Pool {
-        Pool::with_shelves(config, owners, |bytes, budget| {
-            Shelf::walked(bytes, budget, walk)
-        })
-    }
-
-    fn with_shelves(
-        config: PoolConfig,
-        owners: Owners,
-        make: impl Fn(usize, Arc<Budget>) -> Shelf,
-    ) -> Pool {
         let mut classes = config.classes;
         classes.sort_unstable();
         classes.dedup();
@@ -169,7 +148,7 @@ impl Pool {
         );
         let zeroes = config.zero == Zero::WrittenOnPut;
         let budget = Arc::new(Budget::new(config.budget_bytes, zeroes, owners));
-        let shelf = |&bytes| Arc::new(make(bytes, Arc::clone(&budget)));
+        let shelf = |&bytes| Arc::new(Shelf::new(bytes, Arc::clone(&budget)));
         let shelves: Box<[Arc<Shelf>]> = classes.iter().map(shelf).collect();
         let users = Arc::new(Users {
             shelves: shelves.clone(),

@@ -109,7 +109,7 @@ mod imp {
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
         compiler_fence, fence,
     };
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
 
     #[inline]

@@ -6,8 +6,7 @@
 use crate::{Error, loom, process};
 
 /// For the help text.
-pub const SUMMARY: &str =
-    "all that CI checks: format lint docs test before loom (or the named steps)";
+pub const SUMMARY: &str = "all that CI checks: format lint docs test loom (or the named steps)";
 
 /// One step by name.
 struct Step {
@@ -31,10 +30,6 @@ const STEPS: &[Step] = &[
     Step {
         name: "test",
         run: test,
-    },
-    Step {
-        name: "before",
-        run: before,
     },
     Step {
         name: "loom",
@@ -70,48 +65,6 @@ fn lint() -> Result<(), Error> {
         "--",
         "-D",
         "warnings",
-    ];
-    process::run(&mut process::cargo(&arguments))?;
-    // The old ways are in no other build.
-    let arguments = [
-        "clippy",
-        "--package",
-        "flatpath-cli",
-        "--package",
-        "flatpath-bench",
-        "--package",
-        "flatpath",
-        "--package",
-        "flatpath-structures",
-        "--features",
-        "flatpath-cli/before",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    process::run(&mut process::cargo(&arguments))
-}
-
-/// The old ways, and the server that has them.
-fn before() -> Result<(), Error> {
-    let arguments = [
-        "test",
-        "--package",
-        "flatpath-bench",
-        "--package",
-        "flatpath",
-        "--package",
-        "flatpath-structures",
-        "--features",
-        "flatpath-bench/before",
-        "--lib",
-        "--test",
-        "tiny",
-        "--",
-        "before",
-        "walked",
-        "runs_small",
     ];
     process::run(&mut process::cargo(&arguments))
 }

@@ -69,10 +69,6 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         targets(&mut report, flow, &means, &details);
         report.tables.extend([means, details, shares]);
     }
-    #[cfg(feature = "before")]
-    crate::inside::dispatch(stage, &mut report)?;
-    #[cfg(not(feature = "before"))]
-    report.notes.push(crate::NOT_INSIDE.into());
     report.notes.extend(notes());
     Ok(report)
 }

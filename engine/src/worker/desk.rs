@@ -163,26 +163,12 @@ impl JobDesk {
     }
 
     fn queue(&mut self, task: Box<dyn Task>, now_ns: u64) {
-        #[cfg(feature = "before")]
-        if self.shared.walked.is_some() {
-            return self.dispatch_walked(task, now_ns);
-        }
         self.queued += 1;
         self.timed(|desk| {
             let index = desk.free.pop().expect("W1: a reserved job has a place");
             desk.shared.put(index, task, now_ns);
             desk.shared.queue.push(index);
         });
-    }
-
-    /// Queues a job and wakes a worker, the old way.
-    #[cfg(feature = "before")]
-    fn dispatch_walked(&mut self, task: Box<dyn Task>, now_ns: u64) {
-        let index = self.free.pop().expect("W1: a reserved job has a place");
-        self.shared.put(index, task, now_ns);
-        if let Some(walked) = &self.shared.walked {
-            walked.enqueue(index);
-        }
     }
 
     /// Wakes one idle worker if anything was dispatched since the last call.
