@@ -12,6 +12,7 @@
 pub mod ci;
 pub mod drill;
 pub mod loom;
+pub mod metrics;
 pub mod miri;
 pub mod refused;
 pub mod shuttle;
@@ -58,6 +59,11 @@ pub const COMMANDS: &[Command] = &[
         name: "style",
         summary: style::SUMMARY,
         run: style::run,
+    },
+    Command {
+        name: "metrics",
+        summary: metrics::SUMMARY,
+        run: metrics::run,
     },
     Command {
         name: "refused",

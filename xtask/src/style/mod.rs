@@ -6,7 +6,6 @@
 //!
 //! What it does not do: formatting (rustfmt) and everything clippy already says.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +71,7 @@ const FILE_RULES: &[FileRule] = &[
 /// A file or manifest that cannot be read; broken rules are not errors here.
 pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
     let mut faults = Vec::new();
-    let sources = sources(root)?;
+    let sources = source::read_all(root)?;
     for source in &sources {
         for rule in FILE_RULES {
             rule(source, &mut faults);
@@ -105,19 +104,4 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         0 => Ok(()),
         count => Err(Error::Failed(format!("{count} faults"))),
     }
-}
-
-/// Reads every Rust file, knowing which modules were declared for tests only.
-fn sources(root: &Path) -> Result<Vec<Source>, Error> {
-    let mut sources = Vec::new();
-    for path in workspace::files(root, |path| path.extension().is_some_and(|end| end == "rs"))? {
-        sources.push(Source::new(&path, &workspace::text(&root.join(&path))?));
-    }
-    let test_files: HashSet<PathBuf> = sources.iter().flat_map(Source::test_modules).collect();
-    for source in &mut sources {
-        if test_files.contains(Path::new(&source.path)) {
-            source.is_test_file = true;
-        }
-    }
-    Ok(sources)
 }

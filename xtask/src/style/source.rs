@@ -4,8 +4,11 @@
 //! block comments. From what remains it makes tokens: words and single punctuation marks, each with
 //! its line. Test regions are what a `#[cfg(test)]` or `#[test]` item covers.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use crate::{Error, workspace};
 
 /// A word or a single punctuation mark of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,6 +155,23 @@ impl Source {
             })
             .collect()
     }
+}
+
+/// Reads every Rust file of the workspace at `root`, knowing which modules were declared for tests
+/// only.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read_all(root: &Path) -> Result<Vec<Source>, Error> {
+    let mut sources = Vec::new();
+    for path in workspace::files(root, |path| path.extension().is_some_and(|end| end == "rs"))? {
+        sources.push(Source::new(&path, &workspace::text(&root.join(&path))?));
+    }
+    let test_files: HashSet<PathBuf> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &mut sources {
+        source.is_test_file |= test_files.contains(Path::new(&source.path));
+    }
+    Ok(sources)
 }
 
 /// The index of the token that closes the bracket opened at `open`, or the last index.

@@ -1,0 +1,381 @@
+//! Which file of a crate imports from which, and the circles among them.
+//!
+//! An edge leads from a file to the file that defines what it names: by `use`, or by a path in the
+//! code that begins with `crate`, `super`, `self` or a module of its own. Re-exports are followed
+//! to the definition, so a root that only re-exports is in no circle. What is for tests only is
+//! left out, and so are calls of methods: they need no import.
+//!
+//! A circle is a strongly connected component of at least two files.
+
+use std::collections::{BTreeSet, HashMap};
+
+use syn::visit::Visit;
+
+/// A module's path below the crate's root; empty for the root.
+pub type Module = Vec<String>;
+
+/// A file's imports, as written and completed to paths from the crate's root.
+struct Found {
+    /// Absolute paths with the line they stand in.
+    paths: Vec<(Vec<String>, usize)>,
+    /// What `pub use` and `pub(crate) use` make known under which name.
+    exports: HashMap<String, Vec<String>>,
+}
+
+/// The files of one crate and their edges.
+pub struct Imports {
+    /// By number: the path as given.
+    files: Vec<String>,
+    edges: Vec<BTreeSet<usize>>,
+    /// Where a file imports through the crate's root what a sibling defines: file, line, name.
+    pub through_root: Vec<(String, usize, String)>,
+}
+
+impl Imports {
+    /// Reads the files of a crate: module, path for the report, text.
+    ///
+    /// # Errors
+    /// The path of a file that is not Rust, and why.
+    pub fn read(files: &[(Module, String, String)]) -> Result<Self, String> {
+        let numbers: HashMap<&Module, usize> =
+            files.iter().map(|(module, ..)| module).zip(0..).collect();
+        let mut found = Vec::new();
+        for (module, path, text) in files {
+            let parsed = syn::parse_file(text).map_err(|error| format!("{path}: {error}"))?;
+            found.push(collect(&parsed, module, &numbers));
+        }
+        let mut imports = Self {
+            files: files.iter().map(|(_, path, _)| path.clone()).collect(),
+            edges: vec![BTreeSet::new(); files.len()],
+            through_root: Vec::new(),
+        };
+        for (from, file) in found.iter().enumerate() {
+            for (path, line) in &file.paths {
+                let Some(to) = definer(path, &numbers, &found) else {
+                    continue;
+                };
+                if to != from {
+                    imports.edges[from].insert(to);
+                }
+                let is_root = |at: usize| files[at].0.is_empty();
+                let named_at_root = split(path, &numbers).is_some_and(|(at, _)| is_root(at));
+                if named_at_root && !is_root(to) && !is_root(from) {
+                    let name = path.join("::");
+                    imports
+                        .through_root
+                        .push((files[from].1.clone(), *line, name));
+                }
+            }
+        }
+        Ok(imports)
+    }
+
+    /// The circles, the largest first, each with its files in order.
+    #[must_use]
+    pub fn circles(&self) -> Vec<Vec<&str>> {
+        let mut graph = petgraph::graph::DiGraph::<usize, ()>::new();
+        let nodes: Vec<_> = (0..self.files.len())
+            .map(|file| graph.add_node(file))
+            .collect();
+        for (from, edges) in self.edges.iter().enumerate() {
+            for to in edges {
+                graph.add_edge(nodes[from], nodes[*to], ());
+            }
+        }
+        let mut circles: Vec<Vec<&str>> = petgraph::algo::tarjan_scc(&graph)
+            .into_iter()
+            .filter(|component| component.len() > 1)
+            .map(|component| {
+                let mut files: Vec<&str> = component
+                    .iter()
+                    .map(|node| self.files[graph[*node]].as_str())
+                    .collect();
+                files.sort_unstable();
+                files
+            })
+            .collect();
+        circles.sort_by_key(|circle| (usize::MAX - circle.len(), circle[0]));
+        circles
+    }
+}
+
+/// The file whose module is the longest beginning of `path`, and the segments behind it.
+fn split<'a>(
+    path: &'a [String],
+    numbers: &HashMap<&Module, usize>,
+) -> Option<(usize, &'a [String])> {
+    let longest = (0..=path.len())
+        .rev()
+        .find(|end| numbers.contains_key(&path[..*end].to_vec()))?;
+    let file = numbers.get(&path[..longest].to_vec())?;
+    Some((*file, &path[longest..]))
+}
+
+/// The file that defines what `path` names, with re-exports followed.
+fn definer(path: &[String], numbers: &HashMap<&Module, usize>, found: &[Found]) -> Option<usize> {
+    const REEXPORTS_MAX: usize = 8;
+    let mut path = path.to_vec();
+    for _ in 0..REEXPORTS_MAX {
+        let (file, rest) = split(&path, numbers)?;
+        let Some(name) = rest.first() else {
+            return Some(file);
+        };
+        let Some(target) = found[file].exports.get(name) else {
+            return Some(file);
+        };
+        // A name from another crate is defined in none of these files.
+        if target.is_empty() {
+            return None;
+        }
+        if *target == path {
+            return Some(file);
+        }
+        path = target.iter().chain(&rest[1..]).cloned().collect();
+    }
+    split(&path, numbers).map(|(file, _)| file)
+}
+
+fn collect(file: &syn::File, module: &Module, numbers: &HashMap<&Module, usize>) -> Found {
+    let mut collector = Collector {
+        module: module.clone(),
+        inner: 0,
+        numbers,
+        found: Found {
+            paths: Vec::new(),
+            exports: HashMap::new(),
+        },
+    };
+    collector.visit_file(file);
+    collector.found
+}
+
+/// Walks a file.
+struct Collector<'a> {
+    module: Module,
+    /// Modules within the file around the place.
+    inner: usize,
+    numbers: &'a HashMap<&'a Module, usize>,
+    found: Found,
+}
+
+impl Collector<'_> {
+    /// The path from the crate's root; `None` for one into another crate or to something local.
+    fn complete(&self, path: &[String]) -> Option<Vec<String>> {
+        let (first, mut rest) = path.split_first()?;
+        let mut base = match first.as_str() {
+            "crate" => Vec::new(),
+            "self" => self.module.clone(),
+            "super" => self.above(1)?,
+            name => {
+                let mut child = self.module.clone();
+                child.push(name.to_string());
+                if self.inner > 0 || !self.numbers.contains_key(&child) {
+                    return None;
+                }
+                return Some(self.module.iter().chain(path).cloned().collect());
+            }
+        };
+        let mut supers = 1;
+        while first == "super" && rest.first().is_some_and(|next| next == "super") {
+            supers += 1;
+            rest = &rest[1..];
+            base = self.above(supers)?;
+        }
+        base.extend(rest.iter().cloned());
+        Some(base)
+    }
+
+    fn above(&self, supers: usize) -> Option<Module> {
+        let outside = supers.saturating_sub(self.inner);
+        let length = self.module.len().checked_sub(outside)?;
+        Some(self.module[..length].to_vec())
+    }
+
+    fn note(&mut self, path: &[String], line: usize) {
+        if let Some(path) = self.complete(path) {
+            self.found.paths.push((path, line));
+        }
+    }
+
+    fn walk(&mut self, tree: &syn::UseTree, before: &[String], is_public: bool) {
+        let with = |ident: &syn::Ident| -> Vec<String> {
+            before.iter().cloned().chain([ident.to_string()]).collect()
+        };
+        match tree {
+            syn::UseTree::Path(path) => self.walk(&path.tree, &with(&path.ident), is_public),
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.walk(tree, before, is_public);
+                }
+            }
+            syn::UseTree::Glob(glob) => self.note(before, glob.star_token.span.start().line),
+            syn::UseTree::Name(name) if name.ident == "self" => {
+                self.import(before, before.last().cloned(), name.ident.span(), is_public);
+            }
+            syn::UseTree::Name(name) => {
+                let known_as = Some(name.ident.to_string());
+                self.import(&with(&name.ident), known_as, name.ident.span(), is_public);
+            }
+            syn::UseTree::Rename(rename) => {
+                let known_as = Some(rename.rename.to_string());
+                self.import(
+                    &with(&rename.ident),
+                    known_as,
+                    rename.ident.span(),
+                    is_public,
+                );
+            }
+        }
+    }
+
+    fn import(
+        &mut self,
+        path: &[String],
+        known_as: Option<String>,
+        span: proc_macro2::Span,
+        is_public: bool,
+    ) {
+        self.note(path, span.start().line);
+        if let Some(name) = known_as.filter(|_| is_public && self.inner == 0) {
+            let target = self.complete(path).unwrap_or_default();
+            self.found.exports.insert(name, target);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_for_tests(attributes(item)) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.inner += 1;
+        syn::visit::visit_item_mod(self, item);
+        self.inner -= 1;
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let is_public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.walk(&item.tree, &[], is_public);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1 {
+            let names: Vec<String> = path
+                .segments
+                .iter()
+                .map(|segment| segment.ident.to_string())
+                .collect();
+            self.note(&names, path.segments[0].ident.span().start().line);
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    use syn::Item;
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// Whether `#[cfg(test)]` or a condition with it stands on an item.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else {
+            return false;
+        };
+        let condition = list.tokens.to_string();
+        list.path.is_ident("cfg") && condition.contains("test") && !condition.contains("not")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Imports {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(module, text)| {
+                let path: Module = module
+                    .split("::")
+                    .filter(|part| !part.is_empty())
+                    .map(String::from)
+                    .collect();
+                (path, format!("{module}.rs"), (*text).to_string())
+            })
+            .collect();
+        Imports::read(&files).expect("Rust")
+    }
+
+    #[test]
+    fn files_that_import_each_other_are_a_circle() {
+        let imports = read(&[
+            ("", "mod a; mod b; mod c; mod d;"),
+            ("a", "use crate::b::B; pub struct A;"),
+            ("b", "pub struct B; fn b() { let _ = super::c::C; }"),
+            ("c", "pub struct C; use crate::a::A as Other;"),
+            ("d", "use crate::{a::A, b::{self, B}};"),
+        ]);
+        assert_eq!(imports.circles(), [["a.rs", "b.rs", "c.rs"]]);
+        assert_eq!(imports.through_root, []);
+    }
+
+    #[test]
+    fn a_parent_that_uses_its_child_and_is_used_by_it_is_one_too() {
+        let imports = read(&[
+            ("", "mod a;"),
+            ("a", "mod b; use b::B; pub struct A;"),
+            ("a::b", "use super::A; pub struct B;"),
+        ]);
+        assert_eq!(imports.circles(), [["a.rs", "a::b.rs"]]);
+    }
+
+    #[test]
+    fn an_import_through_the_root_leads_to_the_file_that_defines() {
+        let imports = read(&[
+            ("", "mod a; mod b; pub use a::A; pub use other::Other;"),
+            ("a", "use crate::b::B; pub struct A;"),
+            ("b", "use crate::A; use crate::Other; pub struct B;"),
+        ]);
+        assert_eq!(imports.circles(), [["a.rs", "b.rs"]]);
+        let through = [("b.rs".to_string(), 1, "A".to_string())];
+        assert_eq!(imports.through_root, through);
+    }
+
+    #[test]
+    fn tests_and_other_crates_make_no_edges() {
+        let imports = read(&[
+            ("", "mod a; mod b;"),
+            ("a", "use crate::b::B; use std::io;"),
+            (
+                "b",
+                "pub struct B; #[cfg(test)] mod tests { use super::*; use crate::a; }",
+            ),
+        ]);
+        assert!(imports.circles().is_empty());
+    }
+
+    #[test]
+    fn a_module_within_a_file_looks_up_to_its_file() {
+        let imports = read(&[
+            ("", "mod a; mod b;"),
+            ("a", "pub struct A; use crate::b::B;"),
+            ("b", "pub struct B; mod inner { use super::super::a::A; }"),
+        ]);
+        assert_eq!(imports.circles(), [["a.rs", "b.rs"]]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Lines of Rust in and outside tests, for each crate.
+//!
+//! A line is outside tests when its file is not for tests alone and no `#[cfg(test)]` or `#[test]`
+//! covers it. Comments and empty lines count: they are read as well.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::style::source::Source;
+use crate::{Error, workspace};
+
+/// What a crate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Part of what users run or build on.
+    Product,
+    /// Benches, test kits and the project's own commands.
+    Tool,
+}
+
+/// Directories whose crates are the product.
+const PRODUCT: &[&str] = &[
+    "structures",
+    "driver",
+    "engine",
+    "protocols",
+    "clients",
+    "services",
+    "cli",
+];
+
+/// What tests share is no test itself: a tool.
+const TEST_KIT: &str = "e2e/src";
+
+/// The lines of one crate.
+#[derive(Debug)]
+pub struct Lines {
+    /// Its directory, relative to the workspace's root.
+    pub directory: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Lines outside tests.
+    pub code: usize,
+    /// Lines of tests, those of `tests/` among them.
+    pub tests: usize,
+}
+
+/// Counts the lines of every crate of the workspace at `root`, whose files are `sources`.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>, Error> {
+    let crates = crates(root)?;
+    let mut counts: BTreeMap<&String, (usize, usize)> =
+        crates.iter().map(|name| (name, (0, 0))).collect();
+    for source in sources {
+        let homes = crates
+            .iter()
+            .filter(|name| Path::new(&source.path).starts_with(name));
+        let Some(home) = homes.max_by_key(|name| name.len()) else {
+            continue;
+        };
+        let is_kit = Path::new(&source.path).starts_with(TEST_KIT);
+        let is_test = |line: &usize| !is_kit && source.is_test(*line);
+        let tests = (1..=source.lines.len()).filter(is_test).count();
+        if let Some((code, in_tests)) = counts.get_mut(home) {
+            *code += source.lines.len() - tests;
+            *in_tests += tests;
+        }
+    }
+    let lines = counts.into_iter().map(|(directory, (code, tests))| Lines {
+        directory: directory.clone(),
+        kind: kind_of(directory),
+        code,
+        tests,
+    });
+    Ok(lines.collect())
+}
+
+fn kind_of(directory: &str) -> Kind {
+    match PRODUCT
+        .iter()
+        .any(|product| Path::new(directory).starts_with(product))
+    {
+        true => Kind::Product,
+        false => Kind::Tool,
+    }
+}
+
+/// Directories with a manifest of a package.
+fn crates(root: &Path) -> Result<Vec<String>, Error> {
+    let manifests = workspace::files(root, |path| path.ends_with("Cargo.toml"))?;
+    let homes = manifests.iter().filter_map(|path| path.parent());
+    Ok(homes
+        .map(|home| home.to_string_lossy().into_owned())
+        .filter(|home| !home.is_empty())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::style::source::read_all;
+
+    #[test]
+    fn the_workspace_has_both_kinds() {
+        let root = workspace::root();
+        let sources = read_all(&root).expect("the files can be read");
+        let lines = count(&root, &sources).expect("the workspace can be read");
+        let of = |name: &str| lines.iter().find(|lines| lines.directory == name);
+        let engine = of("engine").expect("the engine is counted");
+        assert!(engine.kind == Kind::Product && engine.code > 1_000 && engine.tests > 1_000);
+        assert!(of("xtask").is_some_and(|lines| lines.kind == Kind::Tool));
+        assert!(
+            of("bench/common").is_some(),
+            "a crate within another's directory"
+        );
+    }
+}
