@@ -16,8 +16,8 @@
 //! | `measure` | slices, interleaved rounds, medians |
 //! | `report`, `text`, `plot`, `published` | what is told, and how |
 //!
-//! Used by `flatpath bench`; its tests run each bench with tiny inputs. Not here: whole servers
-//! beside other servers (`bench/peers`).
+//! The program is `flatpath-bench`, which `flatpath bench` runs. Its tests run each bench with tiny
+//! inputs. Not here: whole servers beside other servers (`bench/peers`).
 #![forbid(unsafe_code)]
 
 mod error;
@@ -93,6 +93,12 @@ impl Bench {
         Bench::Wheel,
         Bench::Neighbours,
     ];
+
+    /// Whether it measures the server that [`Options::server`] names.
+    #[must_use]
+    pub fn needs_server(self) -> bool {
+        matches!(self, Bench::Accept | Bench::Neighbours)
+    }
 }
 
 /// How to run.

@@ -1,198 +1,123 @@
-//! `flatpath bench`: the published measurements, replayed here, before and after side by side.
+//! `flatpath bench`: runs the program `flatpath-bench` in the place of this one.
 //!
-//! The report goes to standard output as text, and with `--json` to a file as well. On a terminal,
-//! standard error shows what is measured at the moment. Code 0 says that everything was measured,
-//! whatever came out; a missed target is a result, not a failure.
+//! The measurements are a program of their own, so that the server links no plots and no other
+//! servers. It is looked for beside this executable, then in `PATH`. It takes over this process:
+//! its arguments, its exit status and the signals it gets are those of `flatpath bench`. The
+//! environment variable `FLATPATH` tells it which server to measure: this executable, unless the
+//! variable is set already.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use clap::{Args, ValueEnum};
-use flatpath_bench::{Bench, Options, Pace, Report, ServerProgram};
+use clap::Args;
 
 use crate::failure::Failure;
 
-/// The command line of `bench`.
+/// The program that measures.
+const PROGRAM: &str = "flatpath-bench";
+/// Names the server to measure; set by this command, read by [`PROGRAM`].
+const SERVER: &str = "FLATPATH";
+
+/// The command line of `bench`, none of which is read here.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
-    /// What to measure; several may be named
-    #[arg(value_name = "NAME", required = true)]
-    names: Vec<Name>,
-
-    /// Fewer rows and shorter slices: all of it in a few minutes
-    #[arg(long)]
-    quick: bool,
-
-    /// Write the report as JSON to this file too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Of neighbours, only the rows whose name contains this
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
-
-    /// Draw the figures as SVG files into this directory, which is made if need be
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
+    /// What to measure, and how: see `flatpath bench --help`
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    arguments: Vec<OsString>,
 }
 
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// Single accepts, or one multishot accept for all
-    Accept,
-    /// An idle buffer: a walk over those in use, or a pool
-    Buffers,
-    /// A request for an idle worker: a walk over all threads, or an idle stack
-    Dispatch,
-    /// References to pages: a tree or an array per socket, or tokens
-    Tokens,
-    /// Partners that find each other: two lists, or a table
-    Pairing,
-    /// A signal of an eventfd: a worker that is woken, or a call on the network thread
-    Events,
-    /// A work queue: a locked deque, or a queue pushed to without a lock
-    Queue,
-    /// Time-outs: a tree or a heap, or a wheel
-    Wheel,
-    /// Clients in trouble of every sort, and how long all others wait
-    Neighbours,
-    /// All of them
-    All,
-}
-
-/// Runs the benches that were named.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    // Before anything is measured: it would be a pity afterwards.
-    if let Some(directory) = &arguments.plot {
-        fs::create_dir_all(directory).map_err(|cause| unusable("--plot", directory, &cause))?;
-    }
-    if let Some(file) = &arguments.json {
-        fs::write(file, "").map_err(|cause| unusable("--json", file, &cause))?;
-    }
-    if cfg!(debug_assertions) {
-        log::warn!("this is a debug build: its figures mean little");
-    }
-    let server = std::env::current_exe()
-        .map_err(|cause| Failure::Failed(format!("this program cannot find itself: {cause}")))?;
-    let options = Options {
-        pace: if arguments.quick {
-            Pace::Quick
-        } else {
-            Pace::Full
-        },
-        server: ServerProgram::Program(server),
-        only: arguments.only.clone(),
+/// Becomes the bench. Returns only if that is not possible.
+pub(crate) fn run(arguments: &Arguments) -> Failure {
+    let own = match env::current_exe() {
+        Ok(own) => own,
+        Err(cause) => return Failure::Failed(format!("this program cannot find itself: {cause}")),
     };
-    let mut progress = Progress::begin();
-    let outcome = flatpath_bench::run(&benches(&arguments.names), &options, &mut |step| {
-        progress.show(step);
-    });
-    progress.end();
-    let report = outcome.map_err(|error| Failure::Failed(error.to_string()))?;
-    deliver(&report, arguments)
-}
-
-/// Each bench once, in the order of a connection's path.
-fn benches(names: &[Name]) -> Vec<Bench> {
-    let is_named = |bench: &Bench| {
-        let name = match bench {
-            Bench::Accept => Name::Accept,
-            Bench::Buffers => Name::Buffers,
-            Bench::Dispatch => Name::Dispatch,
-            Bench::Tokens => Name::Tokens,
-            Bench::Pairing => Name::Pairing,
-            Bench::Events => Name::Events,
-            Bench::Queue => Name::Queue,
-            Bench::Wheel => Name::Wheel,
-            Bench::Neighbours => Name::Neighbours,
-        };
-        names.contains(&name) || names.contains(&Name::All)
+    let Some(program) = find(&own, env::var_os("PATH").as_deref()) else {
+        return Failure::Failed(not_installed(&own));
     };
-    Bench::ALL.into_iter().filter(is_named).collect()
+    let mut command = Command::new(&program);
+    command.args(&arguments.arguments);
+    if env::var_os(SERVER).is_none() {
+        command.env(SERVER, &own);
+    }
+    let cause = command.exec();
+    Failure::Failed(format!("cannot run {}: {cause}", program.display()))
 }
 
-fn deliver(report: &Report, arguments: &Arguments) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
-    output
-        .write_all(report.text().as_bytes())
-        .and_then(|()| output.flush())
-        .map_err(|cause| Failure::Failed(format!("standard output is closed: {cause}")))?;
-    if let Some(file) = &arguments.json {
-        let text = serde_json::to_string_pretty(report)
-            .map_err(|cause| Failure::Failed(format!("the report has no JSON form: {cause}")))?;
-        fs::write(file, text + "\n").map_err(|cause| unusable("--json", file, &cause))?;
-    }
-    if let Some(directory) = &arguments.plot {
-        let files = report.draw(directory);
-        for file in files.map_err(|error| Failure::Failed(error.to_string()))? {
-            log::info!("drawn {}", file.display());
-        }
-    }
-    Ok(())
+/// The bench beside `own`, or the first one in the directories of `path`.
+fn find(own: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    let beside = own.parent().map(Path::to_path_buf);
+    // An empty entry of PATH means the current directory, which nobody meant to run programs from.
+    let listed = path.map(env::split_paths).into_iter().flatten();
+    let listed = listed.filter(|directory| !directory.as_os_str().is_empty());
+    beside
+        .into_iter()
+        .chain(listed)
+        .map(|directory| directory.join(PROGRAM))
+        .find(|program| is_executable(program))
 }
 
-fn unusable(flag: &str, path: &Path, cause: &io::Error) -> Failure {
-    Failure::WrongUse(format!("{flag} {}: {cause}", path.display()))
+fn is_executable(program: &Path) -> bool {
+    fs::metadata(program).is_ok_and(|metadata| {
+        const ANY_EXECUTE: u32 = 0o111;
+        metadata.is_file() && metadata.permissions().mode() & ANY_EXECUTE != 0
+    })
 }
 
-/// One line on a terminal, rewritten with every step; nothing elsewhere.
-struct Progress {
-    is_shown: bool,
-}
-
-impl Progress {
-    fn begin() -> Self {
-        Self {
-            is_shown: io::stderr().is_terminal(),
-        }
-    }
-
-    fn show(&mut self, step: &str) {
-        if self.is_shown {
-            // Back to the first column, and clear the line.
-            self.write(&format!("\r\x1b[K{step}"));
-        }
-    }
-
-    fn end(&mut self) {
-        if self.is_shown {
-            self.write("\r\x1b[K");
-        }
-    }
-
-    /// A terminal that is gone shows nothing, and the measurement goes on.
-    fn write(&mut self, text: &str) {
-        let mut terminal = io::stderr().lock();
-        let written = terminal
-            .write_all(text.as_bytes())
-            .and_then(|()| terminal.flush());
-        self.is_shown = written.is_ok();
-    }
+fn not_installed(own: &Path) -> String {
+    let directory = own.parent().unwrap_or(Path::new("."));
+    let directory = directory.display();
+    format!(
+        "{PROGRAM}, which does the measurements, is not installed: it is neither in {directory} \
+         nor in PATH. In a checkout, `cargo build --release -p {PROGRAM}` builds it beside a \
+         release build of flatpath, and `cargo install --path bench` installs it"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     #[test]
-    fn all_names_every_bench_and_each_is_run_once() {
-        assert_eq!(benches(&[Name::All, Name::Wheel]), Bench::ALL);
-        let two = [Name::Wheel, Name::Accept, Name::Wheel];
-        assert_eq!(benches(&two), [Bench::Accept, Bench::Wheel]);
+    fn the_bench_beside_the_executable_comes_before_those_in_path() {
+        let home = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| home.path().join(name);
+        for directory in ["own", "first", "second"] {
+            fs::create_dir(at(directory)).expect("a directory");
+        }
+        let path = env::join_paths([at("first"), at("second")]).expect("a path");
+        let found = || find(&at("own/flatpath"), Some(&path));
+        assert_eq!(found(), None);
+        // What cannot be executed is not the program.
+        fs::write(at("first").join(PROGRAM), "text").expect("a file");
+        assert_eq!(found(), None);
+        symlink("/bin/sh", at("second").join(PROGRAM)).expect("a link");
+        assert_eq!(found(), Some(at("second").join(PROGRAM)));
+        symlink("/bin/sh", at("own").join(PROGRAM)).expect("a link");
+        assert_eq!(found(), Some(at("own").join(PROGRAM)));
+        assert_eq!(
+            find(&at("own/flatpath"), None),
+            Some(at("own").join(PROGRAM))
+        );
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_wrong_use_before_anything_is_measured() {
-        let arguments = Arguments {
-            names: vec![Name::All],
-            quick: true,
-            json: Some("/no/such/directory/report.json".into()),
-            only: None,
-            plot: None,
-        };
-        let failure = run(&arguments).expect_err("nothing to write to");
-        assert!(matches!(failure, Failure::WrongUse(ref text) if text.contains("--json")));
+    fn a_directory_of_that_name_and_an_empty_path_are_not_the_bench() {
+        let home = tempfile::tempdir().expect("a directory");
+        fs::create_dir(home.path().join(PROGRAM)).expect("a directory");
+        let own = home.path().join("flatpath");
+        assert_eq!(find(&own, None), None);
+        assert_eq!(find(&own, Some(OsStr::new(""))), None);
     }
 }

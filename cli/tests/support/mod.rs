@@ -32,9 +32,12 @@ pub(crate) struct Ended {
 
 /// Runs `flatpath` to its end.
 pub(crate) fn run(arguments: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+    run_command(Command::new(env!("CARGO_BIN_EXE_flatpath")).args(arguments))
+}
+
+/// Runs a prepared command to its end.
+pub(crate) fn run_command(command: &mut Command) -> Ended {
     command
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

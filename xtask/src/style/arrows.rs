@@ -1,7 +1,7 @@
 //! Rule `arrow`: dependencies between crates point down only.
 //!
-//! The layers, from the bottom: structures, driver, engine, protocols, clients, services,
-//! bench/common, bench, cli. A crate may depend on crates of lower layers, never on its own layer
+//! The layers, from the bottom: structures, driver, engine, protocols, clients, services, cli,
+//! bench/common, bench. A crate may depend on crates of lower layers, never on its own layer
 //! or above. Beside them stand e2e, the peers' bench, fuzz and xtask: they may depend on everything
 //! and nothing depends on them. Dependencies of tests are free.
 
@@ -21,9 +21,9 @@ const LAYERS: &[&str] = &[
     "protocols",
     "clients",
     "services",
+    "cli",
     "bench/common",
     "bench",
-    "cli",
 ];
 /// What stands beside the layers.
 const BESIDE: &[&str] = &["bench/peers", "e2e", "fuzz", "xtask"];
@@ -244,6 +244,12 @@ mod tests {
     fn nothing_depends_on_what_stands_beside() {
         let rest = "[dependencies]\nx.workspace = true";
         assert_eq!(faults(&[("cli", "c", rest), ("xtask", "x", "")]).len(), 1);
+    }
+
+    #[test]
+    fn the_server_does_not_link_the_bench() {
+        let rest = "[dependencies]\nb.workspace = true";
+        assert_eq!(faults(&[("cli", "c", rest), ("bench", "b", "")]).len(), 1);
     }
 
     #[test]

@@ -1,0 +1,24 @@
+//! `flatpath-bench`: the program that `flatpath bench` runs.
+//!
+//! A program of its own, so that the server links no plots and none of the crates that are measured
+//! beside ours. It starts the server as a child where a whole server is measured.
+#![forbid(unsafe_code)]
+
+mod command;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // A wrong command line ends here, with code 2.
+    let arguments = command::Arguments::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    match command::run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("flatpath bench: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
