@@ -5,67 +5,19 @@ mod gate;
 mod lines;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use flatpath::{Choice, Context, Error, Job, Limits, Protocol, Running, Server, WorkerScope};
-use gate::{Gate, Opener, PATIENCE};
+use flatpath::{Choice, Error, Limits, Running, Server};
+use gate::{Gate, Gated, Opener, PATIENCE, client};
 use lines::on_both;
-
-/// `w`: a worker waits at the gate; `i`: the network thread does;
-/// anything else: `x`.
-struct Stuck(Gate);
-
-impl Protocol for Stuck {
-    type Lane = ();
-    type Session = ();
-    type Job = ();
-
-    fn name(&self) -> &'static str {
-        "stuck"
-    }
-
-    fn lane(&self) {}
-
-    fn received(
-        &self,
-        (): &mut (),
-        (): &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        match input.first() {
-            Some(b'w') => {
-                let job = context.job().expect("room");
-                context.dispatch(job);
-            }
-            Some(b'i') => self.0.wait(),
-            _ => context.write(b"x").expect("room"),
-        }
-        input.len()
-    }
-
-    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
-        self.0.wait();
-    }
-
-    fn finished(&self, (): &mut (), (): &mut (), context: &mut Context<'_, Self>, job: Job<Self>) {
-        context.recycle(job);
-    }
-}
 
 fn start(choice: Choice, gate: &Gate, limits: Limits) -> Running {
     let server = Server::new().driver(choice).limits(limits);
-    let server = server.listen("127.0.0.1:0", Stuck(gate.clone()));
+    let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
     server.start().expect("started")
-}
-
-fn client(address: SocketAddr) -> TcpStream {
-    let client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
-    client
 }
 
 /// Waits for a server on a thread of its own, so that the test has a deadline.
@@ -117,7 +69,7 @@ fn a_handler_that_never_returns_holds_up_no_end() {
             let left = left_behind(choice, b"w", is_forced);
             assert_eq!(left.len(), 1, "{left:?}");
             assert_eq!(left[0].thread, "a worker");
-            assert_eq!(left[0].listener, Some("stuck"));
+            assert_eq!(left[0].listener, Some("gated"));
         }
     });
 }
@@ -129,7 +81,7 @@ fn a_network_thread_that_is_blocked_holds_up_no_end() {
             let left = left_behind(choice, b"i", is_forced);
             assert_eq!(left.len(), 1, "{left:?}");
             assert_eq!(left[0].thread, "network thread 0");
-            assert_eq!(left[0].listener, Some("stuck"));
+            assert_eq!(left[0].listener, Some("gated"));
         }
     });
 }

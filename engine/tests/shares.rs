@@ -4,71 +4,24 @@ mod gate;
 mod lines;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Instant;
 
-use flatpath::{Choice, Context, Job, Limits, Protocol, Running, Server, Stall, WorkerScope};
-use gate::{Gate, Opener, PATIENCE};
+use flatpath::{Choice, Limits, Running, Server};
+use gate::{Gate, Gated, Opener, PATIENCE, client};
 use lines::{Lines, on_both};
-
-/// Each byte is a job that waits at the gate, and then a byte of reply.
-struct Slow(Gate);
-
-impl Protocol for Slow {
-    type Lane = ();
-    type Session = ();
-    type Job = ();
-
-    fn name(&self) -> &'static str {
-        "slow"
-    }
-
-    fn lane(&self) {}
-
-    fn received(
-        &self,
-        (): &mut (),
-        (): &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        for consumed in 0..input.len() {
-            let Some(job) = context.job() else {
-                context.stall(Stall::Jobs);
-                return consumed;
-            };
-            context.dispatch(job);
-        }
-        input.len()
-    }
-
-    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
-        self.0.wait();
-    }
-
-    fn finished(&self, (): &mut (), (): &mut (), context: &mut Context<'_, Self>, job: Job<Self>) {
-        context.write(b"d").expect("room");
-        context.recycle(job);
-    }
-}
 
 const JOBS: usize = 20;
 
 /// A server of the two, and a client of the slow one with all its requests sent.
 fn site(choice: Choice, gate: &Gate, limits: Limits) -> (Running, TcpStream) {
     let server = Server::new().driver(choice).workers(1..=4).limits(limits);
-    let server = server.listen("127.0.0.1:0", Slow(gate.clone()));
+    let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
     let server = server.listen("127.0.0.1:0", Lines);
     let running = server.start().expect("started");
     let mut slow = client(running.addresses()[0].address);
     slow.write_all(&[b'w'; JOBS]).expect("written");
     (running, slow)
-}
-
-fn client(address: SocketAddr) -> TcpStream {
-    let client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
-    client
 }
 
 fn ask_the_other(running: &Running) {

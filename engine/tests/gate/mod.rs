@@ -1,8 +1,11 @@
-//! For tests: handlers that block until the test lets them go.
+//! For tests: handlers that block until the test opens a gate, and a protocol made of them.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+use flatpath::{Context, Job, Protocol, Stall, WorkerScope};
 
 /// Far beyond what anything takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,4 +58,64 @@ impl Drop for Opener {
     fn drop(&mut self) {
         self.0.open();
     }
+}
+
+/// One reply for each byte.
+///
+/// | byte  | handler                              | reply |
+/// |-------|--------------------------------------|-------|
+/// | `w`   | a worker waits at the gate           | `d`   |
+/// | `i`   | the network thread waits at the gate | none  |
+/// | other | none                                 | `x`   |
+pub(crate) struct Gated(pub(crate) Gate);
+
+impl Protocol for Gated {
+    type Lane = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        (): &mut (),
+        (): &mut (),
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        for (consumed, byte) in input.iter().enumerate() {
+            match byte {
+                b'w' => {
+                    let Some(job) = context.job() else {
+                        context.stall(Stall::Jobs);
+                        return consumed;
+                    };
+                    context.dispatch(job);
+                }
+                b'i' => self.0.wait(),
+                _ => context.write(b"x").expect("room"),
+            }
+        }
+        input.len()
+    }
+
+    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
+        self.0.wait();
+    }
+
+    fn finished(&self, (): &mut (), (): &mut (), context: &mut Context<'_, Self>, job: Job<Self>) {
+        context.write(b"d").expect("room");
+        context.recycle(job);
+    }
+}
+
+/// A client whose reads have a deadline.
+pub(crate) fn client(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client
 }
