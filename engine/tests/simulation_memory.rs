@@ -3,99 +3,17 @@
 //! Simulated time makes deadlines exact: each test moves the clock in steps and says at which step
 //! what must have happened.
 
+mod hoard;
+
+use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Buffer, Bytes, Context, Job, Limits, Phase, Protocol, WorkerScope};
 use flatpath_driver::simulation::{Client, ClientState};
+use hoard::Hoard;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// Buffers of the smallest class that the budget of these tests has.
 const BUFFERS: usize = 8;
-
-/// A protocol that holds memory when it is told to.
-///
-/// | line     | what becomes of it                                              |
-/// |----------|-----------------------------------------------------------------|
-/// | `hold N` | takes N of the smallest buffers and waits without a deadline    |
-/// | `free`   | drops them                                                      |
-/// | other    | `ok`, from constant memory                                      |
-struct Hoard;
-
-#[derive(Default)]
-struct Session {
-    held: Vec<Buffer>,
-}
-
-#[derive(Default)]
-struct Nothing;
-
-impl Protocol for Hoard {
-    type Lane = ();
-    type Session = Session;
-    type Job = Nothing;
-
-    fn name(&self) -> &'static str {
-        "hoard"
-    }
-
-    fn lane(&self) {}
-
-    fn received(
-        &self,
-        (): &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        let mut consumed = 0;
-        while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
-            match line.split_once(' ') {
-                Some(("hold", count)) => {
-                    let count: usize = count.parse().expect("a number");
-                    let buffers = (0..count).map_while(|_| context.pool().take(1));
-                    session.held.extend(buffers);
-                    assert_eq!(session.held.len(), count, "the test asks for what there is");
-                    context.phase(Phase::Work);
-                }
-                _ if line == "free" => session.held.clear(),
-                _ => context.write_static(b"ok\n"),
-            }
-            consumed += length + 1;
-        }
-        consumed
-    }
-
-    fn input_ended(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        context.close_after_output();
-    }
-
-    fn run(&self, _job: &mut Nothing, _scope: &mut WorkerScope<'_>) {}
-
-    fn finished(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        context.recycle(job);
-    }
-
-    fn abandoned(&self, (): &mut (), session: &mut Session, _: &mut Context<'_, Self>) {
-        session.held.clear();
-    }
-
-    fn refusal(&self) -> Bytes {
-        Bytes::from_static(b"full\n")
-    }
-}
 
 /// A server with memory for [`BUFFERS`] of the smallest buffers, and a clock for the test to move.
 struct Site {
@@ -113,7 +31,7 @@ impl Site {
         };
         adjust(&mut conditions.limits);
         Site {
-            server: SimulatedServer::new(conditions, Hoard),
+            server: SimulatedServer::new(conditions, Hoard::default()),
         }
     }
 

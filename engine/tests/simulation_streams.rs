@@ -1,124 +1,20 @@
 //! Streams on the simulated driver while memory runs short: what they hold, and who runs for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod hoard;
 
+use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Buffer, Context, Job, Limits, Phase, Protocol, WorkerScope};
+use hoard::{CHUNK_BYTES, Hoard};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// Memory without the reserve, in bytes.
 const MEMORY_BYTES: usize = 7 * 1024 * 1024;
-/// What a stream takes at a time, in bytes.
-const CHUNK_BYTES: usize = 16 * 1024;
 
-/// | line     | what becomes of it                                    |
-/// |----------|-------------------------------------------------------|
-/// | `hold N` | takes N buffers of 16 KiB                             |
-/// | `free`   | drops them                                            |
-/// | `stream` | sends a chunk whenever little is queued, for ever     |
-/// | `job`    | runs a job that takes a chunk; `ok` when it has one   |
-struct Streams {
-    chunks: Arc<AtomicUsize>,
-    runs: Arc<AtomicUsize>,
-}
-
-#[derive(Default)]
-struct Session {
-    held: Vec<Buffer>,
-}
-
-#[derive(Default)]
-struct Chunk(Option<Buffer>);
-
-impl Streams {
-    fn send_chunk(&self, context: &mut Context<'_, Self>) {
-        if let Some(mut chunk) = context.pool().for_bulk().take(CHUNK_BYTES) {
-            chunk.advance(CHUNK_BYTES);
-            context.write_buffer(chunk);
-            self.chunks.fetch_add(1, Ordering::Relaxed);
-        }
-        context.notify_drained();
-    }
-}
-
-impl Protocol for Streams {
-    type Lane = ();
-    type Session = Session;
-    type Job = Chunk;
-
-    fn name(&self) -> &'static str {
-        "streams"
-    }
-
-    fn lane(&self) {}
-
-    fn received(
-        &self,
-        (): &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        let line = String::from_utf8_lossy(input).into_owned();
-        context.phase(Phase::Work);
-        match line.trim_end().split_once(' ') {
-            Some((_, count)) => {
-                let count: usize = count.parse().expect("a number");
-                let buffers = (0..count).map_while(|_| context.pool().for_bulk().take(CHUNK_BYTES));
-                session.held.extend(buffers);
-                assert_eq!(session.held.len(), count, "the test asks for what there is");
-            }
-            None if line == "free\n" => session.held.clear(),
-            None if line == "stream\n" => self.send_chunk(context),
-            None => {
-                let job = context.job().expect("few jobs are out");
-                context.dispatch(job);
-            }
-        }
-        input.len()
-    }
-
-    fn input_ended(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        context.close_after_output();
-    }
-
-    fn drained(&self, (): &mut (), _: &mut Session, context: &mut Context<'_, Self>) {
-        self.send_chunk(context);
-    }
-
-    fn run(&self, job: &mut Chunk, scope: &mut WorkerScope<'_>) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        job.0 = scope.pool().for_bulk().take(CHUNK_BYTES);
-    }
-
-    fn finished(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        mut job: Job<Self>,
-    ) {
-        if job.0.take().is_none() {
-            return context.dispatch_with_memory(job);
-        }
-        context.recycle(job);
-        context.write_static(b"ok\n");
-    }
-}
-
-/// A server, how many chunks streams have made, and how often jobs ran.
+/// A server, and what its protocol counts.
 struct Site {
     server: SimulatedServer,
-    chunks: Arc<AtomicUsize>,
-    runs: Arc<AtomicUsize>,
+    hoard: Hoard,
 }
 
 impl Site {
@@ -129,15 +25,10 @@ impl Site {
             write_ns_max: 1_000 * SECOND,
             ..Limits::default()
         };
-        let (chunks, runs) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let protocol = Streams {
-            chunks: Arc::clone(&chunks),
-            runs: Arc::clone(&runs),
-        };
+        let hoard = Hoard::default();
         Site {
-            server: SimulatedServer::new(conditions, protocol),
-            chunks,
-            runs,
+            server: SimulatedServer::new(conditions, hoard.clone()),
+            hoard,
         }
     }
 
@@ -147,7 +38,7 @@ impl Site {
         let mut holders = Vec::new();
         while left > 0 {
             let client = self.server.connect();
-            client.write(format!("hold {}\n", left.min(64)).as_bytes());
+            client.write(format!("bulk {}\n", left.min(64)).as_bytes());
             left -= left.min(64);
             holders.push(client);
             self.pass(1);
@@ -170,12 +61,12 @@ fn sim_a_job_without_memory_waits_without_a_worker() {
     let waits = site.server.connect();
     waits.write(b"job\n");
     site.pass(200);
-    assert_eq!(site.runs.load(Ordering::Relaxed), 1, "there is no memory");
+    assert_eq!(site.hoard.runs(), 1, "there is no memory");
     assert_eq!(waits.read(), b"");
     holders[0].write(b"free\n");
     site.pass(20);
     assert_eq!(waits.read(), b"ok\n");
-    assert_eq!(site.runs.load(Ordering::Relaxed), 2);
+    assert_eq!(site.hoard.runs(), 2);
 }
 
 #[test]
@@ -187,7 +78,7 @@ fn sim_a_stream_that_is_not_read_holds_little_while_memory_is_short() {
         site.server.world().set_window_bytes(1);
         stream.write(b"stream\n");
         site.pass(50);
-        let made = site.chunks.load(Ordering::Relaxed);
+        let made = site.hoard.chunks();
         assert_eq!(made, chunks, "with {held_part} % in use");
     }
 }
