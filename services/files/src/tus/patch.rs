@@ -45,16 +45,21 @@ enum Start {
 pub(super) struct Patch {
     upload: Upload,
     start: Start,
+    body: Body,
+    options: WriteOptions,
+}
+
+/// The body of such a request, as far as it has arrived.
+struct Body {
     /// The epoch that it began with its first byte (T3); until then others may come first.
     epoch: Option<u64>,
-    /// Where the body began.
+    /// Where it began.
     first: u64,
     /// Where its next byte goes.
     offset: u64,
-    /// The length that it told, if it did.
+    /// The length of the whole upload that its request told, if it did.
     length: Option<u64>,
     checksum: Option<Checksum>,
-    options: WriteOptions,
 }
 
 /// "All PATCH requests MUST use Content-Type: application/offset+octet-stream".
@@ -109,11 +114,7 @@ pub(super) fn begin(place: Place<'_>, id: &Id, request: &Request) -> Answer<Box<
     Ok(Box::new(Patch {
         upload,
         start: Start::Continued,
-        epoch: None,
-        first: offset,
-        offset,
-        length,
-        checksum,
+        body: Body::new(offset, length, checksum),
         options: place.options,
     }))
 }
@@ -162,18 +163,14 @@ impl Patch {
         Self {
             upload,
             start: Start::Created,
-            epoch: None,
-            first: 0,
-            offset: 0,
-            length: record.length,
-            checksum,
+            body: Body::new(0, record.length, checksum),
             options,
         }
     }
 
     /// Refuses a body that is announced as too long.
     pub(super) fn expect(&mut self, request: &Request) -> Answer<()> {
-        let end = self.length.unwrap_or(self.options.bytes_max);
+        let end = self.body.length.unwrap_or(self.options.bytes_max);
         expect_at_most(request, end).map_err(|refusal| self.located(refusal))
     }
 
@@ -181,27 +178,21 @@ impl Patch {
     pub(super) fn append(&mut self, piece: &mut Payload) -> Answer<()> {
         let bytes = piece.len() as u64;
         let held = match self.upload.hold()? {
-            Ok(held) => own(
-                &mut self.epoch,
-                held,
-                self.offset,
-                self.length,
-                &self.checksum,
-            )?,
+            Ok(held) => self.body.own(held)?,
             Err(finished) => return Err(elsewhere(finished.length)),
         };
         let end = held.record.length.unwrap_or(self.options.bytes_max);
-        if bytes > end.saturating_sub(self.offset) {
+        if bytes > end.saturating_sub(self.body.offset) {
             return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
         }
-        if let Some(checksum) = &mut self.checksum {
+        if let Some(checksum) = &mut self.body.checksum {
             checksum.update(piece);
         }
         let mut data = held.data;
-        data.seek(SeekFrom::Start(self.offset))
+        data.seek(SeekFrom::Start(self.body.offset))
             .and_then(|_| piece.write_to(&mut data))
             .map_err(|error| failed_write(errno_of(&error)))?;
-        self.offset += bytes;
+        self.body.offset += bytes;
         Ok(())
     }
 
@@ -216,36 +207,89 @@ impl Patch {
 
     fn settle(&mut self) -> Answer<Response> {
         let held = match self.upload.hold()? {
-            Ok(held) => own(
-                &mut self.epoch,
-                held,
-                self.offset,
-                self.length,
-                &self.checksum,
-            )?,
+            Ok(held) => self.body.own(held)?,
             // A HEAD found the last byte there and published the file: it is what this one sent.
             Err(finished)
-                if (Some(finished.epoch), finished.length) == (self.epoch, self.offset) =>
+                if (Some(finished.epoch), finished.length)
+                    == (self.body.epoch, self.body.offset) =>
             {
                 return Ok(self.answer(bare(StatusCode::NO_CONTENT)));
             }
             Err(finished) => return Err(elsewhere(finished.length)),
         };
-        let response = Self::complete(held, self.checksum.take(), self.first, self.options)?;
+        let response = self.body.complete(held, self.options)?;
         Ok(self.answer(response))
     }
 
+    /// The status and the headers that every success has.
+    fn answer(&self, mut response: Response) -> Response {
+        *response.status_mut() = match self.start {
+            Start::Continued => StatusCode::NO_CONTENT,
+            Start::Created => StatusCode::CREATED,
+        };
+        let all = response.headers_mut();
+        all.insert(&headers::UPLOAD_OFFSET, self.body.offset.into());
+        self.locate(&mut response);
+        response
+    }
+
+    /// The answer to the first bytes, a refusal as well, says where the upload is, so that its
+    /// client resumes.
+    fn locate(&self, response: &mut Response) {
+        if self.start == Start::Created
+            && let Ok(address) = HeaderValue::from_str(&self.upload.id.address())
+        {
+            response.headers_mut().insert(header::LOCATION, address);
+        }
+    }
+
+    fn located(&self, mut refusal: Box<Response>) -> Box<Response> {
+        self.locate(&mut refusal);
+        refusal
+    }
+}
+
+impl Body {
+    fn new(first: u64, length: Option<u64>, checksum: Option<Checksum>) -> Self {
+        Self {
+            epoch: None,
+            first,
+            offset: first,
+            length,
+            checksum,
+        }
+    }
+
+    /// The upload, if it still is as this request found or left it: T3. Its first call begins an
+    /// epoch, so a request that brings no byte takes nothing from another one.
+    fn own<'a>(&mut self, mut held: Box<Held<'a>>) -> Answer<Box<Held<'a>>> {
+        if let Some(epoch) = self.epoch {
+            return match held.record.epoch == epoch && held.size == self.offset {
+                true => Ok(held),
+                false => Err(elsewhere(held.offset())),
+            };
+        }
+        if held.offset() != self.offset {
+            return Err(elsewhere(held.offset()));
+        }
+        take_length(&mut held, self.length, u64::MAX)?;
+        if held.size > self.offset {
+            // Left by a body whose checksum was never compared.
+            held.cut(self.offset)?;
+        }
+        held.record.epoch += 1;
+        held.record.verified = self.checksum.is_some().then_some(self.offset);
+        held.save()?;
+        self.epoch = Some(held.record.epoch);
+        Ok(held)
+    }
+
     /// Compares the checksum, and publishes the file if nothing is to come.
-    fn complete(
-        mut held: Box<Held<'_>>,
-        checksum: Option<Checksum>,
-        first: u64,
-        options: WriteOptions,
-    ) -> Answer<Response> {
-        if let Some(checksum) = checksum {
+    fn complete(&mut self, mut held: Box<Held<'_>>, options: WriteOptions) -> Answer<Response> {
+        if let Some(checksum) = self.checksum.take() {
             let matches = checksum.matches();
             if !matches {
-                held.cut(first)?;
+                held.cut(self.first)?;
             }
             held.record.verified = None;
             held.save()?;
@@ -264,62 +308,6 @@ impl Patch {
         held.tell_expiry(response.headers_mut());
         Ok(response)
     }
-
-    /// The status and the headers that every success has.
-    fn answer(&self, mut response: Response) -> Response {
-        *response.status_mut() = match self.start {
-            Start::Continued => StatusCode::NO_CONTENT,
-            Start::Created => StatusCode::CREATED,
-        };
-        let all = response.headers_mut();
-        all.insert(&headers::UPLOAD_OFFSET, self.offset.into());
-        if self.start == Start::Created
-            && let Ok(address) = HeaderValue::from_str(&self.upload.id.address())
-        {
-            all.insert(header::LOCATION, address);
-        }
-        response
-    }
-
-    /// A refusal of the first bytes still says where the upload is, so that its client resumes.
-    fn located(&self, mut refusal: Box<Response>) -> Box<Response> {
-        if self.start == Start::Created
-            && let Ok(address) = HeaderValue::from_str(&self.upload.id.address())
-        {
-            refusal.headers_mut().insert(header::LOCATION, address);
-        }
-        refusal
-    }
-}
-
-/// The upload, if it still is as this request found or left it: T3. Its first call begins an epoch,
-/// so a request that brings no byte takes nothing from another one.
-fn own<'a>(
-    epoch: &mut Option<u64>,
-    mut held: Box<Held<'a>>,
-    offset: u64,
-    length: Option<u64>,
-    checksum: &Option<Checksum>,
-) -> Answer<Box<Held<'a>>> {
-    if let Some(epoch) = *epoch {
-        return match held.record.epoch == epoch && held.size == offset {
-            true => Ok(held),
-            false => Err(elsewhere(held.offset())),
-        };
-    }
-    if held.offset() != offset {
-        return Err(elsewhere(held.offset()));
-    }
-    take_length(&mut held, length, u64::MAX)?;
-    if held.size > offset {
-        // Left by a body whose checksum was never compared.
-        held.cut(offset)?;
-    }
-    held.record.epoch += 1;
-    held.record.verified = checksum.is_some().then_some(offset);
-    held.save()?;
-    *epoch = Some(held.record.epoch);
-    Ok(held)
 }
 
 impl Sink for Patch {
@@ -334,7 +322,7 @@ impl Sink for Patch {
 
     /// Without a checksum, of which the end would be missing.
     fn keeps_parts(&self) -> bool {
-        self.checksum.is_none()
+        self.body.checksum.is_none()
     }
 
     fn finish(self: Box<Self>, _scope: &mut WorkerScope<'_>) -> Response {
