@@ -288,38 +288,52 @@ fn the_file_system_says_what_it_is() {
     assert_eq!(most, 1_048_576_u32.to_be_bytes());
 }
 
-/// Directories one in the other, with names of 200 bytes, as a client makes them.
-fn dig(fixture: &Fixture, levels: usize) -> Vec<u8> {
+/// Directories one in the other, with names of 200 bytes, as a client makes them; outermost first.
+fn dig(fixture: &Fixture, levels: usize) -> Vec<Vec<u8>> {
     let name = "d".repeat(200);
-    let mut at = fixture.root();
+    let mut all = vec![fixture.root()];
     for level in 0..levels {
-        let words = Words::default().opaque(&at).opaque(name.as_bytes());
+        let words = Words::default().opaque(&all[level]).opaque(name.as_bytes());
         let made = fixture.made(9, &words.mode(0o777));
-        at = made.unwrap_or_else(|status| panic!("level {level}: {status}"));
+        all.push(made.unwrap_or_else(|status| panic!("level {level}: {status}")));
     }
-    at
+    all
+}
+
+/// In directories that have paths, files whose names make their own paths too long.
+fn use_edge(fixture: &Fixture, directories: &[Vec<u8>]) {
+    let name = "f".repeat(200);
+    for (level, directory) in directories.iter().enumerate().skip(17).take(6) {
+        let file = fixture.create(directory, &name, 0o666).expect("made");
+        assert_eq!(fixture.write(&file, 0, b"text", 2), 0, "level {level}");
+        let words = Words::default().opaque(directory).opaque(name.as_bytes());
+        assert_eq!(fixture.nfs(3, &words).status(), 0, "level {level}");
+        assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
+    }
 }
 
 /// Files that are deeper than the kernel has paths are made, found, used, moved and removed.
 fn use_depth(fixture: &Fixture) {
-    let deep = dig(fixture, 60);
-    let file = fixture.create(&deep, "file", 0o666).expect("made");
+    let directories = dig(fixture, 60);
+    use_edge(fixture, &directories);
+    let deep = &directories[60];
+    let file = fixture.create(deep, "file", 0o666).expect("made");
     for _ in 0..2 {
         assert_eq!(fixture.write(&file, 0, b"text", 2), 0);
         assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
-        let words = Words::default().opaque(&deep).opaque(b"file");
+        let words = Words::default().opaque(deep).opaque(b"file");
         assert_eq!(fixture.nfs(3, &words).status(), 0);
-        let words = Words::default().opaque(&deep).opaque(b"..");
+        let words = Words::default().opaque(deep).opaque(b"..");
         assert_eq!(fixture.nfs(3, &words).status(), 0);
     }
-    let moved = Words::default().opaque(&deep).opaque(b"file");
-    let moved = moved.opaque(&deep).opaque(b"moved");
+    let moved = Words::default().opaque(deep).opaque(b"file");
+    let moved = moved.opaque(deep).opaque(b"moved");
     assert_eq!(fixture.nfs(14, &moved).status(), 0);
     assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
     // Nothing of this took a search through the tree.
-    let other = fixture.create(&deep, "other", 0o666).expect("made");
+    let other = fixture.create(deep, "other", 0o666).expect("made");
     assert_eq!(fixture.attributes(&other).expect("there").size, 0);
-    let words = Words::default().opaque(&deep).opaque(b"moved");
+    let words = Words::default().opaque(deep).opaque(b"moved");
     assert_eq!(fixture.nfs(12, &words).status(), 0);
     let stale = Err(Status::Stale as u32);
     assert_eq!(fixture.attributes(&file), stale);
@@ -350,7 +364,7 @@ fn a_deep_file_is_found_by_a_search_and_is_stale_once_its_directory_is_moved_out
             false => fixture.without_handles(),
         };
         let fixture = prepare(Fixture::with(keep));
-        let deep = dig(&fixture, 60);
+        let deep = dig(&fixture, 60).pop().expect("the innermost");
         let file = fixture.create(&deep, "file", 0o666).expect("made");
         let fixture = prepare(fixture.restarted(keep));
         assert!(fixture.attributes(&file).is_ok(), "by handle: {handles}");
