@@ -7,8 +7,8 @@ pub use rustix::io::Errno;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::Socket;
 use crate::region::Pages;
+use crate::socket::Socket;
 
 /// Something that happened to an operation.
 #[derive(Debug)]

@@ -2,12 +2,6 @@
 
 use crate::region::{Backing, RegionConfig, SmallReceives};
 
-/// Receive buffers at most: a buffer number has 16 bits and the kernel takes no more.
-pub const BUFFERS_MAX: u32 = 32_768;
-
-/// Bytes of one receive buffer at most.
-pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 24;
-
 /// Part of the common receive buffers that may be kept beyond their turn: one in four.
 const COMMON_KEPT_SHARE: u32 = 4;
 
@@ -32,7 +26,7 @@ pub struct DriverConfig {
     /// Completions the ring holds; more overflow into kernel memory, slowly, and end multishot
     /// operations early. io_uring only.
     pub completion_entries: u32,
-    /// Receive buffers: a power of two, at most [`BUFFERS_MAX`].
+    /// Receive buffers: a power of two, at most [`BUFFERS_MAX`](crate::BUFFERS_MAX).
     pub receive_buffers: u32,
     /// Bytes of one receive buffer.
     pub receive_buffer_bytes: u32,

@@ -37,10 +37,14 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::{
-    Completion, DriverStatistics, Eventfd, Listener, Piece, Piped, Pipes, Region, SendList, Socket,
-    Waker,
-};
+use crate::completion::{Completion, Piece};
+use crate::eventfd::Eventfd;
+use crate::pipe::{Piped, Pipes};
+use crate::region::Region;
+use crate::segment::SendList;
+use crate::socket::{Listener, Socket};
+use crate::statistics::DriverStatistics;
+use crate::waker::Waker;
 
 /// The largest token: the two bits above are the driver's.
 pub const TOKEN_MAX: u64 = (1 << 62) - 1;

@@ -47,13 +47,13 @@ pub mod shared;
 
 pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};
-pub use config::{BUFFERS_MAX, Descriptors, DriverConfig};
+pub use config::{Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 pub use eventfd::Eventfd;
 pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
 pub use pipe::{Piped, Pipes};
 pub use refusal::{Cause, Refusal};
-pub use region::{Backing, Pages, Region, RegionConfig, SmallReceives};
+pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};
 pub use schedule::schedule_as_batch;
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{Choice, Selection, select};

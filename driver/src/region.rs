@@ -55,6 +55,13 @@ use crate::waker::{Wake, Waker};
 #[cfg(test)]
 mod tests;
 
+/// Pages of a region at most: the number of a receive buffer has 16 bits and the kernel takes no
+/// more.
+pub const BUFFERS_MAX: u32 = 32_768;
+
+/// Bytes of one page at most.
+pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 24;
+
 /// What the memory of a region is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
@@ -441,8 +448,8 @@ fn check(config: &RegionConfig) -> Result<(), Errno> {
     let whole = config.backing == Backing::Private
         || (config.page_bytes as usize).is_multiple_of(page_size());
     let possible = config.pages.is_power_of_two()
-        && config.pages <= crate::config::BUFFERS_MAX
-        && (1..=crate::config::BUFFER_BYTES_MAX).contains(&config.page_bytes);
+        && config.pages <= BUFFERS_MAX
+        && (1..=BUFFER_BYTES_MAX).contains(&config.page_bytes);
     if whole && possible {
         Ok(())
     } else {

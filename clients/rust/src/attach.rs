@@ -16,7 +16,7 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 
-use crate::Error;
+use crate::error::Error;
 
 /// How long the server may take to answer.
 const ANSWER_SECONDS_MAX: i64 = 10;

@@ -15,9 +15,10 @@ use flatpath_messages::limits::BELL_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::attach::{Attached, attach, attach_for};
+use crate::error::Error;
 use crate::message::{Fragment, Message};
 use crate::returns::{Shared, Waiting};
-use crate::{Attached, Error, attach, attach_for};
 
 /// An attachment to a server. One thread at a time receives; messages may go anywhere.
 #[derive(Debug)]

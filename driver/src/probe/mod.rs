@@ -10,14 +10,15 @@
 mod trial;
 mod rings;
 mod sockets;
-mod sharing;
+pub(crate) mod sharing;
 mod extras;
 
 use serde::Serialize;
 
 use crate::config::{Descriptors, DriverConfig};
 use crate::refusal::Refusal;
-use crate::uring::{TaskRun, Uring, setup};
+use crate::uring::Uring;
+use crate::uring::setup::{self, TaskRun};
 
 /// What the io_uring driver does with a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -195,12 +196,6 @@ impl Trial {
     fn run(&self) -> Result<(), Refusal> {
         (self.attempt)().map_err(|errno| Refusal::of(self.feature, errno))
     }
-}
-
-/// Tries whether several receives can share a page as `uring` has it.
-pub(crate) fn sharing() -> Result<(), Refusal> {
-    sharing::receives_share_pages()
-        .map_err(|errno| Refusal::of("receiving several times into a page", errno))
 }
 
 /// Tries what a driver of this configuration cannot do without, sizes included. The first refusal

@@ -8,8 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::trial::{Bench, expect, number, result};
-use crate::uring::TaskRun;
-use crate::uring::setup::set_up_as;
+use crate::uring::setup::{TaskRun, set_up_as};
 
 fn nothing_on(ring: IoUring) -> Result<(), Errno> {
     let mut bench = Bench::of(ring);

@@ -10,13 +10,12 @@ use std::net::TcpStream;
 use io_uring::cqueue;
 use rustix::io::Errno;
 
-use super::sockets::{finish, target, write};
-use super::trial::{Bench, expect, pair, result};
+use super::trial::{Bench, expect, finish, pair, result, target, write};
 use crate::completion::Piece;
 use crate::driver::Shots;
 use crate::region::{RegionConfig, SmallReceives};
 use crate::uring::buffers::BufferRing;
-use crate::uring::receive::receive_entry;
+use crate::uring::entry::receive_entry;
 
 const PAGE_BYTES: u32 = 64;
 /// The only region of a trial. Not the common one, of which no pages are shared.
@@ -100,7 +99,7 @@ fn pattern(from: usize, count: usize) -> Vec<u8> {
 }
 
 /// Receives of several connections lie behind each other in a page, whatever happens between them.
-pub(super) fn receives_share_pages() -> Result<(), Errno> {
+pub(crate) fn receives_share_pages() -> Result<(), Errno> {
     let mut stage = Stage::new()?;
     let (client, server) = pair()?;
     let (mut at, mut from) = (0, 0);

@@ -1,8 +1,7 @@
 //! Trials on connections over the loopback interface, or over what stands in for it.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::mem::ManuallyDrop;
-use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -10,20 +9,14 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 use rustix::io::Errno;
 
-use super::trial::{Bench, connect, expect, listen, number, pair, result};
+use super::trial::{Bench, connect, expect, finish, listen, number, pair, result, target, write};
 use crate::driver::Shots;
 use crate::region::RegionConfig;
-use crate::uring::accept::accept_entry;
 use crate::uring::buffers::BufferRing;
-use crate::uring::close::{Target, close_entry};
-use crate::uring::receive::receive_entry;
+use crate::uring::entry::{accept_entry, close_entry, receive_entry};
 
 /// The only buffer group of a trial.
 const GROUP: u16 = 0;
-
-pub(super) fn target(stream: &TcpStream) -> Target {
-    Target::Descriptor(types::Fd(stream.as_raw_fd()))
-}
 
 /// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
 fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno> {
@@ -36,16 +29,6 @@ fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno>
     let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config);
     let buffers = buffers.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
     Ok(ManuallyDrop::new(buffers))
-}
-
-pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
-    stream.write_all(bytes).map_err(|error| number(&error))
-}
-
-pub(super) fn finish(stream: &TcpStream) -> Result<(), Errno> {
-    stream
-        .shutdown(Shutdown::Write)
-        .map_err(|error| number(&error))
 }
 
 /// One accept takes two connections and lives on.

@@ -2,13 +2,16 @@
 //!
 //! A trial ends every operation that could touch memory before it drops that memory.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
+use crate::uring::entry::Target;
 use crate::uring::setup;
 
 /// How long a trial waits for what should come at once, in seconds.
@@ -143,4 +146,18 @@ pub(super) fn pair() -> Result<(TcpStream, TcpStream), Errno> {
     let client = connect(&listener)?;
     let server = rustix::net::accept(&listener)?;
     Ok((client, TcpStream::from(server)))
+}
+
+pub(super) fn target(stream: &TcpStream) -> Target {
+    Target::Descriptor(types::Fd(stream.as_raw_fd()))
+}
+
+pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
+    stream.write_all(bytes).map_err(|error| number(&error))
+}
+
+pub(super) fn finish(stream: &TcpStream) -> Result<(), Errno> {
+    stream
+        .shutdown(Shutdown::Write)
+        .map_err(|error| number(&error))
 }

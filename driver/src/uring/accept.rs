@@ -4,9 +4,10 @@
 //! Ordinary descriptors are made close-on-exec and left blocking: a non-blocking socket would make
 //! the kernel answer EAGAIN where it should wait for the peer.
 
-use io_uring::{opcode, squeue, types};
+use io_uring::types;
 
 use super::Uring;
+use super::entry::accept_entry;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Shots;
@@ -49,24 +50,5 @@ impl Uring {
             more,
             outcome,
         });
-    }
-}
-
-/// The entry that accepts from `listener`.
-pub(crate) fn accept_entry(listener: types::Fd, shots: Shots, direct: bool) -> squeue::Entry {
-    // Descriptors in a direct table do not survive an exec anyway, and the kernel refuses the flag.
-    let flags = if direct { 0 } else { libc::SOCK_CLOEXEC };
-    match shots {
-        Shots::Many => opcode::AcceptMulti::new(listener)
-            .allocate_file_index(direct)
-            .flags(flags)
-            .build(),
-        Shots::Once => {
-            let place = direct.then(types::DestinationSlot::auto_target);
-            opcode::Accept::new(listener, std::ptr::null_mut(), std::ptr::null_mut())
-                .flags(flags)
-                .file_index(place)
-                .build()
-        }
     }
 }

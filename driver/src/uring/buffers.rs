@@ -26,8 +26,8 @@ use io_uring::{IoUring, types};
 
 use super::entries::Entries;
 use super::sharing::{Settled, Sharing};
-use crate::Piece;
 use crate::buffers::Place;
+use crate::completion::Piece;
 use crate::refusal::Refusal;
 use crate::region::{Region, RegionConfig, SmallReceives};
 use crate::waker::Waker;

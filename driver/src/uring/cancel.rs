@@ -16,7 +16,7 @@ impl Uring {
             Operation::Accept(_) => Origin::Accept { token },
             Operation::Receive(_) => Origin::Receive { token },
             Operation::Watch(event) => {
-                let Some(index) = self.watches.cancel(event, token) else {
+                let Some(index) = self.cancel_watch(event, token) else {
                     return;
                 };
                 Origin::Watch { index }

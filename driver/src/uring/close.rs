@@ -8,35 +8,13 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use io_uring::squeue::Flags;
-use io_uring::{opcode, squeue, types};
+use io_uring::{opcode, types};
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::Uring;
+use super::entry::{Target, close_entry, linger_entry};
 use super::user_data::{Origin, Own};
-use crate::socket::{Handle, Socket};
-
-/// How an entry names its socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
-    Descriptor(types::Fd),
-    Slot(types::Fixed),
-}
-
-impl Target {
-    pub(super) fn of(socket: Socket) -> Target {
-        match socket.handle() {
-            Handle::Descriptor(descriptor) => Target::Descriptor(types::Fd(descriptor)),
-            Handle::Slot(slot) => Target::Slot(types::Fixed(slot)),
-            Handle::Simulated(_) => unreachable!("a simulated socket on a real driver"),
-        }
-    }
-}
-
-/// What SO_LINGER is set to for a close with RST. The kernel reads it when the entry is submitted.
-static LINGER_NOT: libc::linger = libc::linger {
-    l_onoff: 1,
-    l_linger: 0,
-};
+use crate::socket::Socket;
 
 impl Uring {
     pub(super) fn start_close(&mut self, socket: Socket) {
@@ -92,26 +70,4 @@ impl Uring {
             }
         }
     }
-}
-
-/// The entry that closes `target`, silently if it succeeds.
-pub(crate) fn close_entry(target: Target) -> squeue::Entry {
-    let entry = match target {
-        Target::Descriptor(fd) => opcode::Close::new(fd).build(),
-        Target::Slot(slot) => opcode::Close::new(slot).build(),
-    };
-    entry
-        .flags(Flags::SKIP_SUCCESS)
-        .user_data(Origin::Own(Own::Close).pack())
-}
-
-/// The entry that makes the close behind it a reset; that happens whether or not this one succeeds.
-fn linger_entry(slot: types::Fixed) -> squeue::Entry {
-    let option = (&raw const LINGER_NOT).cast();
-    let bytes = size_of::<libc::linger>() as u32;
-    let level = libc::SOL_SOCKET as u32;
-    opcode::SetSockOpt::new(slot, level, libc::SO_LINGER as u32, option, bytes)
-        .build()
-        .flags(Flags::IO_HARDLINK | Flags::SKIP_SUCCESS)
-        .user_data(Origin::Own(Own::Linger).pack())
 }

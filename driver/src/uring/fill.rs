@@ -15,37 +15,12 @@ use flatpath_structures::pool::Buffer;
 use io_uring::opcode;
 
 use super::Uring;
-use super::close::Target;
+use super::entry::Target;
+use super::table::Fill;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Handle, Mode, Socket};
-
-/// Fills under way, by index; places are recycled, newest first.
-#[derive(Default)]
-pub(super) struct FillTable {
-    fills: Vec<Option<(u64, Buffer)>>,
-    free: Vec<u32>,
-}
-
-impl FillTable {
-    fn insert(&mut self, token: u64, buffer: Buffer) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.fills[index as usize] = Some((token, buffer));
-            return index;
-        }
-        self.fills.push(Some((token, buffer)));
-        (self.fills.len() - 1) as u32
-    }
-
-    fn remove(&mut self, index: u32) -> (u64, Buffer) {
-        let Some(fill) = self.fills[index as usize].take() else {
-            unreachable!("F1: a fill completes once")
-        };
-        self.free.push(index);
-        fill
-    }
-}
 
 impl Uring {
     pub(super) fn start_fill(&mut self, socket: Socket, token: u64, mut buffer: Buffer) {
@@ -65,7 +40,7 @@ impl Uring {
                 .flags(libc::MSG_DONTWAIT)
                 .build(),
         };
-        let index = self.fills.insert(token, buffer);
+        let index = self.fills.insert(Fill { token, buffer }) as u32;
         let entry = entry.user_data(Origin::Fill { index }.pack());
         // SAFETY: F1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
@@ -96,7 +71,8 @@ impl Uring {
 
     pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         self.outstanding -= 1;
-        let (token, mut buffer) = self.fills.remove(index);
+        // A fill completes once (F1).
+        let Fill { token, mut buffer } = self.fills.remove(index as usize);
         let outcome = match usize::try_from(result) {
             Ok(0) => Outcome::EndOfStream,
             Ok(bytes) => {

@@ -1,10 +1,10 @@
 //! io_uring: one entry per operation, one system call per turn.
 //!
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
-//! (`entries` and `sharing` are parts of it),
-//! `user_data` says whose completion it is, and each operation has a file: `accept`, `receive`,
-//! `fill`, `send`, `watch`, `close` (with reset and finish), `cancel`, `wake`. `teardown` is the
-//! drop.
+//! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
+//! operations need until they end, `user_data` says whose completion it is, and each operation has
+//! a file: `accept`, `receive`, `fill`, `send`, `watch`, `close` (with reset and finish), `cancel`,
+//! `wake`. `teardown` is the drop.
 //!
 //! Invariants
 //! - U1: `outstanding` counts accepts, receives, fills, sends and watches without a final
@@ -22,12 +22,14 @@ mod sharing;
 pub(crate) mod buffers;
 mod sockets;
 mod user_data;
-pub(crate) mod accept;
-pub(crate) mod receive;
+pub(crate) mod entry;
+mod table;
+mod accept;
+mod receive;
 mod fill;
 mod send;
 mod watch;
-pub(crate) mod close;
+mod close;
 mod cancel;
 mod wake;
 mod teardown;
@@ -42,18 +44,17 @@ use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
 
 use self::buffers::BufferRing;
-use self::fill::FillTable;
 use self::ring::{Block, Ring};
-use self::send::SendTable;
 use self::sockets::SocketTable;
+use self::table::{FillTable, SendTable, WatchTable};
 use self::user_data::{Origin, Own};
-use self::watch::WatchTable;
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
 use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
+use crate::probe::sharing::receives_share_pages;
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
@@ -126,7 +127,7 @@ impl Uring {
         let mut shares = None;
         for (group, mut region) in (0..).zip(config.all_regions()) {
             if region.small_receives == SmallReceives::SharePages
-                && !*shares.get_or_insert_with(setup::pages_are_shared)
+                && !*shares.get_or_insert_with(pages_are_shared)
             {
                 region.small_receives = SmallReceives::TakePages;
             }
@@ -219,6 +220,16 @@ impl Uring {
             Own::Cancel | Own::Finish | Own::Linger => {}
         }
     }
+}
+
+/// Whether receives can share pages here; says so if not.
+fn pages_are_shared() -> bool {
+    let tried = receives_share_pages();
+    if let Err(errno) = tried {
+        let refusal = Refusal::of("receiving several times into a page", errno);
+        log::info!("each receive takes a page, as they cannot share one: {refusal}");
+    }
+    tried.is_ok()
 }
 
 impl Driver for Uring {

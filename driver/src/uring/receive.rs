@@ -4,12 +4,11 @@
 //! Whether a receive without data fails with it at once differs between kernels and between one and
 //! many shots.
 
-use io_uring::squeue::Flags;
-use io_uring::{cqueue, opcode, squeue};
+use io_uring::cqueue;
 
 use super::Uring;
 use super::buffers::BufferRing;
-use super::close::Target;
+use super::entry::{Target, receive_entry};
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Shots;
@@ -85,21 +84,5 @@ impl Uring {
             more,
             outcome,
         });
-    }
-}
-
-/// The entry that receives from `target` into a buffer of the group.
-pub(crate) fn receive_entry(target: Target, shots: Shots, group: u16) -> squeue::Entry {
-    match (shots, target) {
-        (Shots::Many, Target::Descriptor(fd)) => opcode::RecvMulti::new(fd, group).build(),
-        (Shots::Many, Target::Slot(slot)) => opcode::RecvMulti::new(slot, group).build(),
-        (Shots::Once, target) => {
-            let none = std::ptr::null_mut();
-            let entry = match target {
-                Target::Descriptor(fd) => opcode::Recv::new(fd, none, 0).buf_group(group).build(),
-                Target::Slot(slot) => opcode::Recv::new(slot, none, 0).buf_group(group).build(),
-            };
-            entry.flags(Flags::BUFFER_SELECT)
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Send: the whole list with one entry when it is short, piece by piece with visible progress when
 //! it is long, and the close behind the last byte.
 //!
-//! A list of at most [`WHOLE_BYTES_MAX`] goes out with MSG_WAITALL: the kernel waits for room by
+//! A list of at most 64 KiB (`table::WHOLE_BYTES_MAX`) goes out with MSG_WAITALL: the kernel waits for room by
 //! itself and completes once, and a close can be linked behind it, since anything short breaks the
 //! link. A longer list is sent without: each completion then says how far a slow peer has come, and
 //! the rest is submitted again, behind a poll, because the socket was just found full.
@@ -20,162 +20,24 @@
 //!
 //! Cost: after warm-up no allocation; one entry in the queue per send, two with a close.
 
-use io_uring::squeue::Flags;
-use io_uring::{opcode, squeue};
-
 use std::os::fd::BorrowedFd;
 
+use io_uring::opcode;
+
 use super::Uring;
-use super::close::{Target, close_entry};
+use super::entry::Target;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Then;
 use crate::pipe::write_front;
-use crate::segment::{SEGMENTS_MAX, SendList};
+use crate::segment::SendList;
 use crate::socket::{Handle, Mode, Socket};
-
-/// Longest list that is sent without a sign of progress, in bytes: slower than this within the
-/// shortest sensible write deadline is as good as dead.
-const WHOLE_BYTES_MAX: usize = 64 * 1024;
-
-/// Longest run of bytes in one entry: its length has 32 bits and its result 31.
-const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// Calls for one list with a pipe before the others get their turn.
 const CALLS_MAX: usize = 16;
 
 /// IORING_RECVSEND_POLL_FIRST of the kernel's header: wait for room before the first attempt.
 const POLL_FIRST: u16 = 1;
-
-/// One send under way.
-pub(super) struct Send {
-    pub(super) token: u64,
-    pub(super) cancelled: bool,
-    socket: Socket,
-    list: SendList,
-    then: Then,
-    /// The close is linked behind the submission under way.
-    linked: bool,
-    /// What is under way is a poll for room, not a send.
-    polls: bool,
-    header: libc::msghdr,
-    vectors: [libc::iovec; SEGMENTS_MAX],
-}
-
-/// Sends under way, by index; entries are recycled, newest first.
-#[derive(Default)]
-pub(super) struct SendTable {
-    #[expect(clippy::vec_box, reason = "P1: the kernel holds addresses of entries")]
-    sends: Vec<Box<Send>>,
-    free: Vec<u32>,
-}
-
-impl SendTable {
-    pub(super) fn at(&mut self, index: u32) -> &mut Send {
-        &mut self.sends[index as usize]
-    }
-
-    fn insert(&mut self, socket: Socket, token: u64, list: SendList, then: Then) -> u32 {
-        if let Some(index) = self.free.pop() {
-            let send = self.at(index);
-            send.socket = socket;
-            send.token = token;
-            send.list = list;
-            send.then = then;
-            send.cancelled = false;
-            send.linked = false;
-            send.polls = false;
-            return index;
-        }
-        let none = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        // SAFETY: all-zero is a message header that points to nothing.
-        let header = unsafe { std::mem::zeroed() };
-        let vectors = [none; SEGMENTS_MAX];
-        let (cancelled, linked, polls) = (false, false, false);
-        self.sends.push(Box::new(Send {
-            token,
-            cancelled,
-            socket,
-            list,
-            then,
-            linked,
-            polls,
-            header,
-            vectors,
-        }));
-        (self.sends.len() - 1) as u32
-    }
-
-    fn remove(&mut self, index: u32) {
-        self.at(index).list = SendList::new();
-        self.free.push(index);
-    }
-}
-
-impl Send {
-    /// The entry for what is left of the list.
-    fn entry(&mut self, options: u16) -> (squeue::Entry, Option<squeue::Entry>) {
-        let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
-        let mut flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
-        if self.then == Then::Close {
-            // P3
-            flags |= libc::MSG_MORE;
-        }
-        let target = Target::of(self.socket);
-        let entry = if self.list.segments() == 1 {
-            self.plain_entry(target, flags, options)
-        } else {
-            self.vectored_entry(target, flags, options)
-        };
-        self.linked = whole && self.then == Then::Close;
-        if self.linked {
-            (entry.flags(Flags::IO_LINK), Some(close_entry(target)))
-        } else {
-            (entry, None)
-        }
-    }
-
-    fn plain_entry(&self, target: Target, flags: i32, options: u16) -> squeue::Entry {
-        let bytes = self.list.slices().next().unwrap_or_default();
-        let (start, length) = (bytes.as_ptr(), bytes.len().min(ENTRY_BYTES_MAX) as u32);
-        match target {
-            Target::Descriptor(fd) => opcode::Send::new(fd, start, length)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-            Target::Slot(slot) => opcode::Send::new(slot, start, length)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-        }
-    }
-
-    fn vectored_entry(&mut self, target: Target, flags: i32, options: u16) -> squeue::Entry {
-        let mut count = 0;
-        for (vector, bytes) in self.vectors.iter_mut().zip(self.list.slices()) {
-            vector.iov_base = bytes.as_ptr().cast_mut().cast();
-            vector.iov_len = bytes.len();
-            count += 1;
-        }
-        self.header.msg_iov = self.vectors.as_mut_ptr();
-        self.header.msg_iovlen = count;
-        let header = &raw const self.header;
-        let flags = flags as u32;
-        match target {
-            Target::Descriptor(fd) => opcode::SendMsg::new(fd, header)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-            Target::Slot(slot) => opcode::SendMsg::new(slot, header)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-        }
-    }
-}
 
 impl Uring {
     pub(super) fn start_send(

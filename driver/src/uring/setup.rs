@@ -9,9 +9,9 @@ use std::io;
 use io_uring::{Builder, IoUring};
 use rustix::io::Errno;
 
-use crate::config::{BUFFER_BYTES_MAX, BUFFERS_MAX, Descriptors, DriverConfig};
-use crate::probe;
+use crate::config::{Descriptors, DriverConfig};
 use crate::refusal::Refusal;
+use crate::region::{BUFFER_BYTES_MAX, BUFFERS_MAX};
 
 /// When completions are worked out in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -121,15 +121,6 @@ pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
         return Err(Refusal::configuration(step, cure));
     }
     Ok(())
-}
-
-/// Whether receives can share pages here; says so if not.
-pub(super) fn pages_are_shared() -> bool {
-    let tried = probe::sharing();
-    if let Err(refusal) = &tried {
-        log::info!("each receive takes a page, as they cannot share one: {refusal}");
-    }
-    tried.is_ok()
 }
 
 /// Refuses kernels whose rings lack what the driver cannot do without.

@@ -5,7 +5,7 @@
 //! entry in a table, and a bit that says in which; what the driver does for itself carries its
 //! kind.
 
-use crate::TOKEN_MAX;
+use crate::driver::TOKEN_MAX;
 
 const KIND_SHIFT: u32 = 62;
 const RECEIVE: u64 = 1 << KIND_SHIFT;

@@ -17,48 +17,10 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 
 use super::Uring;
+use super::table::Watch;
 use super::user_data::{Origin, Own};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
-
-/// Watches under way, by index; places are recycled.
-#[derive(Default)]
-pub(super) struct WatchTable {
-    watches: Vec<Option<Watch>>,
-    free: Vec<u32>,
-}
-
-struct Watch {
-    token: u64,
-    event: Arc<Eventfd>,
-    cancelled: bool,
-    /// It cannot be read: the poll is being ended, and then this is said.
-    failed: Option<Errno>,
-}
-
-impl WatchTable {
-    fn insert(&mut self, watch: Watch) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.watches[index as usize] = Some(watch);
-            return index;
-        }
-        self.watches.push(Some(watch));
-        (self.watches.len() - 1) as u32
-    }
-
-    /// Marks a watch as cancelled; its index.
-    pub(super) fn cancel(&mut self, event: &Arc<Eventfd>, token: u64) -> Option<u32> {
-        let meant = |watch: &Watch| watch.token == token && Arc::ptr_eq(&watch.event, event);
-        let index = self
-            .watches
-            .iter()
-            .position(|watch| watch.as_ref().is_some_and(meant))?;
-        if let Some(watch) = &mut self.watches[index] {
-            watch.cancelled = true;
-        }
-        Some(index as u32)
-    }
-}
 
 impl Uring {
     pub(super) fn start_watch(&mut self, event: Arc<Eventfd>, token: u64) {
@@ -68,14 +30,21 @@ impl Uring {
             event,
             cancelled: false,
             failed: None,
-        });
+        }) as u32;
         self.arm_watch(index);
     }
 
+    /// Marks a watch as cancelled; its index.
+    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, token: u64) -> Option<u32> {
+        let meant = |watch: &Watch| watch.token == token && Arc::ptr_eq(&watch.event, event);
+        let (index, watch) = self.watches.iter_mut().find(|(_, watch)| meant(watch))?;
+        watch.cancelled = true;
+        Some(index as u32)
+    }
+
     fn arm_watch(&mut self, index: u32) {
-        let Some(watch) = &self.watches.watches[index as usize] else {
-            unreachable!("W1: an armed watch is in the table")
-        };
+        // W1: an armed watch is in the table.
+        let watch = &self.watches[index as usize];
         let Some(descriptor) = watch.event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
@@ -91,9 +60,8 @@ impl Uring {
     /// A watch cannot be read: ends its poll, whose last completion says so.
     #[cold]
     fn fail_watch(&mut self, index: u32, errno: Errno) {
-        let Some(watch) = &mut self.watches.watches[index as usize] else {
-            unreachable!("W1: a watch that fires is in the table")
-        };
+        // W1: a watch that fires is in the table.
+        let watch = &mut self.watches[index as usize];
         if watch.failed.replace(errno).is_some() || watch.cancelled {
             return;
         }
@@ -112,9 +80,8 @@ impl Uring {
         entry: &cqueue::Entry,
         completions: &mut Vec<Completion>,
     ) {
-        let Some(watch) = &self.watches.watches[index as usize] else {
-            unreachable!("W1: a watch that fires is in the table")
-        };
+        // W1: a watch that fires is in the table.
+        let watch = &self.watches[index as usize];
         let armed = cqueue::more(entry.flags());
         let token = watch.token;
         let failed = match entry.result() {
@@ -151,8 +118,7 @@ impl Uring {
             return self.arm_watch(index);
         };
         self.outstanding -= 1;
-        self.watches.watches[index as usize] = None;
-        self.watches.free.push(index);
+        self.watches.remove(index as usize);
         completions.push(Completion {
             token,
             more: false,

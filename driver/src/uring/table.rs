@@ -1,0 +1,176 @@
+//! Operations under way that the kernel knows by an index, and what each needs until its end.
+//!
+//! Here is what they hold; what is done with it is in the operations' own files, and so are the
+//! invariants: F1 in `fill`, P1 to P3 in `send`, W1 and W2 in `watch`.
+
+use std::sync::Arc;
+
+use flatpath_structures::pool::Buffer;
+use io_uring::squeue::Flags;
+use io_uring::{opcode, squeue};
+use slab::Slab;
+
+use super::entry::{Target, close_entry};
+use crate::completion::Errno;
+use crate::driver::Then;
+use crate::eventfd::Eventfd;
+use crate::segment::{SEGMENTS_MAX, SendList};
+use crate::socket::Socket;
+
+/// Longest list that is sent without a sign of progress, in bytes: slower than this within the
+/// shortest sensible write deadline is as good as dead.
+const WHOLE_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest run of bytes in one entry: its length has 32 bits and its result 31.
+const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// One fill under way.
+pub(super) struct Fill {
+    pub(super) token: u64,
+    pub(super) buffer: Buffer,
+}
+
+/// One watch under way.
+pub(super) struct Watch {
+    pub(super) token: u64,
+    pub(super) event: Arc<Eventfd>,
+    pub(super) cancelled: bool,
+    /// It cannot be read: the poll is being ended, and then this is said.
+    pub(super) failed: Option<Errno>,
+}
+
+/// Fills under way, by index.
+pub(super) type FillTable = Slab<Fill>;
+
+/// Watches under way, by index.
+pub(super) type WatchTable = Slab<Watch>;
+
+/// One send under way.
+pub(super) struct Send {
+    pub(super) token: u64,
+    pub(super) cancelled: bool,
+    pub(super) socket: Socket,
+    pub(super) list: SendList,
+    pub(super) then: Then,
+    /// The close is linked behind the submission under way.
+    pub(super) linked: bool,
+    /// What is under way is a poll for room, not a send.
+    pub(super) polls: bool,
+    header: libc::msghdr,
+    vectors: [libc::iovec; SEGMENTS_MAX],
+}
+
+/// Sends under way, by index; entries are recycled, newest first.
+#[derive(Default)]
+pub(super) struct SendTable {
+    #[expect(clippy::vec_box, reason = "P1: the kernel holds addresses of entries")]
+    sends: Vec<Box<Send>>,
+    free: Vec<u32>,
+}
+
+impl SendTable {
+    pub(super) fn at(&mut self, index: u32) -> &mut Send {
+        &mut self.sends[index as usize]
+    }
+
+    pub(super) fn insert(&mut self, socket: Socket, token: u64, list: SendList, then: Then) -> u32 {
+        if let Some(index) = self.free.pop() {
+            let send = self.at(index);
+            send.socket = socket;
+            send.token = token;
+            send.list = list;
+            send.then = then;
+            send.cancelled = false;
+            send.linked = false;
+            send.polls = false;
+            return index;
+        }
+        let none = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: all-zero is a message header that points to nothing.
+        let header = unsafe { std::mem::zeroed() };
+        let vectors = [none; SEGMENTS_MAX];
+        let (cancelled, linked, polls) = (false, false, false);
+        self.sends.push(Box::new(Send {
+            token,
+            cancelled,
+            socket,
+            list,
+            then,
+            linked,
+            polls,
+            header,
+            vectors,
+        }));
+        (self.sends.len() - 1) as u32
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        self.at(index).list = SendList::new();
+        self.free.push(index);
+    }
+}
+
+impl Send {
+    /// The entry for what is left of the list.
+    pub(super) fn entry(&mut self, options: u16) -> (squeue::Entry, Option<squeue::Entry>) {
+        let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
+        let mut flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
+        if self.then == Then::Close {
+            // P3
+            flags |= libc::MSG_MORE;
+        }
+        let target = Target::of(self.socket);
+        let entry = if self.list.segments() == 1 {
+            self.plain_entry(target, flags, options)
+        } else {
+            self.vectored_entry(target, flags, options)
+        };
+        self.linked = whole && self.then == Then::Close;
+        if self.linked {
+            (entry.flags(Flags::IO_LINK), Some(close_entry(target)))
+        } else {
+            (entry, None)
+        }
+    }
+
+    fn plain_entry(&self, target: Target, flags: i32, options: u16) -> squeue::Entry {
+        let bytes = self.list.slices().next().unwrap_or_default();
+        let (start, length) = (bytes.as_ptr(), bytes.len().min(ENTRY_BYTES_MAX) as u32);
+        match target {
+            Target::Descriptor(fd) => opcode::Send::new(fd, start, length)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+            Target::Slot(slot) => opcode::Send::new(slot, start, length)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+        }
+    }
+
+    fn vectored_entry(&mut self, target: Target, flags: i32, options: u16) -> squeue::Entry {
+        let mut count = 0;
+        for (vector, bytes) in self.vectors.iter_mut().zip(self.list.slices()) {
+            vector.iov_base = bytes.as_ptr().cast_mut().cast();
+            vector.iov_len = bytes.len();
+            count += 1;
+        }
+        self.header.msg_iov = self.vectors.as_mut_ptr();
+        self.header.msg_iovlen = count;
+        let header = &raw const self.header;
+        let flags = flags as u32;
+        match target {
+            Target::Descriptor(fd) => opcode::SendMsg::new(fd, header)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+            Target::Slot(slot) => opcode::SendMsg::new(slot, header)
+                .flags(flags)
+                .ioprio(options)
+                .build(),
+        }
+    }
+}
