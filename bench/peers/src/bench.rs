@@ -1,6 +1,6 @@
 //! What every scenario works with, and the one way in which runs are interleaved.
 //!
-//! A B C A B C ...: whatever changes slowly, heat or a neighbour's load, meets every server alike.
+//! A B C C B A ...: whatever changes slowly, heat or a neighbour's load, meets every server alike.
 //! All servers of a case run all the time; the ones that are not driven wait, and cost nothing.
 
 use std::fs;
@@ -17,9 +17,12 @@ use crate::metric::{Figures, Metric};
 use crate::options::{Options, Scenario};
 use crate::proc::{self, Ticks};
 use crate::report::Row;
-use crate::server::{Kind, Server, Setup};
+use crate::server::{Before, Kind, Server, Setup};
 use crate::wrk::{Load, Wrk};
 
+/// Name of the file that NFS reads 4 KiB of.
+pub(crate) const PAGES: &str = "pages.bin";
+const PAGES_BYTES: usize = 64 << 10;
 /// Name of the small file.
 pub(crate) const SMALL_PATH: &str = "/small.txt";
 /// Its length: a page of text, an icon.
@@ -46,6 +49,8 @@ pub(crate) enum Pinning {
     Free,
     /// The server on one core, the generator on the others.
     ServerOnOneCore,
+    /// The generator on the last core, the server on the others.
+    GeneratorOnOneCore,
 }
 
 impl Bench {
@@ -60,6 +65,7 @@ impl Bench {
     ) -> io::Result<Self> {
         let documents = tempfile::tempdir()?;
         fs::write(documents.path().join(&SMALL_PATH[1..]), small_body())?;
+        fs::write(documents.path().join(PAGES), [0x5a; PAGES_BYTES])?;
         let set = sched_getaffinity(None)?;
         let cores = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|core| set.is_set(*core))
@@ -83,8 +89,18 @@ impl Bench {
             cores: match pinning {
                 Pinning::Free => Vec::new(),
                 Pinning::ServerOnOneCore => self.cores.iter().copied().take(1).collect(),
+                Pinning::GeneratorOnOneCore => {
+                    self.cores.split_last().map_or(&[][..], |c| c.1).to_vec()
+                }
             },
             connections: clients + SPARE_CONNECTIONS,
+            service: "http",
+            before: Before {
+                flatpath: self.options.before.clone().unwrap_or_default(),
+                peers: self.options.before_peers.clone().unwrap_or_default(),
+                library: None,
+            },
+            counts: None,
         }
     }
 
@@ -93,6 +109,7 @@ impl Bench {
         match pinning {
             Pinning::Free => Vec::new(),
             Pinning::ServerOnOneCore => self.cores.iter().copied().skip(1).collect(),
+            Pinning::GeneratorOnOneCore => self.cores.last().copied().into_iter().collect(),
         }
     }
 
@@ -122,8 +139,12 @@ impl Bench {
                 refuse_if_interrupted()?;
                 entrant.run(&mut measure, &format!("{name}: run {run}/{runs}"));
             }
+            entrants.reverse();
         }
         refuse_if_interrupted()?;
+        if runs % 2 == 1 {
+            entrants.reverse();
+        }
         Ok(entrants.into_iter().map(Entrant::finish).collect())
     }
 

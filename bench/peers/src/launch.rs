@@ -8,12 +8,22 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+use crate::tools::Tool;
+
+/// `prctl(PR_GET_AUXV)`: rustix asks the kernel with it for the auxiliary vector.
+const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// The arguments of the hidden `launch` command.
 #[derive(clap::Args, Debug)]
@@ -24,6 +34,10 @@ pub(crate) struct Launch {
     /// The cores to run on; all of them if none is named.
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
+    /// Refuse the kernel's auxiliary vector: under valgrind it names a vDSO that is not mapped, and
+    /// rustix falls back to the one valgrind makes.
+    #[arg(long)]
+    refuse_auxv: bool,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -31,6 +45,22 @@ pub(crate) struct Launch {
 
 /// A command that starts the program through the launcher.
 pub(crate) fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
+    let mut command = launcher(cores);
+    command.arg("--").arg(program);
+    command
+}
+
+/// A command that counts the program's instructions into `counts`, through the launcher.
+pub(crate) fn counted(program: impl AsRef<OsStr>, counts: &Path, cores: &[usize]) -> Command {
+    let mut command = launcher(cores);
+    command.args(["--refuse-auxv", "--", Tool::Valgrind.program()]);
+    command.args(["--quiet", "--tool=callgrind"]);
+    command.arg(format!("--callgrind-out-file={}", counts.display()));
+    command.arg(program);
+    command
+}
+
+fn launcher(cores: &[usize]) -> Command {
     // Not `current_exe`: the path may meanwhile name a newer build, or nothing.
     let mut command = Command::new("/proc/self/exe");
     command
@@ -40,7 +70,6 @@ pub(crate) fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
     for core in cores {
         command.arg("--cores").arg(core.to_string());
     }
-    command.arg("--").arg(program);
     command
 }
 
@@ -80,6 +109,9 @@ fn prepare(launch: &Launch) -> io::Result<()> {
         return Err(io::Error::other("the harness is gone"));
     }
     raise_descriptor_limit()?;
+    if launch.refuse_auxv {
+        refuse_auxv().map_err(io::Error::other)?;
+    }
     if launch.cores.is_empty() {
         return Ok(());
     }
@@ -91,4 +123,19 @@ fn prepare(launch: &Launch) -> io::Result<()> {
         set.set(*core);
     }
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// A filter of system calls that this process and what it becomes cannot take off again.
+fn refuse_auxv() -> Result<(), seccompiler::Error> {
+    let asks = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, PR_GET_AUXV)?;
+    let rule = SeccompRule::new(vec![asks])?;
+    let refused = SeccompAction::Errno(libc::EINVAL.unsigned_abs());
+    let filter = SeccompFilter::new(
+        [(libc::SYS_prctl, vec![rule])].into(),
+        SeccompAction::Allow,
+        refused,
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    let program: BpfProgram = filter.try_into()?;
+    seccompiler::apply_filter(&program)
 }

@@ -18,6 +18,7 @@ mod proc;
 mod wrk;
 mod reply;
 mod generator;
+mod rounds;
 mod calls;
 mod bench;
 mod scenarios;
@@ -67,6 +68,7 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     tools::require(&tools)?;
     require_descriptors(&options)?;
     children::end_all_on_signals()?;
+    scenarios::require_builds(&options)?;
     let needs_flatpath = scenarios::servers(&options)
         .iter()
         .any(|kind| kind.is_flatpath_command());

@@ -15,6 +15,10 @@ pub(crate) enum Metric {
     RequestsPerSecond,
     /// Server CPU time over the loaded interval, divided by the replies counted.
     ServerMicrosPerRequest,
+    /// User-space instructions of the server, divided by the requests.
+    InstructionsPerRequest,
+    /// System calls of the server, divided by the requests.
+    SystemCallsPerRequest,
     /// Median latency.
     P50Micros,
     /// 99th percentile of latency.
@@ -77,6 +81,8 @@ impl Metric {
         match self {
             Self::RequestsPerSecond => "req/s",
             Self::ServerMicrosPerRequest => "CPU us/req",
+            Self::InstructionsPerRequest => "instr/req",
+            Self::SystemCallsPerRequest => "syscalls/req",
             Self::P50Micros => "p50 us",
             Self::P99Micros => "p99 us",
             Self::QuickP99Micros => "quick p99 us",
@@ -108,6 +114,7 @@ impl Metric {
         match self {
             Self::ServerMicrosPerRequest
             | Self::ServerMicrosPerConnection
+            | Self::SystemCallsPerRequest
             | Self::SystemCallsPerConnection => 2,
             Self::PeakMib | Self::WallMillis => 1,
             _ => 0,

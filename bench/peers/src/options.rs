@@ -51,6 +51,8 @@ pub(crate) enum Scenario {
     Idle,
     /// Everybody connects at once.
     Storm,
+    /// What a request costs this build and the one of --before.
+    Builds,
 }
 
 /// What to measure, and how long.
@@ -87,6 +89,15 @@ pub(crate) struct Options {
     /// The flatpath command; without it the one of this workspace is built
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
+    /// Compare with this build of the flatpath command: CPU of a request, memory of a connection
+    #[arg(long, value_name = "PATH")]
+    pub(crate) before: Option<PathBuf>,
+    /// The `flatpath-peers` of that build: compares the library's fixed replies too
+    #[arg(long, value_name = "PATH", requires = "before")]
+    pub(crate) before_peers: Option<PathBuf>,
+    /// Count instructions (valgrind) and system calls of a request instead of its CPU time; epoll
+    #[arg(long, requires = "before")]
+    pub(crate) instructions: bool,
     /// Also write everything, every single run too, to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -95,12 +106,23 @@ pub(crate) struct Options {
 impl Options {
     /// Whether the scenario was asked for.
     pub(crate) fn wants(&self, scenario: Scenario) -> bool {
-        self.only.is_empty() || self.only.contains(&scenario)
+        if !self.only.is_empty() {
+            return self.only.contains(&scenario);
+        }
+        match scenario {
+            Scenario::Builds => self.before.is_some(),
+            Scenario::Idle => !self.instructions,
+            _ => self.before.is_none(),
+        }
     }
 
     /// The servers of a case that were asked for, in the case's order.
     pub(crate) fn choose(&self, kinds: &[Kind]) -> Vec<Kind> {
-        let chosen = |kind: &Kind| self.servers.is_empty() || self.servers.contains(kind);
+        let chosen = |kind: &Kind| match (&self.servers[..], &self.before) {
+            ([], None) => !kind.is_before(),
+            ([], Some(_)) => kind.is_before() || *kind == Kind::Flatpath,
+            (named, _) => named.contains(kind),
+        };
         kinds.iter().copied().filter(chosen).collect()
     }
 
@@ -120,6 +142,7 @@ impl Options {
             (Scenario::Storm, false) => 20,
             (Scenario::Storm, true) => 2,
             (Scenario::Idle, false) => 3,
+            (Scenario::Builds, false) if self.instructions => 1,
             (_, false) => 5,
             (_, true) => 1,
         })

@@ -5,6 +5,7 @@
 //!
 //! Cost: one walk over `/proc` per reading, before and after a run, never inside it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -58,6 +59,40 @@ pub(crate) fn group_ticks(group: u32) -> io::Result<Ticks> {
             .map(|stat| stat.own_ticks + stat.reaped_ticks)
             .sum(),
     ))
+}
+
+/// Nanoseconds of CPU time by thread, from `/proc/PID/task/TID/schedstat`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadTimes(BTreeMap<String, u64>);
+
+impl ThreadTimes {
+    /// The time since an earlier reading, without that of threads that have ended since: idle ones.
+    pub(crate) fn since(&self, earlier: &Self) -> Duration {
+        let used = self.0.iter().map(|(thread, time)| {
+            let before = earlier.0.get(thread).copied().unwrap_or(0);
+            time.saturating_sub(before)
+        });
+        Duration::from_nanos(used.sum())
+    }
+}
+
+/// CPU time of every thread of a server that is one process: finer than clock ticks.
+///
+/// # Errors
+/// If the process is gone.
+pub(crate) fn thread_times(pid: u32) -> io::Result<ThreadTimes> {
+    let mut times = ThreadTimes::default();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let entry = entry?;
+        // A thread may end between the listing and this reading.
+        let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
+            continue;
+        };
+        let time = text.split(' ').next().and_then(|time| time.parse().ok());
+        let thread = entry.file_name().to_string_lossy().into_owned();
+        times.0.extend(time.map(|time| (thread, time)));
+    }
+    Ok(times)
 }
 
 /// Memory of every process of the group, added up. Pages shared between them count once for each.

@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -21,12 +22,15 @@ use crate::launch;
 use crate::nginx;
 use crate::tools::Tool;
 
-/// How long a server may take until it accepts connections.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a server may take until it accepts connections: callgrind needs seconds.
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// Between picking a free port and nginx taking it, somebody else may: so many tries.
 const PORT_TRIES: u32 = 3;
 /// How much of a failed server's log goes into the message.
 const LOG_LINES_SHOWN: usize = 5;
+
+/// The listener that wants a place for its keys.
+pub(crate) const NFS: &str = "nfs";
 
 /// A server the harness can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum, Serialize)]
@@ -64,6 +68,10 @@ pub(crate) enum Kind {
     EchoMultishot,
     /// An echo on one tokio thread.
     TokioEcho,
+    /// The `flatpath` command of `--before`.
+    FlatpathBefore,
+    /// A fixed reply through the library of `--before-peers`.
+    LibraryBefore,
 }
 
 impl Kind {
@@ -86,6 +94,8 @@ impl Kind {
             Self::EchoSingle => "flatpath --accept single",
             Self::EchoMultishot => "flatpath --accept multishot",
             Self::TokioEcho => "tokio echo",
+            Self::FlatpathBefore => "flatpath before",
+            Self::LibraryBefore => "library before",
         }
     }
 
@@ -99,8 +109,17 @@ impl Kind {
     pub(crate) fn is_flatpath_command(self) -> bool {
         matches!(
             self,
-            Self::Flatpath | Self::FlatpathPut | Self::EchoSingle | Self::EchoMultishot
+            Self::Flatpath
+                | Self::FlatpathBefore
+                | Self::FlatpathPut
+                | Self::EchoSingle
+                | Self::EchoMultishot
         )
+    }
+
+    /// Whether it is of the build that this one is compared with.
+    pub(crate) fn is_before(self) -> bool {
+        matches!(self, Self::FlatpathBefore | Self::LibraryBefore)
     }
 
     /// Whether it is nginx, which may have to be installed.
@@ -127,6 +146,23 @@ pub(crate) struct Setup {
     pub(crate) cores: Vec<usize>,
     /// Connections that must be possible.
     pub(crate) connections: u32,
+    /// The listener of the `flatpath` command: `http`, `nfs`.
+    pub(crate) service: &'static str,
+    /// The build to compare with, and its `flatpath-peers`.
+    pub(crate) before: Before,
+    /// Run under callgrind, which writes its counts here.
+    pub(crate) counts: Option<PathBuf>,
+}
+
+/// Programs of the build to compare with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// `flatpath`
+    pub(crate) flatpath: PathBuf,
+    /// `flatpath-peers`
+    pub(crate) peers: PathBuf,
+    /// Which of its servers.
+    pub(crate) library: Option<Kind>,
 }
 
 /// A server that accepts connections. Dropping it ends it.
@@ -149,7 +185,7 @@ impl Server {
         }
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
-        let mut command = command_of(kind, setup);
+        let mut command = command_of(kind, setup, directory.path());
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -177,25 +213,43 @@ impl Server {
         self.address
     }
 
+    /// Asks it to end, and waits until it has.
+    ///
+    /// # Errors
+    /// `TimedOut` if it does not end.
+    pub(crate) fn finish(mut self, limit: Duration) -> io::Result<()> {
+        self.group.signal(Signal::TERM);
+        self.group.wait(limit).map(drop)
+    }
+
     /// Its process group, for CPU time and memory.
     pub(crate) fn group(&self) -> u32 {
         self.group.id()
     }
 }
 
-fn command_of(kind: Kind, setup: &Setup) -> Command {
+fn command_of(kind: Kind, setup: &Setup, state: &Path) -> Command {
     if !kind.is_flatpath_command() {
         return own_command(kind, setup);
     }
-    let mut command = launch::command(&setup.flatpath, &setup.cores);
+    let program = match kind {
+        Kind::FlatpathBefore => &setup.before.flatpath,
+        _ => &setup.flatpath,
+    };
+    let mut command = launched(program, setup);
     command.arg("serve");
     match kind {
         Kind::EchoSingle => command.args(["--echo", "127.0.0.1:0", "--accept", "single"]),
         Kind::EchoMultishot => command.args(["--echo", "127.0.0.1:0", "--accept", "multishot"]),
         _ => command
             .arg(&setup.documents)
-            .args(["--http", "127.0.0.1:0"]),
+            .args([&format!("--{}", setup.service), "127.0.0.1:0"]),
     };
+    if setup.service == NFS {
+        // The load calls as root, and the documents are this user's alone.
+        command.arg("--no-root-squash");
+        command.arg("--nfs-state").arg(state);
+    }
     if kind == Kind::FlatpathPut {
         command.arg("--writable");
     }
@@ -207,9 +261,21 @@ fn command_of(kind: Kind, setup: &Setup) -> Command {
     command
 }
 
+/// The program on its cores, by itself or under callgrind.
+fn launched(program: &Path, setup: &Setup) -> Command {
+    match &setup.counts {
+        Some(counts) => launch::counted(program, counts, &setup.cores),
+        None => launch::command(program, &setup.cores),
+    }
+}
+
 /// The servers inside this binary are started as `flatpath-peers serve KIND`.
 fn own_command(kind: Kind, setup: &Setup) -> Command {
-    let mut command = launch::command("/proc/self/exe", &setup.cores);
+    let (program, kind) = match (kind, setup.before.library) {
+        (Kind::LibraryBefore, Some(library)) => (&*setup.before.peers, library),
+        _ => (Path::new("/proc/self/exe"), kind),
+    };
+    let mut command = launched(program, setup);
     command.arg("serve").arg(kind.argument());
     command.args(["--driver", &setup.driver]);
     command.args(["--max-connections", &setup.connections.to_string()]);

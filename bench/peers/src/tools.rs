@@ -17,6 +17,8 @@ pub(crate) enum Tool {
     Strace,
     /// Counts system calls and disturbs them less.
     Perf,
+    /// Counts instructions.
+    Valgrind,
 }
 
 /// Administrators' programs are often missing from the search path of a user.
@@ -30,6 +32,7 @@ impl Tool {
             Self::Nginx => "nginx",
             Self::Strace => "strace",
             Self::Perf => "perf",
+            Self::Valgrind => "valgrind",
         }
     }
 
@@ -40,6 +43,7 @@ impl Tool {
             Self::Nginx => "nginx",
             Self::Strace => "strace",
             Self::Perf => "linux-perf",
+            Self::Valgrind => "valgrind",
         }
     }
 
@@ -57,7 +61,7 @@ impl Tool {
     pub(crate) fn version(self) -> Option<String> {
         let argument = match self {
             Self::Wrk | Self::Nginx => "-v",
-            Self::Strace | Self::Perf => "--version",
+            Self::Strace | Self::Perf | Self::Valgrind => "--version",
         };
         let output = Command::new(self.find().ok()?)
             .arg(argument)

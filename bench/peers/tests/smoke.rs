@@ -176,6 +176,47 @@ fn a_small_crowd_is_served_and_its_memory_measured() {
 }
 
 #[test]
+fn two_builds_are_compared_with_each_other() {
+    let report = measured(&[
+        "--quick",
+        "--only",
+        "builds",
+        "--before",
+        "unused",
+        "--before-peers",
+        HARNESS,
+        "--servers",
+        "library-before,flatpath-inline",
+    ]);
+    let cases = report["cases"].as_array().expect("cases");
+    let case = cases
+        .iter()
+        .find(|case| case["rows"].as_array().is_some_and(|rows| rows.len() == 2))
+        .expect("a case with both");
+    for row in case["rows"].as_array().expect("rows") {
+        assert_eq!(row["failure"], serde_json::Value::Null, "{case}");
+        let micros = row["figures"]["server_micros_per_request"].as_f64();
+        assert!(micros.is_some_and(|micros| micros > 0.0), "{case}");
+    }
+    assert!(
+        case["verdicts"][0]["measured"]
+            .as_f64()
+            .is_some_and(|ratio| ratio > 0.0)
+    );
+}
+
+#[test]
+fn comparing_builds_needs_the_other_one() {
+    let output = Command::new(HARNESS)
+        .args(["--only", "builds"])
+        .output()
+        .expect("the harness starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("name it with --before"), "{text}");
+}
+
+#[test]
 fn a_missing_tool_is_named_with_its_package() {
     let output = Command::new(HARNESS)
         .args(["--only", "hello", "--servers", "hyper"])

@@ -23,12 +23,13 @@ use crate::report::{Case, Row};
 use crate::server::{Kind, Server};
 use crate::target::{Bound, Figure, Target};
 
-pub(super) const KINDS: [Kind; 6] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::Nginx,
     Kind::Hyper,
     Kind::HyperBlocking,
     Kind::TinyHttp,
     Kind::FlatpathInline,
+    Kind::FlatpathBefore,
     Kind::Flatpath,
 ];
 

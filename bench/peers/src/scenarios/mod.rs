@@ -1,5 +1,6 @@
 //! The scenarios; each yields cases, each case a table and verdicts.
 
+mod builds;
 mod idle;
 mod put;
 mod requests;
@@ -15,7 +16,8 @@ use crate::server::Kind;
 use crate::tools::Tool;
 
 /// In the order in which they run: the short ones that need nothing special first.
-const ALL: [Scenario; 7] = [
+const ALL: [Scenario; 8] = [
+    Scenario::Builds,
     Scenario::Files,
     Scenario::Hello,
     Scenario::Pooled,
@@ -41,9 +43,22 @@ pub(crate) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
             Scenario::Put => vec![put::run(bench)?],
             Scenario::Idle => vec![idle::run(bench)?],
             Scenario::Storm => vec![storm::run(bench)?],
+            Scenario::Builds => builds::run(bench)?,
         });
     }
     Ok(cases)
+}
+
+/// The comparison of two builds needs the other one.
+///
+/// # Errors
+/// `InvalidInput` if it was not named.
+pub(crate) fn require_builds(options: &Options) -> io::Result<()> {
+    if options.wants(Scenario::Builds) && options.before.is_none() {
+        let message = "--only builds compares with another build: name it with --before";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
 }
 
 /// Every server the options will start.
@@ -64,8 +79,13 @@ pub(crate) fn tools(options: &Options) -> Vec<Tool> {
         .iter()
         .any(|kind| kind.is_nginx())
         .then_some(Tool::Nginx);
-    let strace = options.wants(Scenario::Storm).then_some(Tool::Strace);
-    [wrk, nginx, strace].into_iter().flatten().collect()
+    let counts = options.instructions && options.wants(Scenario::Builds);
+    let strace = (counts || options.wants(Scenario::Storm)).then_some(Tool::Strace);
+    let valgrind = counts.then_some(Tool::Valgrind);
+    [wrk, nginx, strace, valgrind]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn kinds_of(scenario: Scenario) -> &'static [Kind] {
@@ -77,13 +97,16 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Storm => &storm::KINDS,
+        Scenario::Builds => &builds::KINDS,
     }
 }
 
 /// What a server answers, and to which path.
 fn path_and_body(kind: Kind) -> (&'static str, Vec<u8>) {
     match kind {
-        Kind::Flatpath => (crate::bench::SMALL_PATH, crate::bench::small_body()),
+        Kind::Flatpath | Kind::FlatpathBefore => {
+            (crate::bench::SMALL_PATH, crate::bench::small_body())
+        }
         _ => (crate::nginx::HELLO_PATH, crate::nginx::HELLO_BODY.into()),
     }
 }
@@ -113,7 +136,9 @@ mod tests {
     #[test]
     fn every_server_takes_part_somewhere() {
         use clap::ValueEnum;
-        let started = servers(&options(&[]));
+        let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
+        let mut started = servers(&options(&[]));
+        started.extend(servers(&options(&before)));
         for kind in Kind::value_variants() {
             assert!(
                 started.contains(kind),

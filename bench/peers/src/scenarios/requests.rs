@@ -154,6 +154,7 @@ impl Shape {
         let pinning = match self.pinning {
             Pinning::Free => "",
             Pinning::ServerOnOneCore => ", server on one core",
+            Pinning::GeneratorOnOneCore => ", generator on one core",
         };
         format!(
             "{work}, {lifetime}, {} connections{pinning}",

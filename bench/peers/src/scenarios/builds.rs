@@ -1,0 +1,277 @@
+//! What a request costs two builds of the server: the same options, the same requests, in turn.
+//!
+//! | figure | how |
+//! |---|---|
+//! | CPU time | the server's threads, in nanoseconds, over a fixed number of requests |
+//! | instructions | callgrind, once with N requests and once with 2 N: the difference over N |
+//! | system calls | strace or perf, over N requests |
+//!
+//! The last two do not depend on what else the machine does. callgrind knows no io_uring, so both
+//! are counted with epoll; it runs one thread at a time, so work that is handed to workers is woken
+//! for more often than in time.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::bench::{Bench, Pinning, SMALL_PATH, float};
+use crate::calls::Counting;
+use crate::metric::{Figures, Metric};
+use crate::options::Scenario;
+use crate::proc;
+use crate::report::{Case, Ratio};
+use crate::rounds::{self, Rounds};
+use crate::server::{Kind, NFS, Server, Setup};
+use crate::target::{Bound, Figure, Target};
+
+pub(super) const KINDS: [Kind; 5] = [
+    Kind::FlatpathBefore,
+    Kind::Flatpath,
+    Kind::LibraryBefore,
+    Kind::FlatpathInline,
+    Kind::FlatpathPooled,
+];
+
+/// What the issues allow: one percent.
+const RATIO_MAX: f64 = 1.01;
+/// Far from the limit: near it connections are accepted one by one.
+const CONNECTIONS_MAX: u32 = 4096;
+/// Requests that are counted by instruction or system call.
+const COUNTED: u64 = 4000;
+/// Requests before every count, so that caches, threads and pools are there.
+const WARM_UP: u64 = 2000;
+/// How long a server may take to end and to write its counts.
+const FINISH: Duration = Duration::from_secs(60);
+
+/// One table.
+#[derive(Clone, Copy)]
+struct Load {
+    name: &'static str,
+    server: Kind,
+    service: &'static str,
+    request: Request,
+    connections: u32,
+    outstanding: u32,
+    /// About what a core serves in a second.
+    requests: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Get(&'static str),
+    GetAndClose(&'static str),
+    Unchanged(&'static str),
+    NfsRead,
+}
+
+use Request::{Get, GetAndClose, NfsRead, Unchanged};
+
+const fn load(name: &'static str, request: Request, connections: u32, requests: u64) -> Load {
+    Load {
+        name,
+        server: Kind::Flatpath,
+        service: "http",
+        request,
+        connections,
+        outstanding: 1,
+        requests,
+    }
+}
+
+const fn nfs(name: &'static str, outstanding: u32, requests: u64) -> Load {
+    Load {
+        service: NFS,
+        outstanding,
+        ..load(name, NfsRead, 1, requests)
+    }
+}
+
+const fn library(name: &'static str, server: Kind, requests: u64) -> Load {
+    Load {
+        server,
+        ..load(name, Get("/"), 50, requests)
+    }
+}
+
+const ABSENT: &str = "/absent";
+
+const LOADS: [Load; 10] = [
+    load("hot file, kept", Get(SMALL_PATH), 50, 100_000),
+    load("hot file, kept", Get(SMALL_PATH), 1, 30_000),
+    load("hot file, closed", GetAndClose(SMALL_PATH), 50, 20_000),
+    load("304 of a hot file", Unchanged(SMALL_PATH), 50, 100_000),
+    load("404, through workers", Get(ABSENT), 50, 50_000),
+    load("404, through workers", Get(ABSENT), 1, 15_000),
+    nfs("NFS read of 4 KiB", 16, 50_000),
+    nfs("NFS read of 4 KiB", 1, 15_000),
+    library("fixed reply", Kind::FlatpathInline, 100_000),
+    library("fixed reply, pooled", Kind::FlatpathPooled, 50_000),
+];
+
+/// Runs every comparison that the options have the programs for.
+///
+/// # Errors
+/// Only if the harness was told to stop.
+pub(super) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
+    let library = bench.options.before_peers.is_some();
+    LOADS
+        .iter()
+        .filter(|load| library || load.server == Kind::Flatpath)
+        .map(|load| load.run(bench))
+        .collect()
+}
+
+impl Load {
+    fn run(&self, bench: &Bench) -> io::Result<Case> {
+        let (kinds, setup) = (self.kinds(), self.setup(bench));
+        let name = self.name();
+        if bench.options.instructions {
+            let start = |kind| Server::start(kind, &setup);
+            let count = |server: &Server| self.count(server, &setup);
+            let rows = bench.interleave(Scenario::Builds, &name, &kinds, start, count)?;
+            let metrics = [
+                Metric::InstructionsPerRequest,
+                Metric::SystemCallsPerRequest,
+            ];
+            return Ok(case(name, rows, kinds, &metrics));
+        }
+        let start = |kind| {
+            let server = Server::start(kind, &setup)?;
+            self.rounds(server.address())?.run(WARM_UP)?;
+            Ok(server)
+        };
+        let requests = self.requests * u64::from(bench.options.seconds());
+        let time = |server: &Server| self.time(server, requests);
+        let rows = bench.interleave(Scenario::Builds, &name, &kinds, start, time)?;
+        Ok(case(name, rows, kinds, &[Metric::ServerMicrosPerRequest]))
+    }
+
+    fn setup(&self, bench: &Bench) -> Setup {
+        let mut setup = bench.setup(Pinning::GeneratorOnOneCore, None, self.connections);
+        setup.service = self.service;
+        setup.connections = CONNECTIONS_MAX;
+        setup.before.library = Some(self.server);
+        if bench.options.instructions {
+            setup.driver = "epoll".into();
+        }
+        setup
+    }
+
+    fn kinds(&self) -> [Kind; 2] {
+        match self.server {
+            Kind::Flatpath => [Kind::FlatpathBefore, Kind::Flatpath],
+            library => [Kind::LibraryBefore, library],
+        }
+    }
+
+    fn name(&self) -> String {
+        let Self {
+            name,
+            connections,
+            outstanding,
+            ..
+        } = self;
+        format!("{name}, {connections} connections, {outstanding} outstanding")
+    }
+
+    fn rounds(&self, address: SocketAddr) -> io::Result<Rounds> {
+        let get = |path, header| {
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").into_bytes()
+        };
+        Ok(Rounds {
+            address,
+            request: match self.request {
+                Get(path) => get(path, ""),
+                GetAndClose(path) => get(path, "Connection: close\r\n"),
+                Unchanged(path) => get(path, "If-None-Match: *\r\n"),
+                NfsRead => rounds::nfs_read(address)?,
+            },
+            connections: self.connections,
+            outstanding: self.outstanding,
+            closes: matches!(self.request, GetAndClose(_)),
+        })
+    }
+
+    fn time(&self, server: &Server, requests: u64) -> io::Result<Figures> {
+        let rounds = self.rounds(server.address())?;
+        let before = proc::thread_times(server.group())?;
+        let requests = rounds.run(requests)?;
+        let used = proc::thread_times(server.group())?.since(&before);
+        let micros = used.as_secs_f64() * 1e6 / float(requests);
+        Ok(Figures::from([(Metric::ServerMicrosPerRequest, micros)]))
+    }
+
+    /// `server` counts system calls; instructions are those of servers started for them.
+    fn count(&self, server: &Server, setup: &Setup) -> io::Result<Figures> {
+        let rounds = self.rounds(server.address())?;
+        rounds.run(WARM_UP)?;
+        let counting = Counting::begin(server.group())?;
+        let requests = rounds.run(COUNTED)?;
+        let calls = float(counting.finish()?) / float(requests);
+        let once = self.instructions(server.kind(), setup, COUNTED)?;
+        let twice = self.instructions(server.kind(), setup, 2 * COUNTED)?;
+        let instructions = (twice.0 - once.0) / (twice.1 - once.1);
+        Ok(Figures::from([
+            (Metric::SystemCallsPerRequest, calls),
+            (Metric::InstructionsPerRequest, instructions),
+        ]))
+    }
+
+    /// Instructions from the start of a server to its end, and requests in between.
+    fn instructions(&self, kind: Kind, setup: &Setup, requests: u64) -> io::Result<(f64, f64)> {
+        let directory = tempfile::tempdir()?;
+        let counts = directory.path().join("counts");
+        let setup = Setup {
+            counts: Some(counts.clone()),
+            ..setup.clone()
+        };
+        let server = Server::start(kind, &setup)?;
+        let requests = self.rounds(server.address())?.run(requests)?;
+        server.finish(FINISH)?;
+        let text = fs::read_to_string(counts)?;
+        let total = total(&text).ok_or_else(|| io::Error::other("callgrind counted nothing"))?;
+        Ok((total, float(requests)))
+    }
+}
+
+/// `summary: 1234`
+fn total(text: &str) -> Option<f64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("summary: "))?;
+    line.trim().parse().ok()
+}
+
+fn case(
+    name: String,
+    rows: Vec<crate::report::Row>,
+    [before, now]: [Kind; 2],
+    metrics: &[Metric],
+) -> Case {
+    let ratios = metrics.iter().map(|metric| Ratio {
+        metric: *metric,
+        to: before,
+    });
+    let targets: Vec<Target> = metrics
+        .iter()
+        .map(|metric| Target {
+            subject: Figure(now, *metric),
+            reference: Some(Figure(before, *metric)),
+            bound: Bound::AtMost(RATIO_MAX),
+        })
+        .collect();
+    Case::new(name, rows, ratios.collect(), &targets, Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_callgrind_is_found() {
+        let text = "version: 1\nevents: Ir\nsummary: 123456\n\nfn=main\n0 1\n";
+        assert_eq!(total(text), Some(123_456.0));
+        assert_eq!(total("version: 1\n"), None);
+    }
+}
