@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 /// A module's path below the crate's root; empty for the root.
@@ -291,14 +292,26 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether `#[cfg(test)]` or a condition with it stands on an item.
+/// Whether `#[cfg(test)]` or a condition that includes it stands on an item.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else {
             return false;
         };
-        let condition = list.tokens.to_string();
-        list.path.is_ident("cfg") && condition.contains("test") && !condition.contains("not")
+        list.path.is_ident("cfg") && asks_for_tests(list.tokens.clone())
+    })
+}
+
+/// Whether `test` stands in a condition outside of every `not(...)`.
+fn asks_for_tests(condition: TokenStream) -> bool {
+    let mut is_negated = false;
+    condition.into_iter().any(|token| match token {
+        TokenTree::Ident(word) => {
+            is_negated = word == "not";
+            word == "test"
+        }
+        TokenTree::Group(group) => !is_negated && asks_for_tests(group.stream()),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
     })
 }
 
@@ -363,7 +376,7 @@ mod tests {
             ("a", "use crate::b::B; use std::io;"),
             (
                 "b",
-                "pub struct B; #[cfg(test)] mod tests { use super::*; use crate::a; }",
+                "pub struct B; #[cfg(all(test, not(loom)))] mod tests { use crate::a::A; }",
             ),
         ]);
         assert!(imports.circles().is_empty());
