@@ -50,6 +50,9 @@ pub enum Stall {
     /// As many requests are in flight as the server allows: until one is back. Refused when
     /// nothing moves for `stall_ns_max` from its beginning.
     Jobs,
+    /// As many requests that last are in flight as the server allows, see [`Context::lasts`]: until
+    /// one of them has ended. Refused like `Jobs`.
+    Lasting,
     /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
     Memory,
     /// This connection holds its share of the memory budget: until it holds half of that. A
@@ -62,13 +65,23 @@ pub enum Stall {
 impl Stall {
     /// Whether it ends when the server has room again, and is refused when that takes too long.
     pub(crate) fn is_for_room(self) -> bool {
-        matches!(self, Stall::Jobs | Stall::Memory)
+        matches!(self, Stall::Jobs | Stall::Lasting | Stall::Memory)
     }
 
     /// Whether it may last for `stall_ns_max` only.
     pub(crate) fn is_timed(self) -> bool {
         self.is_for_room() || self == Stall::Share
     }
+}
+
+/// How much memory a job waits for, see [`Context::dispatch_with_memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A short reply as a whole, at most
+    /// [`RESERVE_TAKE_MAX`](crate::limits::RESERVE_TAKE_MAX): the reserve will do.
+    Small,
+    /// More, or a part of more: bulk memory.
+    Large,
 }
 
 /// Which memory a connection receives into.
@@ -380,6 +393,15 @@ impl<P: Protocol> Context<'_, P> {
         Some(Job(envelope))
     }
 
+    /// Says that a job lasts as long as its client takes: a stream, an upload. A quarter of the
+    /// places for jobs is kept from these, so that slow clients leave workers' answers to others.
+    /// False: as many last as may. Recycle it, and refuse, or stall with [`Stall::Lasting`].
+    #[must_use]
+    pub fn lasts(&self, job: &mut Job<P>) -> bool {
+        let reservation = job.0.reservation.as_mut();
+        reservation.is_none_or(|reservation| self.desk.lasts(reservation))
+    }
+
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
     /// whichever it was made for. It waits while the listener has its share of the workers
     /// ([`Limits::workers_per_listener`]).
@@ -391,11 +413,11 @@ impl<P: Protocol> Context<'_, P> {
     }
 
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
-    /// behind those that wait already.
-    pub fn dispatch_with_memory(&mut self, mut job: Job<P>) {
+    /// behind those that wait already for as much. What needs little is first.
+    pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
         job.0.connection = self.connection;
         self.control.jobs_out += 1;
-        self.desk.dispatch_with_memory(job.0);
+        self.desk.dispatch_with_memory(job.0, wanted);
     }
 
     /// Keeps a finished (or unused) job for the next request.

@@ -36,7 +36,7 @@ mod worker;
 
 pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
-pub use context::{Context, End, Job, NoRoom, Pages, Stall};
+pub use context::{Context, End, Job, NoRoom, Pages, Stall, Wanted};
 pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use error::{Error, LeftBehind};
 pub use flatpath_driver::heap::bound_arenas;

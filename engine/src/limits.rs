@@ -63,6 +63,10 @@ pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 /// The part of its share that a connection's unsent replies may take.
 pub const UNSENT_PART: usize = 4;
 
+/// The part of the places for jobs in flight that jobs which last leave to the others: streams and
+/// uploads whose clients are slow keep their place for as long.
+pub const SHORT_PART: usize = 4;
+
 /// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
 /// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit [`OVERFLOW_MAX`], signals
 /// and logs 5.
@@ -198,6 +202,10 @@ pub const RELIEF_WAIT_NS: u64 = 100_000_000;
 /// The time between two rounds of that, in nanoseconds.
 pub const RELIEF_PERIOD_NS: u64 = 10_000_000;
 
+/// The part of the budget for buffers that is to be free when holders of it have been ended, at
+/// most: what waits then takes a share of it in each turn.
+pub const RELIEF_PART: usize = 16;
+
 /// Holders of memory that are ended in one round.
 pub const HOLDERS_ENDED_MAX: usize = 16;
 
@@ -208,8 +216,8 @@ pub const HOLDERS_PRESSED_MAX: usize = 64;
 pub const HOLDER_STEPS_MAX: u32 = 256;
 
 /// Over how long a holder of memory is watched before it counts as one that moves little, in
-/// nanoseconds.
-pub const HOLDER_WINDOW_NS: u64 = 1_000_000_000;
+/// nanoseconds: more than twice a second, which is how often a slow client may send.
+pub const HOLDER_WINDOW_NS: u64 = 2_200_000_000;
 
 /// A holder moves little when fewer bytes moved than this part of what it holds.
 pub const MOVES_PART: usize = 16;

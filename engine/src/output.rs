@@ -159,6 +159,11 @@ impl Output {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
     }
 
+    /// Gives back a tail that was reserved and not written to: a later answer takes its own.
+    pub(crate) fn release_unused(&mut self) {
+        self.tail.take_if(|tail| tail.is_empty());
+    }
+
     /// Drops everything: the connection is being cut off.
     pub(crate) fn clear(&mut self) {
         self.segments.clear();

@@ -82,6 +82,11 @@ impl Pools {
         self.share_bytes
     }
 
+    /// All bytes that large takers may have.
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.main.budget_bytes()
+    }
+
     /// Bytes that large takers could be given now. O(threads).
     pub(crate) fn available_bytes(&self) -> usize {
         self.main.available_bytes()

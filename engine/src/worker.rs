@@ -22,6 +22,7 @@
 mod desk;
 mod in_flight;
 mod parked;
+mod reservation;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,9 +46,10 @@ use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
 use crate::statistics::Statistics;
 
-pub(crate) use desk::{JobDesk, Reservation};
+pub(crate) use desk::JobDesk;
 pub use in_flight::InFlight;
 use parked::Parked;
+pub(crate) use reservation::Reservation;
 
 /// Where a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -180,3 +180,46 @@ fn sim_a_full_budget_stops_no_short_request() {
     site.pass(0);
     assert_eq!(large.read(), b"", "it waits for memory");
 }
+
+#[test]
+fn sim_parts_of_bodies_leave_the_reserve_to_short_requests() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // All that is not in reserve; more parts than there are buffers in reserve.
+    let _hoarder = site.client("hold 192\n");
+    let _slow: Vec<Client> = (0..80).map(|_| site.client("body\npart")).collect();
+    let short = site.client("half a li");
+    site.pass(0);
+    short.write(b"ne\n");
+    site.pass(0);
+    assert_eq!(short.read(), b"ok\n");
+}
+
+#[test]
+fn sim_holders_of_one_buffer_that_do_not_move_are_ended_for_those_that_wait() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // Halves of lines in all buffers, the reserve's too.
+    let slow: Vec<Client> = (0..256).map(|_| site.client("half a li")).collect();
+    let moves = &slow[3];
+    let waits = site.client("half of a nother");
+    let mut open = slow.len();
+    for _ in 0..20 {
+        // Whole lines, and the half of one.
+        moves.write("ne\nhalf a li".repeat(100).as_bytes());
+        site.pass(1);
+        drop(moves.read());
+        open = slow.iter().filter(|client| is_open(client)).count();
+        if open < slow.len() {
+            break;
+        }
+    }
+    waits.write(b" line\n");
+    site.pass(1);
+    assert_eq!(waits.read(), b"ok\n");
+    assert!(is_open(moves), "it moved");
+    let ended = site.server.statistics().holders_ended.read();
+    assert!(
+        (1..=32).contains(&ended),
+        "{ended} were ended, {open} are left"
+    );
+    assert_eq!(site.server.statistics().stalls_refused.read(), 0);
+}

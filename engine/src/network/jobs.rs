@@ -6,7 +6,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Ended};
-use crate::context::Stall;
+use crate::context::{Stall, Wanted};
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 
 use super::Network;
@@ -61,6 +61,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn waiting_for(&mut self, stall: Stall) -> &mut VecDeque<Key> {
         match stall {
             Stall::Jobs => &mut self.waiting_jobs,
+            Stall::Lasting => &mut self.waiting_lasting,
             _ => &mut self.waiting_memory,
         }
     }
@@ -71,15 +72,26 @@ impl<D: Driver> Network<D> {
         if !self.waiting_jobs.is_empty() {
             self.retry(Stall::Jobs, self.desk.room());
         }
+        if !self.waiting_lasting.is_empty() {
+            self.retry(Stall::Lasting, self.desk.lasting_room());
+        }
+        let waits_without_worker = self.desk.waiting_for_memory() > 0;
+        if waits_without_worker {
+            // Short replies are first: the reserve is there for them.
+            let jobs_max = self.memory_retries().min(RETRIES_MAX);
+            self.desk
+                .try_memory(Wanted::Small, jobs_max, self.turn.now_ns);
+        }
         if !self.waiting_memory.is_empty() {
             let room = self.memory_retries();
             self.retry(Stall::Memory, room);
         }
-        if self.desk.waiting_for_memory() > 0 {
+        if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
             let room = retries_within(self.shared.pools.available_bytes());
+            let jobs_max = room.min(RETRIES_MAX);
             self.desk
-                .try_memory(room.min(RETRIES_MAX), self.turn.now_ns);
+                .try_memory(Wanted::Large, jobs_max, self.turn.now_ns);
         }
         self.retry_shares();
     }

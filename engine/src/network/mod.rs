@@ -110,8 +110,10 @@ pub(crate) struct Network<D: Driver> {
     _entered: Entered,
     /// Joined connections whose other end has ended in this turn.
     fins: Vec<Key>,
-    /// Connections stalled for want of room in the server, oldest first: for jobs, for memory.
+    /// Connections stalled for want of room in the server, oldest first: for jobs, for jobs that
+    /// last, for memory.
     waiting_jobs: VecDeque<Key>,
+    waiting_lasting: VecDeque<Key>,
     waiting_memory: VecDeque<Key>,
     /// Connections that hold their share of the memory.
     waiting_share: VecDeque<Key>,
@@ -250,6 +252,7 @@ impl<D: Driver> Network<D> {
             _entered: entered,
             fins: Vec::new(),
             waiting_jobs: VecDeque::new(),
+            waiting_lasting: VecDeque::new(),
             waiting_memory: VecDeque::new(),
             waiting_share: VecDeque::new(),
             holders: Holders::new(places),
@@ -458,6 +461,7 @@ impl<D: Driver> Network<D> {
         let mut sooner = |ns: u64| timeout = Some(timeout.map_or(ns, |old| old.min(ns)));
         let waiting = [
             &self.waiting_jobs,
+            &self.waiting_lasting,
             &self.waiting_memory,
             &self.waiting_share,
         ];

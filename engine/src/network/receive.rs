@@ -13,6 +13,7 @@ use crate::context::Stall;
 use crate::limits::{
     BUFFER_CLASSES, HELD_PAGES_LEFT_PART, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX,
 };
+use crate::protocol::Phase;
 
 use super::Network;
 
@@ -111,7 +112,8 @@ impl<D: Driver> Network<D> {
             .as_ref()
             .is_none_or(|input| input.room() < bytes.len())
         {
-            let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, needed));
+            let phase = connection.control.phase;
+            let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
             let Some(mut larger) = larger.flatten() else {
                 connection.held.push_back((piece, 0));
                 connection.stall(Stall::Memory, self.turn.now_ns);
@@ -159,7 +161,7 @@ impl<D: Driver> Network<D> {
         if let Some(input) = connection.input.take() {
             self.offer_kept(key, input);
         } else if nothing_kept
-            && matches!(stall, Some(Stall::Jobs | Stall::Memory | Stall::Outside))
+            && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
         {
             // It may be a reply that wants room: the protocol is called all the same.
             self.call(key, |speaker, call| speaker.received(call, &[]));
@@ -217,7 +219,7 @@ impl<D: Driver> Network<D> {
                 return self.bound_held(key, group);
             }
             let pool = self.shared.pools.handle(self.ring, key.index);
-            match for_input(pool, left.len()) {
+            match for_input(pool, connection.control.phase, left.len()) {
                 Some(mut input) => {
                     input.append(left);
                     connection.input = Some(input);
@@ -242,7 +244,8 @@ impl<D: Driver> Network<D> {
                 return self.input_too_long(key, piece);
             }
             let pool = self.shared.pools.handle(self.ring, key.index);
-            if let Some(mut larger) = for_input(pool, needed) {
+            let phase = self.phase(key);
+            if let Some(mut larger) = for_input(pool, phase, needed) {
                 larger.append(joined.filled());
                 joined = larger;
             } else if joined.room() > 0 {
@@ -277,6 +280,11 @@ impl<D: Driver> Network<D> {
         if !input.filled().is_empty() && connection.control.input_wanted {
             connection.input = Some(input);
         }
+    }
+
+    fn phase(&self, key: Key) -> Phase {
+        let connection = self.connections.get(key);
+        connection.map_or(Phase::Idle, |connection| connection.control.phase)
     }
 
     /// No buffer for a remainder: the piece itself is held until there is one.
@@ -357,9 +365,9 @@ pub(super) fn adopt_stall(connection: &mut Connection, now_ns: u64) {
 }
 
 /// A buffer for input that is kept. A short remainder is a small request on its way and may come
-/// from the reserve; more can wait.
-fn for_input(pool: PoolHandle<'_>, bytes: usize) -> Option<Buffer> {
-    let pool = if bytes <= BUFFER_CLASSES[0] {
+/// from the reserve; more can wait, and so can a part of a body.
+fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
+    let pool = if bytes <= BUFFER_CLASSES[0] && phase != Phase::Body {
         pool
     } else {
         pool.for_bulk()

@@ -14,10 +14,10 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if connection.send != Send::Off
-            || connection.control.closing == Closing::Abort
-            || !connection.output.has_waiting()
-        {
+        if !connection.output.has_waiting() {
+            return connection.output.release_unused();
+        }
+        if connection.send != Send::Off || connection.control.closing == Closing::Abort {
             return;
         }
         let list = connection.output.take();

@@ -10,7 +10,9 @@
 //!
 //! Invariants
 //! - H1: a connection with `holds.class > 0` is in the list of that class, any other in none.
-//! - H2: holdings of one smallest buffer count as nothing.
+//! - H2: holdings of one smallest buffer count as nothing, until a shortage finds no other holder
+//!   to end: then a hand goes round the table, a part of it in each round, and those that hold one
+//!   buffer, move little and have nothing in work are ended too.
 //! - H3: a connection is ended only after it was seen to move little for `HOLDER_WINDOW_NS`, unless
 //!   a shortage has lasted for `SHORTAGE_NS_MAX` and every holder moves.
 
@@ -18,13 +20,14 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Send};
-use crate::context::Stall;
+use crate::context::{Stall, Wanted};
 use crate::limits::{
     BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX,
-    INPUT_BYTES_MAX, MOVES_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX,
-    WEIGH_PERIOD_NS,
+    INPUT_BYTES_MAX, MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX,
+    SHORTAGE_NS_MAX, WEIGH_PERIOD_NS,
 };
 use crate::lists::{Links, List};
+use crate::protocol::Phase;
 
 use super::Network;
 
@@ -52,6 +55,8 @@ pub(crate) struct Holders {
     links: Links,
     lists: [List; CLASSES],
     shortage: Option<Shortage>,
+    /// The place in the table where the hand is that looks for holders of one buffer (H2).
+    hand: u32,
     /// When the pool is to be looked at next.
     weigh_ns: u64,
 }
@@ -75,6 +80,7 @@ impl Holders {
             links: Links::new(places),
             lists: [List::default(); CLASSES],
             shortage: None,
+            hand: 0,
             weigh_ns: 0,
         }
     }
@@ -190,7 +196,7 @@ impl<D: Driver> Network<D> {
                 !self.waiting_memory.is_empty() || self.desk.waiting_for_memory() > 0;
             self.shared.pools.weigh(is_waited_for);
         }
-        if self.waiting_memory.is_empty() {
+        if self.waiting_memory.is_empty() && self.desk.waiting_for(Wanted::Small) == 0 {
             return self.end_shortage();
         }
         let shortage = self.holders.shortage.get_or_insert_with(|| Shortage {
@@ -215,7 +221,9 @@ impl<D: Driver> Network<D> {
         shortage.relief_ns = now_ns + RELIEF_PERIOD_NS;
         let is_long = now_ns - shortage.since_ns >= SHORTAGE_NS_MAX && shortage.ended == 0;
         // What is freed in this round comes back when the connections have ended.
-        let wanted = self.waiting_memory.len().min(RETRIES_MAX) * INPUT_BYTES_MAX;
+        let waiting = self.waiting_memory.len() + self.desk.waiting_for(Wanted::Small);
+        let wanted = waiting.min(RETRIES_MAX) * INPUT_BYTES_MAX;
+        let wanted = wanted.min(self.shared.pools.budget_bytes() / RELIEF_PART);
         let mut room = self.shared.pools.available_bytes();
         let mut steps = 0;
         for _ in 0..HOLDERS_ENDED_MAX {
@@ -223,6 +231,7 @@ impl<D: Driver> Network<D> {
                 break;
             }
             let found = self.stillest_holder(&mut steps);
+            let found = found.or_else(|| self.still_holder_of_one(&mut steps));
             let found = found.or_else(|| is_long.then(|| self.largest_holder()).flatten());
             let Some(key) = found else {
                 break;
@@ -287,7 +296,7 @@ impl<D: Driver> Network<D> {
             let last = self.holders.lists[class].last();
             while let Some(index) = self.holders.lists[class].first() {
                 *steps += 1;
-                if *steps > HOLDER_STEPS_MAX {
+                if *steps > HOLDER_STEPS_MAX / 2 {
                     return None;
                 }
                 if let Some(key) = self.look_at(index, class, now_ms) {
@@ -312,21 +321,41 @@ impl<D: Driver> Network<D> {
             self.holders.enter(index, &mut connection.holds, now_class);
             return None;
         }
-        let window_ms = milliseconds(HOLDER_WINDOW_NS);
-        if now_ms.wrapping_sub(connection.holds.looked_ms) >= window_ms {
-            let little = u32::try_from(held_bytes / MOVES_PART).unwrap_or(u32::MAX);
-            let moved = connection.moved.wrapping_sub(connection.holds.looked_moved);
-            if moved < little
-                && can_be_ended(connection)
-                && !has_acknowledged(&self.driver, connection, little)
-            {
-                return Some(key);
-            }
-            connection.holds.looked_ms = now_ms;
-            connection.holds.looked_moved = connection.moved;
+        if is_still(&self.driver, connection, held_bytes, now_ms) {
+            return Some(key);
         }
         let list = &mut self.holders.lists[class];
         self.holders.links.move_back(list, index);
+        None
+    }
+
+    /// One that holds a single buffer and has moved little: the next that the hand comes to (H2).
+    fn still_holder_of_one(&mut self, steps: &mut u32) -> Option<Key> {
+        let now_ms = milliseconds(self.turn.now_ns);
+        while *steps < HOLDER_STEPS_MAX {
+            *steps += 1;
+            let index = self.holders.hand;
+            self.holders.hand = (index + 1) % self.connections.capacity();
+            let held_bytes = self.shared.pools.held_bytes(self.ring, index);
+            let Some(key) = self.connections.key_at(index).filter(|_| held_bytes > 0) else {
+                continue;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            // What the server works on is not the client's doing.
+            let is_worked_on = connection.control.jobs_out > 0
+                || connection.control.phase == Phase::Work && connection.is_sent();
+            if connection.holds.class > 0 || is_worked_on {
+                continue;
+            }
+            if connection.holds.looked_ms == 0 {
+                connection.holds.looked_ms = now_ms.max(1);
+                connection.holds.looked_moved = connection.moved;
+            } else if is_still(&self.driver, connection, held_bytes, now_ms) {
+                return Some(key);
+            }
+        }
         None
     }
 
@@ -352,6 +381,26 @@ impl<D: Driver> Network<D> {
         self.settle(key);
         held_bytes
     }
+}
+
+/// Whether a holder has moved little since it was last looked at, some time ago; else that was now.
+fn is_still<D: Driver>(
+    driver: &D,
+    connection: &mut Connection,
+    held_bytes: usize,
+    now_ms: u32,
+) -> bool {
+    if now_ms.wrapping_sub(connection.holds.looked_ms) < milliseconds(HOLDER_WINDOW_NS) {
+        return false;
+    }
+    let little = u32::try_from(held_bytes / MOVES_PART).unwrap_or(u32::MAX);
+    let moved = connection.moved.wrapping_sub(connection.holds.looked_moved);
+    if moved < little && can_be_ended(connection) && !has_acknowledged(driver, connection, little) {
+        return true;
+    }
+    connection.holds.looked_ms = now_ms;
+    connection.holds.looked_moved = connection.moved;
+    false
 }
 
 /// Whether the peer has taken so much of a reply since the last look. A full socket takes nothing

@@ -6,27 +6,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flatpath_structures::crew::Wake;
 use flatpath_structures::panics::drop_contained;
 
+use crate::context::Wanted;
 use crate::rouser::Rouser;
 use crate::shares::{ShareRule, Shares};
 
+use super::reservation::{Reservation, Reservations};
 use super::{Shared, Task};
-
-/// One of the in-flight places of a network thread, given back when dropped, wherever that is.
-pub(crate) struct Reservation {
-    reserved: Arc<[AtomicUsize]>,
-    listener: usize,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.reserved[self.listener].fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct JobDesk {
@@ -34,16 +23,12 @@ pub(crate) struct JobDesk {
     /// The number of this network thread.
     ring: usize,
     free: Vec<u32>,
-    /// For each listener. Only this thread adds; whoever drops a job subtracts. A count, it orders
-    /// nothing.
-    reserved: Arc<[AtomicUsize]>,
-    in_flight_max: usize,
-    /// Places that each listener has for itself.
-    kept_for_each: usize,
+    reservations: Reservations,
     /// Which jobs may occupy workers, and those that wait for that.
     shares: Shares<Box<dyn Task>>,
-    /// Jobs that found no buffer, oldest first.
-    without_memory: VecDeque<Box<dyn Task>>,
+    /// Jobs that found no small buffer, and those that found no large one, oldest first.
+    without_small: VecDeque<Box<dyn Task>>,
+    without_large: VecDeque<Box<dyn Task>>,
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
     /// What queueing them took, while somebody wants to know.
@@ -78,11 +63,10 @@ impl JobDesk {
             shared,
             ring,
             free,
-            reserved: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
-            in_flight_max,
-            kept_for_each: in_flight_max / 4 / listeners,
+            reservations: Reservations::new(in_flight_max, listeners),
             shares: Shares::new(rule),
-            without_memory: VecDeque::new(),
+            without_small: VecDeque::new(),
+            without_large: VecDeque::new(),
             queued: 0,
             draining: false,
             roused: Rouser::default(),
@@ -99,36 +83,24 @@ impl JobDesk {
         result
     }
 
-    /// Takes one of the in-flight places for a listener, if one is left to it: those that are kept
-    /// for the others and not in use are not.
-    pub(crate) fn reserve(&mut self, listener: u16) -> Option<Reservation> {
-        let listener = usize::from(listener);
-        let is_free = match &*self.reserved {
-            [alone] => alone.load(Ordering::Relaxed) < self.in_flight_max,
-            several => {
-                let own = several[listener].load(Ordering::Relaxed);
-                own < self.kept_for_each || self.room_beside(self.kept_for_each) > 0
-            }
-        };
-        is_free.then(|| {
-            self.reserved[listener].fetch_add(1, Ordering::Relaxed);
-            Reservation {
-                reserved: Arc::clone(&self.reserved),
-                listener,
-            }
-        })
+    /// Takes one of the in-flight places for a listener, if one is left to it.
+    pub(crate) fn reserve(&self, listener: u16) -> Option<Reservation> {
+        self.reservations.reserve(listener)
+    }
+
+    /// Counts a reservation among those that last; false where as many do as may.
+    pub(crate) fn lasts(&self, reservation: &mut Reservation) -> bool {
+        self.reservations.lasts(reservation)
     }
 
     /// In-flight places that are left, those included that are kept for one listener.
     pub(crate) fn room(&self) -> usize {
-        self.room_beside(0)
+        self.reservations.room()
     }
 
-    /// In-flight places that are left when each listener keeps so many.
-    fn room_beside(&self, kept: usize) -> usize {
-        let reserved = self.reserved.iter();
-        let taken = reserved.map(|count| count.load(Ordering::Relaxed).max(kept));
-        self.in_flight_max.saturating_sub(taken.sum())
+    /// How many more jobs may last, of those for which there is a place.
+    pub(crate) fn lasting_room(&self) -> usize {
+        self.room().min(self.reservations.lasting_room())
     }
 
     /// Queues a job of a listener, or holds it back until the listener's share allows it; the
@@ -142,19 +114,34 @@ impl JobDesk {
     }
 
     /// Holds a job back until there may be memory for it; see [`JobDesk::try_memory`].
-    pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>) {
-        self.without_memory.push_back(task);
+    pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>, wanted: Wanted) {
+        self.without(wanted).push_back(task);
+    }
+
+    fn without(&mut self, wanted: Wanted) -> &mut VecDeque<Box<dyn Task>> {
+        match wanted {
+            Wanted::Small => &mut self.without_small,
+            Wanted::Large => &mut self.without_large,
+        }
     }
 
     /// Jobs that wait for memory.
     pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.without_memory.len()
+        self.without_small.len() + self.without_large.len()
     }
 
-    /// Dispatches the oldest of those, `jobs_max` at most.
-    pub(crate) fn try_memory(&mut self, jobs_max: usize, now_ns: u64) {
+    /// Those of them that wait for so much.
+    pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
+        match wanted {
+            Wanted::Small => self.without_small.len(),
+            Wanted::Large => self.without_large.len(),
+        }
+    }
+
+    /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
+    pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {
-            let Some(task) = self.without_memory.pop_front() else {
+            let Some(task) = self.without(wanted).pop_front() else {
                 break;
             };
             let listener = task.connection().listener;
@@ -225,7 +212,7 @@ impl JobDesk {
             return;
         }
         parked.told();
-        for listener in 0..self.reserved.len() {
+        for listener in 0..self.reservations.listeners() {
             self.count_parked(u16::try_from(listener).unwrap_or_default());
         }
         self.let_go(now_ns);
@@ -250,7 +237,8 @@ impl JobDesk {
 
     /// The thread drains and has no connection left: what waits is for the workers to finish.
     pub(crate) fn let_all_go(&mut self, now_ns: u64) {
-        self.try_memory(usize::MAX, now_ns);
+        self.try_memory(Wanted::Small, usize::MAX, now_ns);
+        self.try_memory(Wanted::Large, usize::MAX, now_ns);
         for task in self.shares.take_all() {
             self.shared.statistics.share_waits_over.add(1);
             self.queue(task, now_ns);
@@ -262,8 +250,10 @@ impl JobDesk {
 impl Drop for JobDesk {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
-        let without_memory = std::mem::take(&mut self.without_memory);
-        without_memory.into_iter().for_each(drop_contained);
+        for wanted in [Wanted::Small, Wanted::Large] {
+            let tasks = std::mem::take(self.without(wanted));
+            tasks.into_iter().for_each(drop_contained);
+        }
         self.shares.take_all().into_iter().for_each(drop_contained);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath::{Buffer, Bytes, Context, Job, Phase, Protocol, WorkerScope};
+use flatpath::{Buffer, Bytes, Context, Job, Phase, Protocol, Wanted, WorkerScope};
 
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
@@ -15,6 +15,7 @@ pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 /// | `bulk N` | the same with N chunks, without the reserve                  |
 /// | `free`   | drops them                                                   |
 /// | `stream` | sends a chunk whenever little is queued, for ever            |
+/// | `body`   | waits for more of a body; what is no whole line is left      |
 /// | `job`    | runs a job that takes a chunk; `ok` when it has one          |
 /// | other    | `ok`, from constant memory                                   |
 #[derive(Clone, Default)]
@@ -65,6 +66,7 @@ impl Hoard {
                 assert_eq!(session.held.len(), count, "the test asks for what there is");
             }
             "free" => session.held.clear(),
+            "body" => context.phase(Phase::Body),
             "stream" => {
                 context.phase(Phase::Work);
                 self.send_chunk(context);
@@ -133,7 +135,7 @@ impl Protocol for Hoard {
         mut job: Job<Self>,
     ) {
         if job.0.take().is_none() {
-            return context.dispatch_with_memory(job);
+            return context.dispatch_with_memory(job, Wanted::Large);
         }
         context.recycle(job);
         context.write_static(b"ok\n");

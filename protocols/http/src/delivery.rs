@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{Buffer, Job, NoRoom, Stall};
+use flatpath::{Buffer, Job, NoRoom, Stall, Wanted};
 
 use crate::exchange::{self, State};
 use crate::hand::{Hand, Step};
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
-use crate::protocol::Http;
+use crate::protocol::{Http, REFUSAL};
 use crate::reply::{Frame, Written};
 use crate::respond::Transfer;
 use crate::service::Service;
@@ -89,8 +89,8 @@ impl<S: Service> Hand<'_, '_, S> {
         let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
         let (Some(mut head), Some(mut job)) = (buffer, self.context.job()) else {
             // The handler has run and cannot run again: the client is told to come back.
-            let _ = self.context.write(crate::protocol::REFUSAL.as_bytes());
-            return self.reply_done(false);
+            self.send_words(REFUSAL);
+            return;
         };
         head.append(&self.lane.scratch);
         job.keep_alive = keep_alive;
@@ -135,7 +135,14 @@ impl<S: Service> Hand<'_, '_, S> {
             job.number, self.session.next_reply,
             "replies go out in order"
         );
+        if job.head.is_some() && job.is_long() && !self.context.lasts(&mut job) {
+            self.recycle(job);
+            return self.send_words(REFUSAL);
+        }
         if let Some(head) = job.head.take() {
+            if job.is_long() {
+                self.stream_begins();
+            }
             self.send_head(&mut job, head);
             if !job.note.is_empty() {
                 let turn = self.context.turn();
@@ -146,8 +153,11 @@ impl<S: Service> Hand<'_, '_, S> {
             }
         }
         let has_chunk = job.chunk.is_some();
-        if let Some(chunk) = job.chunk.take() {
-            self.queue_buffer(chunk);
+        match job.chunk.take() {
+            // To copy it would take another buffer of the size, perhaps from the reserve.
+            Some(chunk) if chunk.capacity() <= GATHER_BYTES_MAX => self.context.write_buffer(chunk),
+            Some(chunk) => self.queue_buffer(chunk),
+            None => {}
         }
         match job.state {
             State::Answered => {
@@ -163,14 +173,57 @@ impl<S: Service> Hand<'_, '_, S> {
             }
             // The worker found no buffer for a chunk.
             State::Streaming => {
-                self.context.dispatch_with_memory(job);
+                let wanted = if job.is_long() {
+                    Wanted::Large
+                } else {
+                    Wanted::Small
+                };
+                self.context.dispatch_with_memory(job, wanted);
                 false
+            }
+            State::Refused(words) => {
+                self.recycle(job);
+                self.send_words(words)
             }
             State::Fresh | State::Failed | State::Opening | State::Receiving => {
                 self.break_off(job);
                 false
             }
         }
+    }
+
+    /// Queues constant words as the reply that is due, and the last one.
+    fn send_words(&mut self, words: &'static str) -> bool {
+        self.context.write_static(words.as_bytes());
+        self.reply_done(false);
+        true
+    }
+
+    /// The reply that is due will last, and so will what waits behind it.
+    fn stream_begins(&mut self) {
+        self.session.is_streaming = true;
+        for behind in 1..self.session.owed() as u32 {
+            let number = self.session.next_reply.wrapping_add(behind);
+            if let Some(job) = self.session.take_kept(number) {
+                self.keep_job(job);
+            }
+        }
+    }
+
+    /// Keeps a reply that came back before its turn. Behind a stream it waits as long as that, so
+    /// it is refused where no more may.
+    pub(crate) fn keep_job(&mut self, mut job: Job<Http<S>>) {
+        let number = job.number;
+        if !self.session.is_streaming || self.context.lasts(&mut job) {
+            return self.keep(number, Waiting::Job(job));
+        }
+        self.recycle(job);
+        let text = Text {
+            bytes: REFUSAL.into(),
+            shared: None,
+            keep_alive: false,
+        };
+        self.keep(number, Waiting::Text(Box::new(text)));
     }
 
     /// A stream ended before its end. The client must be able to tell: a length is cut short, the

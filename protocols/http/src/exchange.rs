@@ -8,39 +8,31 @@
 //! | Failed    | nothing: the stream broke off     |                                      |
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
+//! | Refused   | nothing: constant words are left  |                                      |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
+//! While a body arrives, no buffer is held for its reply: thousands of slow uploads would take what
+//! short replies need. The last piece brings one; an early answer takes one from the reserve, and
+//! is refused in constant words where even that has none.
+//!
 //! Everything in here is recycled: the request's parts, its arena, the note.
 
-use std::io::{self, Read};
 use std::mem;
 
-use flatpath::{Buffer, Entry, Payload, PoolHandle, Share, WorkerScope};
+use flatpath::{Buffer, Payload, PoolHandle, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
 use crate::draft::Draft;
 use crate::encode::{self, Bounded, END_OF_HEAD_BYTES};
-use crate::limits::{REPLY_HEAD_BYTES_MAX, STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES};
+use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
+use crate::protocol::{FAILURE, REFUSAL};
 use crate::reply::Frame;
 use crate::respond::{self, Plan, Transfer};
 use crate::service::Service;
 use crate::sink::{Opened, Sink};
-
-/// The size of a chunk: always five digits, because it is written before the size is known.
-const CHUNK_PREFIX: &[u8] = b"00000\r\n";
-
-/// What ends a chunked body.
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// Framing around the data of one chunk.
-const CHUNK_OVERHEAD_BYTES: usize = CHUNK_PREFIX.len() + "\r\n".len() + LAST_CHUNK.len();
-
-const _: () = assert!(
-    STREAM_CHUNK_BYTES <= 0xf_ffff,
-    "the size of a chunk has five digits"
-);
+use crate::stream::Stream;
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +44,8 @@ pub(crate) enum State {
     Failed,
     Opening,
     Receiving,
+    /// There was no buffer for a head: these words are the whole reply, and the last one.
+    Refused(&'static str),
 }
 
 /// The job of this protocol.
@@ -63,7 +57,7 @@ pub struct Exchange {
     pub(crate) draft: Draft,
     pub(crate) state: State,
     /// The head of the reply, until it is queued. The buffer is taken before the job is dispatched,
-    /// so that a reply is never without room.
+    /// so that a reply is never without room; of an upload with its last piece.
     pub(crate) head: Option<Buffer>,
     /// The head has its end already.
     pub(crate) head_is_complete: bool,
@@ -73,7 +67,7 @@ pub struct Exchange {
     pub(crate) body: Body,
     /// What the latest run read of the body.
     pub(crate) chunk: Option<Buffer>,
-    stream: Option<Stream>,
+    pub(crate) stream: Option<Stream>,
     /// The body that the service takes piece by piece.
     pub(crate) upload: Option<Box<Upload>>,
     /// What the service sends to its own lane.
@@ -97,26 +91,19 @@ impl Upload {
     }
 }
 
-/// A body that is being read.
-struct Stream {
-    source: Box<dyn Read + Send>,
-    left: Option<u64>,
-    share: Option<Share>,
-}
-
 impl Exchange {
     /// Makes this the request that is in the draft.
-    pub(crate) fn begin(&mut self, number: u32, frame: Frame, head: Buffer) {
+    pub(crate) fn begin(&mut self, number: u32, frame: Frame, head: Option<Buffer>) {
         self.number = number;
         self.frame = frame;
-        self.head = Some(head);
+        self.head = head;
         self.head_is_complete = false;
         self.state = State::Fresh;
     }
 
     /// Makes this the request that is in the draft, whose body is to come.
-    pub(crate) fn begin_upload(&mut self, number: u32, frame: Frame, head: Buffer) {
-        self.begin(number, frame, head);
+    pub(crate) fn begin_upload(&mut self, number: u32, frame: Frame) {
+        self.begin(number, frame, None);
         self.upload = Some(Box::default());
         self.state = State::Opening;
     }
@@ -127,21 +114,6 @@ impl Exchange {
         self.head = Some(head);
         self.head_is_complete = true;
         self.stream_body(reader);
-    }
-
-    /// What is left of the reply is to be read by workers.
-    pub(crate) fn stream_body(&mut self, reader: Reader) {
-        let left = reader.length;
-        self.state = if left == Some(0) {
-            State::Answered
-        } else {
-            State::Streaming
-        };
-        self.stream = Some(Stream {
-            source: reader.source,
-            left,
-            share: reader.share,
-        });
     }
 
     /// Drops what the request was about and keeps what can be used again.
@@ -170,7 +142,7 @@ impl Exchange {
             }
             State::Opening => self.open(service, scope),
             State::Receiving => self.write(scope),
-            State::Answered | State::Failed => {
+            State::Answered | State::Failed | State::Refused(_) => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
             }
         }
@@ -234,6 +206,11 @@ impl Exchange {
 
     /// The service panicked: a reply that was not begun becomes a 500, a stream breaks off.
     pub(crate) fn panicked(&mut self) {
+        self.fail(FAILURE);
+    }
+
+    /// A 500 if there is a buffer for it, else these words.
+    fn fail(&mut self, words: &'static str) {
         self.draft.clear();
         self.stream = None;
         self.chunk = None;
@@ -247,11 +224,13 @@ impl Exchange {
         let (parts, body) = response.into_parts();
         self.frame.keep_alive = false;
         self.note.clear();
-        if let Some(head) = &mut self.head {
-            head.clear();
-            let plan = respond::head(&mut Bounded::new(head), &parts, &body, self.frame);
-            self.adopt(plan, body);
-        }
+        let Some(head) = &mut self.head else {
+            self.state = State::Refused(words);
+            return;
+        };
+        head.clear();
+        let plan = respond::head(&mut Bounded::new(head), &parts, &body, self.frame);
+        self.adopt(plan, body);
     }
 
     fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
@@ -261,7 +240,7 @@ impl Exchange {
             Some(plan) => self.adopt(plan, body),
             // A head that no buffer holds: the handler's mistake, or a memory shortage. Either way
             // the client gets a reply.
-            None => self.panicked(),
+            None => self.fail(REFUSAL),
         }
     }
 
@@ -294,121 +273,6 @@ impl Exchange {
         self.head = Some(head);
         fits.then_some(plan)
     }
-
-    /// Reads the next chunk of the stream where that may block now. None is read when there is no
-    /// buffer for it, or when its turn to read has not come.
-    fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) {
-        let share = self.stream.as_ref().and_then(|stream| stream.share.clone());
-        let _inside = match share.map(|share| share.enter(scope)) {
-            Some(Entry::Later) => return,
-            Some(Entry::Full) => {
-                // What it reads from is stuck: it breaks off, as after an error.
-                self.stream = None;
-                self.state = State::Failed;
-                return;
-            }
-            Some(Entry::Inside(inside)) => Some(inside),
-            None => None,
-        };
-        self.read_chunk(scope.pool());
-    }
-
-    /// Reads the next chunk of the stream, framed as it goes out, if there is a buffer for it.
-    fn read_chunk(&mut self, pool: PoolHandle<'_>) {
-        debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
-        let Some(stream) = &mut self.stream else {
-            self.state = State::Failed;
-            return;
-        };
-        let left = stream.left.map_or(usize::MAX, |left| {
-            usize::try_from(left).unwrap_or(usize::MAX)
-        });
-        let chunk_bytes_max = if pool.fair_bytes() < STREAM_PRESSED_BYTES {
-            STREAM_PRESSED_BYTES
-        } else {
-            STREAM_CHUNK_BYTES
-        };
-        let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
-        // Not from the reserve, which is for replies that are short as a whole.
-        let buffer = pool
-            .for_bulk()
-            .take(wanted)
-            .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
-        let Some(mut buffer) = buffer else {
-            return;
-        };
-        let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
-            .min(chunk_bytes_max)
-            .min(left);
-        let is_chunked = self.transfer == Transfer::Chunked;
-        if is_chunked {
-            buffer.append(CHUNK_PREFIX);
-        }
-        match read_some(
-            stream.source.as_mut(),
-            &mut buffer.spare_mut()[..data_bytes_max],
-        ) {
-            Ok(0) if stream.left.is_none() => {
-                buffer.clear();
-                if is_chunked {
-                    buffer.append(LAST_CHUNK);
-                }
-                self.end_stream(buffer);
-            }
-            Ok(bytes) if bytes > 0 => {
-                buffer.advance(bytes);
-                if is_chunked {
-                    close_chunk(&mut buffer, bytes);
-                }
-                let left = stream.left.as_mut().map(|left| {
-                    *left -= bytes as u64;
-                    *left
-                });
-                if left == Some(0) {
-                    self.end_stream(buffer);
-                } else {
-                    self.chunk = Some(buffer);
-                }
-            }
-            // An error, or an end before the length that was told: nothing that looks like the end
-            // of the reply may follow.
-            _ => {
-                self.stream = None;
-                self.state = State::Failed;
-            }
-        }
-    }
-
-    fn end_stream(&mut self, last: Buffer) {
-        self.chunk = Some(last);
-        self.stream = None;
-        self.state = State::Answered;
-    }
-}
-
-/// One read that was not merely interrupted; it cannot have read more than there is room for.
-fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match source.read(room) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(bytes) if bytes > room.len() => return Err(io::ErrorKind::InvalidData.into()),
-            result => return result,
-        }
-    }
-}
-
-/// Puts the size of the data in front of it and the line end behind it.
-fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut rest = data_bytes;
-    for digit in buffer.filled_mut()[..CHUNK_PREFIX.len() - "\r\n".len()]
-        .iter_mut()
-        .rev()
-    {
-        *digit = DIGITS[rest % 16];
-        rest /= 16;
-    }
-    buffer.append(b"\r\n");
 }
 
 /// What is queued behind the head of a reply whose connection goes on or ends.
@@ -420,6 +284,8 @@ pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read};
+
     use super::*;
     use crate::limits::REPLY_BUFFER_BYTES;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
@@ -444,7 +310,7 @@ mod tests {
         exchange.begin(
             0,
             frame,
-            pool.take(REPLY_BUFFER_BYTES).expect("the pool has room"),
+            Some(pool.take(REPLY_BUFFER_BYTES).expect("the pool has room")),
         );
         exchange
     }

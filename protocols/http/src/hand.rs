@@ -81,11 +81,7 @@ impl<S: Service> Hand<'_, '_, S> {
             return self.conclude();
         };
         if job.number != self.session.next_reply {
-            let rings = &mut self.lane.rings;
-            self.session.keep(job.number, Waiting::Job(job), || {
-                rings.pop().unwrap_or_default()
-            });
-            return;
+            return self.keep_job(job);
         }
         if self.send_job(job) {
             self.deliver_due();
@@ -191,6 +187,7 @@ impl<S: Service> Hand<'_, '_, S> {
     /// A reply is queued completely.
     pub(crate) fn reply_done(&mut self, keep_alive: bool) {
         self.session.next_reply = self.session.next_reply.wrapping_add(1);
+        self.session.is_streaming = false;
         if !keep_alive {
             // Requests behind it stay without an answer, so their bytes may be unread.
             self.session.lingers |= self.session.owed() > 0;

@@ -296,7 +296,7 @@ impl<S: Service> Hand<'_, '_, S> {
     }
 
     /// What a request needs on its way to a worker, or what it has to wait for.
-    pub(crate) fn passage(&mut self) -> Result<Passage<S>, Stall> {
+    fn passage(&mut self) -> Result<Passage<S>, Stall> {
         let buffer = self
             .context
             .pool()
@@ -308,7 +308,7 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// Sends a request to the workers; its draft is filled.
     fn dispatch(&mut self, (mut job, buffer): Passage<S>, frame: Frame) {
-        job.begin(self.session.take_number(), frame, buffer);
+        job.begin(self.session.take_number(), frame, Some(buffer));
         self.context.dispatch(job);
         if !frame.keep_alive || self.context.draining() {
             self.session.stage = Stage::Over;

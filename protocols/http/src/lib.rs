@@ -24,7 +24,7 @@
 //! | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 //! | bodies  | `body`                               | lengths, chunks, trailers           |
 //! | request | `draft`, `names`, `message`          | the http crate's types, recycled    |
-//! | work    | `exchange`                           | what a worker does with a request   |
+//! | work    | `exchange`, `stream`                 | what a worker does with a request   |
 //! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
 //! | output  | `delivery`, `session`                | replies in order, bounded streams   |
 //!
@@ -57,6 +57,7 @@ mod service;
 mod sink;
 mod incoming;
 mod exchange;
+mod stream;
 mod session;
 mod hand;
 mod intake;

@@ -95,6 +95,10 @@ pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
 /// [`flatpath::PoolHandle::fair_bytes`].
 pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 
+/// The same when it had better hold nothing: as much as the smallest buffer holds, so that a socket
+/// which takes nothing keeps no more.
+pub const STREAM_SCARCE_BYTES: usize = 4 * 1024 - 64;
+
 /// Heads and chunks up to this many bytes are copied behind other output when there is any.
 pub const GATHER_BYTES_MAX: usize = 4 * 1024;
 

@@ -96,6 +96,14 @@ pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     \r\n\
     The server is busy. Please try again later.\n";
 
+/// What a client is told whose request made the service panic, where there is no buffer for it.
+pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 34\r\n\
+    Connection: close\r\n\
+    \r\n\
+    The request could not be handled.\n";
+
 impl<S: Service> Protocol for Http<S> {
     type Lane = Lane<S>;
     type Session = Session<S>;
@@ -278,13 +286,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_refusal_is_a_whole_reply() {
-        let (head, body) = REFUSAL.split_once("\r\n\r\n").expect("a head and a body");
-        let length = head
-            .split("Content-Length: ")
-            .nth(1)
-            .and_then(|rest| rest.lines().next());
-        assert_eq!(length, Some(body.len().to_string().as_str()));
-        assert!(head.contains("\r\nRetry-After: ") && head.ends_with("\r\nConnection: close"));
+    fn constant_words_are_whole_replies() {
+        for words in [REFUSAL, FAILURE] {
+            let (head, body) = words.split_once("\r\n\r\n").expect("a head and a body");
+            let length = head
+                .split("Content-Length: ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
+            assert_eq!(length, Some(body.len().to_string().as_str()));
+            assert!(head.ends_with("\r\nConnection: close"));
+        }
+        assert!(REFUSAL.contains("\r\nRetry-After: "));
     }
 }

@@ -76,6 +76,8 @@ pub struct Session<S: Service> {
     /// A streamed body was taken: what is behind it waits for its reply, as PUT is not safe
     /// (RFC 9112, 9.3.2).
     pub(crate) follows_upload: bool,
+    /// The reply that is due is a long stream.
+    pub(crate) is_streaming: bool,
     /// Input will be left unread, so the end has to linger.
     pub(crate) lingers: bool,
     /// The last reply is queued.
@@ -98,6 +100,7 @@ impl<S: Service> Default for Session<S> {
             owes_continue: false,
             skips_byte: false,
             follows_upload: false,
+            is_streaming: false,
             lingers: false,
             is_closed: false,
             next_request: 0,
@@ -147,6 +150,18 @@ impl<S: Service> Session<S> {
     /// The reply that is due, if it is here.
     pub(crate) fn take_due(&mut self) -> Option<Waiting<S>> {
         self.ring.as_mut()?.places[place(self.next_reply)].take()
+    }
+
+    /// The job of a request, if it waits in the ring.
+    pub(crate) fn take_kept(&mut self, number: u32) -> Option<Job<Http<S>>> {
+        let waiting = &mut self.ring.as_mut()?.places[place(number)];
+        match waiting.take() {
+            Some(Waiting::Job(job)) => Some(job),
+            other => {
+                *waiting = other;
+                None
+            }
+        }
     }
 
     /// The ring, once nothing is owed any more.

@@ -10,7 +10,7 @@
 //! - U3: what waits is bounded: by the fragments that a connection may hold, and what had to be
 //!   copied by `UPLOAD_WAITING_BYTES_MAX`.
 
-use flatpath::{Job, Pages, Payload, Stall};
+use flatpath::{Job, NoRoom, Pages, Payload, Stall};
 
 use crate::body::Piece;
 use crate::exchange::{Exchange, State};
@@ -20,8 +20,8 @@ use crate::head::{Framing, Head};
 use crate::incoming::Incoming;
 use crate::intake::Fed;
 use crate::limits::{
-    UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES, UPLOAD_PIECE_PARTS,
-    UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
+    REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
+    UPLOAD_PIECE_PARTS, UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::protocol::Http;
 use crate::reply::Frame;
@@ -53,10 +53,13 @@ impl<S: Service> Hand<'_, '_, S> {
             // U1.
             return self.stall(Stall::Pipeline);
         }
-        let (mut job, buffer) = match self.passage() {
-            Ok(passage) => passage,
-            Err(stall) => return self.stall(stall),
+        let Some(mut job) = self.context.job() else {
+            return self.stall(Stall::Jobs);
         };
+        if !self.context.lasts(&mut job) {
+            self.recycle(job);
+            return self.stall(Stall::Lasting);
+        }
         if let Err(fault) = job.draft.fill(head, &mut self.lane.names) {
             self.recycle(job);
             return self.refuse(fault, input);
@@ -74,7 +77,7 @@ impl<S: Service> Hand<'_, '_, S> {
         if is_large {
             self.context.receive_into(Pages::Listener);
         }
-        job.begin_upload(self.session.take_number(), frame, buffer);
+        job.begin_upload(self.session.take_number(), frame);
         self.context.dispatch(job);
         self.enter_body();
         Step::On(head.bytes())
@@ -110,7 +113,11 @@ impl<S: Service> Hand<'_, '_, S> {
                 Some(Stall::Pipeline)
             } else {
                 let is_whole = data.len() == input.len();
-                let kept = self.gather(&mut incoming.piece, data, is_whole);
+                let kept = match is_complete {
+                    true => self.take_head_buffer(),
+                    false => Ok(()),
+                };
+                let kept = kept.and_then(|()| self.gather(&mut incoming.piece, data, is_whole));
                 kept.err().map(|_| Stall::Memory)
             };
             if let Some(stall) = stall {
@@ -139,14 +146,20 @@ impl<S: Service> Hand<'_, '_, S> {
         }
     }
 
+    /// The reply of an upload whose last piece is here gets its buffer.
+    fn take_head_buffer(&mut self) -> Result<(), NoRoom> {
+        let Some(job) = &mut self.session.sending else {
+            return Ok(());
+        };
+        if job.head.is_none() {
+            job.head = self.context.pool().take(REPLY_BUFFER_BYTES);
+        }
+        job.head.as_ref().map(|_| ()).ok_or(NoRoom)
+    }
+
     /// Keeps data where it lies. What is short and has framing around it is copied: a page for each
     /// would cost more.
-    fn gather(
-        &mut self,
-        piece: &mut Payload,
-        data: &[u8],
-        is_whole: bool,
-    ) -> Result<(), flatpath::NoRoom> {
+    fn gather(&mut self, piece: &mut Payload, data: &[u8], is_whole: bool) -> Result<(), NoRoom> {
         if data.is_empty() {
             return Ok(());
         }

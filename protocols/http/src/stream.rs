@@ -1,0 +1,210 @@
+//! The body of a reply that workers read, one chunk in each run.
+//!
+//! A body that is short as a whole is a short reply: its buffer may come from the reserve. The
+//! chunks of a long one may not, so that streams leave the reserve to the others.
+//!
+//! Does not know where chunks go: see `delivery`.
+
+use std::io::{self, Read};
+
+use flatpath::{Buffer, Entry, PoolHandle, Share, WorkerScope};
+
+use crate::exchange::{Exchange, State};
+use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
+use crate::message::Reader;
+use crate::respond::Transfer;
+
+/// The size of a chunk: always five digits, because it is written before the size is known.
+const CHUNK_PREFIX: &[u8] = b"00000\r\n";
+
+/// What ends a chunked body.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Framing around the data of one chunk.
+const CHUNK_OVERHEAD_BYTES: usize = CHUNK_PREFIX.len() + "\r\n".len() + LAST_CHUNK.len();
+
+const _: () = assert!(
+    STREAM_CHUNK_BYTES <= 0xf_ffff,
+    "the size of a chunk has five digits"
+);
+
+/// A body that is being read.
+pub(crate) struct Stream {
+    source: Box<dyn Read + Send>,
+    left: Option<u64>,
+    share: Option<Share>,
+    is_short: bool,
+}
+
+impl Exchange {
+    /// What is left of the reply is to be read by workers.
+    pub(crate) fn stream_body(&mut self, reader: Reader) {
+        let left = reader.length;
+        self.state = if left == Some(0) {
+            State::Answered
+        } else {
+            State::Streaming
+        };
+        self.stream = Some(Stream {
+            source: reader.source,
+            left,
+            share: reader.share,
+            is_short: left.is_some_and(|left| left <= STREAM_PRESSED_BYTES as u64),
+        });
+    }
+
+    /// Whether what is left of the reply takes as long as its client.
+    pub(crate) fn is_long(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| !stream.is_short)
+    }
+
+    /// Reads the next chunk of the stream where that may block now. None is read when there is no
+    /// buffer for it, or when its turn to read has not come.
+    pub(crate) fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) {
+        let share = self.stream.as_ref().and_then(|stream| stream.share.clone());
+        let _inside = match share.map(|share| share.enter(scope)) {
+            Some(Entry::Later) => return,
+            Some(Entry::Full) => {
+                // What it reads from is stuck: it breaks off, as after an error.
+                self.stream = None;
+                self.state = State::Failed;
+                return;
+            }
+            Some(Entry::Inside(inside)) => Some(inside),
+            None => None,
+        };
+        self.read_chunk(scope.pool());
+    }
+
+    /// Reads the next chunk of the stream, framed as it goes out, if there is a buffer for it.
+    pub(crate) fn read_chunk(&mut self, pool: PoolHandle<'_>) {
+        debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
+        let Some(stream) = &mut self.stream else {
+            self.state = State::Failed;
+            return;
+        };
+        let left = stream.left.map_or(usize::MAX, |left| {
+            usize::try_from(left).unwrap_or(usize::MAX)
+        });
+        let chunk_bytes_max = match pool.fair_bytes() {
+            0 if !stream.is_short => STREAM_SCARCE_BYTES,
+            0..STREAM_PRESSED_BYTES => STREAM_PRESSED_BYTES,
+            _ => STREAM_CHUNK_BYTES,
+        };
+        let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
+        let pool = if stream.is_short {
+            pool
+        } else {
+            pool.for_bulk()
+        };
+        let buffer = pool
+            .take(wanted)
+            .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
+        let Some(mut buffer) = buffer else {
+            return;
+        };
+        let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
+            .min(chunk_bytes_max)
+            .min(left);
+        let is_chunked = self.transfer == Transfer::Chunked;
+        if is_chunked {
+            buffer.append(CHUNK_PREFIX);
+        }
+        match read_some(
+            stream.source.as_mut(),
+            &mut buffer.spare_mut()[..data_bytes_max],
+        ) {
+            Ok(0) if stream.left.is_none() => {
+                buffer.clear();
+                if is_chunked {
+                    buffer.append(LAST_CHUNK);
+                }
+                self.end_stream(buffer);
+            }
+            Ok(bytes) if bytes > 0 => {
+                buffer.advance(bytes);
+                if is_chunked {
+                    close_chunk(&mut buffer, bytes);
+                }
+                let left = stream.left.as_mut().map(|left| {
+                    *left -= bytes as u64;
+                    *left
+                });
+                if left == Some(0) {
+                    self.end_stream(buffer);
+                } else {
+                    self.chunk = Some(buffer);
+                }
+            }
+            // An error, or an end before the length that was told: nothing that looks like the end
+            // of the reply may follow.
+            _ => {
+                self.stream = None;
+                self.state = State::Failed;
+            }
+        }
+    }
+
+    fn end_stream(&mut self, last: Buffer) {
+        self.chunk = Some(last);
+        self.stream = None;
+        self.state = State::Answered;
+    }
+}
+
+/// One read that was not merely interrupted; it cannot have read more than there is room for.
+fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(room) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(bytes) if bytes > room.len() => return Err(io::ErrorKind::InvalidData.into()),
+            result => return result,
+        }
+    }
+}
+
+/// Puts the size of the data in front of it and the line end behind it.
+fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut rest = data_bytes;
+    for digit in buffer.filled_mut()[..CHUNK_PREFIX.len() - "\r\n".len()]
+        .iter_mut()
+        .rev()
+    {
+        *digit = DIGITS[rest % 16];
+        rest /= 16;
+    }
+    buffer.append(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use flatpath::Pool;
+    use flatpath_structures::pool::{PoolConfig, Zero};
+
+    use super::*;
+    use crate::message::Body;
+
+    #[test]
+    fn only_a_body_that_is_short_as_a_whole_has_the_reserve() {
+        let pool = |budget_bytes| {
+            Pool::new(PoolConfig {
+                classes: vec![4 * 1024, 16 * 1024],
+                budget_bytes,
+                zero: Zero::Never,
+            })
+        };
+        let (main, reserve) = (pool(16 * 1024), pool(64 * 1024));
+        let _all = main.take(16 * 1024).expect("room");
+        let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 16 * 1024);
+        for (bytes, has_chunk) in [(10_000, true), (100_000, false)] {
+            let Body::Reader(reader) = Body::reader(io::repeat(b'x'), Some(bytes)) else {
+                panic!("it is read");
+            };
+            let mut exchange = Exchange::default();
+            exchange.stream_body(reader);
+            exchange.read_chunk(handle);
+            assert_eq!(exchange.chunk.is_some(), has_chunk, "{bytes} bytes");
+        }
+    }
+}

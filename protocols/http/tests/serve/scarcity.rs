@@ -1,0 +1,164 @@
+//! Slow clients by the dozen, where places for requests and memory are few: the others are
+//! answered, by workers too.
+
+use std::io;
+
+use flatpath::{Choice, Limits, Payload, Server, Turn, WorkerScope};
+use flatpath_http::{Body, Head, Http, Opened, Reply, Request, Response, Run, Service, Sink};
+
+use crate::client::{Client, get};
+use crate::{on_each_driver, start};
+
+on_each_driver!(
+    slow_streams_leave_places_to_short_requests,
+    slow_uploads_leave_places_to_short_requests,
+    what_is_asked_behind_a_slow_stream_leaves_places_too,
+    slow_uploads_hold_no_memory_for_their_replies,
+);
+
+/// `/stream` has no end, uploads are counted, anything else is a short answer; all by workers.
+struct Mixed;
+
+impl Service for Mixed {
+    type Lane = ();
+
+    fn lane(&self) {}
+
+    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Run {
+        Run::Pooled
+    }
+
+    fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
+        Response::new(match request.uri().path() {
+            "/stream" => Body::reader(io::repeat(b'x'), Some(1 << 40)),
+            _ => "short".into(),
+        })
+    }
+
+    fn streams(&self, _: &Head<'_>) -> bool {
+        true
+    }
+
+    fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Opened {
+        Opened::Sink(Box::new(Count(0)))
+    }
+}
+
+struct Count(usize);
+
+impl Sink for Count {
+    fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        self.0 += piece.len();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+        Response::new(self.0.to_string().into())
+    }
+}
+
+/// Requests that may be in flight at once where that is what is scarce.
+const PLACES: usize = 16;
+/// Of them, those that may last as long as their clients take.
+const LASTING: usize = PLACES / 4 * 3;
+
+fn few_places() -> Server {
+    let limits = Limits {
+        in_flight_max: PLACES,
+        ..Limits::default()
+    };
+    Server::new().workers(2..=4).limits(limits)
+}
+
+/// A new client, and one that has a connection already, get what a worker answers.
+fn check_others(address: std::net::SocketAddr, kept: &mut Client) {
+    for _ in 0..3 {
+        for client in [&mut *kept, &mut Client::connect(address)] {
+            let reply = client.get("/other");
+            assert_eq!((reply.status, reply.text()), (200, "short"));
+        }
+    }
+}
+
+fn slow_streams_leave_places_to_short_requests(choice: Choice) {
+    let (_server, address) = start(few_places(), choice, Http::service(Mixed));
+    let mut kept = Client::connect(address);
+    let mut slow: Vec<Client> = (0..PLACES).map(|_| Client::connect(address)).collect();
+    let mut statuses: Vec<u16> = Vec::new();
+    for client in &mut slow {
+        client.send(get("/stream"));
+        statuses.push(client.head().status);
+    }
+    check_others(address, &mut kept);
+    let streams = statuses.iter().filter(|status| **status == 200).count();
+    assert_eq!(streams, LASTING, "the others are refused: {statuses:?}");
+    drop(slow);
+    // Their places come back.
+    let mut last = Client::connect(address);
+    for _ in 0..1_000 {
+        last.send(get("/stream"));
+        if last.head().status == 200 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        last = Client::connect(address);
+    }
+    panic!("no place has come back");
+}
+
+fn begun_uploads(address: std::net::SocketAddr, count: usize) -> Vec<Client> {
+    let begin = |_| {
+        let mut client = Client::connect(address);
+        client.send("PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+        client
+    };
+    (0..count).map(begin).collect()
+}
+
+fn slow_uploads_leave_places_to_short_requests(choice: Choice) {
+    let (_server, address) = start(few_places(), choice, Http::service(Mixed));
+    let mut kept = Client::connect(address);
+    let mut slow = begun_uploads(address, PLACES);
+    check_others(address, &mut kept);
+    // Those for which there was no place yet wait for it.
+    slow.iter_mut().for_each(|client| client.send("67890"));
+    for client in &mut slow {
+        assert_eq!(client.reply().text(), "10");
+    }
+}
+
+fn what_is_asked_behind_a_slow_stream_leaves_places_too(choice: Choice) {
+    let (_server, address) = start(few_places(), choice, Http::service(Mixed));
+    let mut kept = Client::connect(address);
+    let mut slow: Vec<Client> = (0..4).map(|_| Client::connect(address)).collect();
+    for client in &mut slow {
+        client.send([get("/stream"), get("/other").repeat(8)].concat());
+        let status = client.head().status;
+        assert!(matches!(status, 200 | 503), "{status}");
+    }
+    check_others(address, &mut kept);
+}
+
+fn slow_uploads_hold_no_memory_for_their_replies(choice: Choice) {
+    // Of the smallest buffers, 256 in all, and more uploads than that.
+    const UPLOADS: usize = 400;
+    let limits = Limits {
+        buffer_bytes_max: 1024 * 1024,
+        ..Limits::default()
+    };
+    let server = Server::new().workers(2..=4).limits(limits);
+    let (server, address) = start(server, choice, Http::service(Mixed));
+    let mut kept = Client::connect(address);
+    let mut slow: Vec<Client> = Vec::new();
+    for _ in 0..UPLOADS {
+        let mut client = Client::connect(address);
+        client.send("PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+        slow.push(client);
+    }
+    check_others(address, &mut kept);
+    for client in &mut slow {
+        client.send("12345");
+        assert_eq!(client.reply().text(), "5");
+    }
+    assert_eq!(server.handle().statistics().holders_ended.read(), 0);
+}
