@@ -104,6 +104,11 @@ impl Bench {
         }
     }
 
+    /// How many cores there are.
+    pub(crate) fn core_count(&self) -> usize {
+        self.cores.len()
+    }
+
     /// The cores for the load generator; with a single core it shares that one.
     pub(crate) fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
         match pinning {

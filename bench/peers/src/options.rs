@@ -45,6 +45,8 @@ pub(crate) enum Scenario {
     Pooled,
     /// One request in ten sleeps: how long do the others take?
     Sleepers,
+    /// A hot file and a pooled answer beside busy loops, one for each core.
+    Busy,
     /// A large file is stored.
     Put,
     /// Memory of connections that do nothing.

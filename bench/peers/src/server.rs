@@ -46,12 +46,20 @@ pub(crate) enum Kind {
     NginxDavTuned,
     /// The `flatpath` command.
     Flatpath,
+    /// The `flatpath` command on io_uring, whatever `--driver` says.
+    FlatpathUring,
+    /// The same on epoll.
+    FlatpathEpoll,
     /// The `flatpath` command with `--writable`.
     FlatpathPut,
     /// A fixed reply through the library, on the network thread.
     FlatpathInline,
     /// The same reply through workers, so that it may block.
     FlatpathPooled,
+    /// That on io_uring, whatever `--driver` says.
+    PooledUring,
+    /// That on epoll.
+    PooledEpoll,
     /// `/sleep` through workers, the rest on the network thread.
     FlatpathRouted,
     /// tokio and hyper on one thread.
@@ -83,9 +91,13 @@ impl Kind {
             Self::NginxDav => "nginx dav",
             Self::NginxDavTuned => "nginx dav tuned",
             Self::Flatpath => "flatpath",
+            Self::FlatpathUring => "flatpath io_uring",
+            Self::FlatpathEpoll => "flatpath epoll",
             Self::FlatpathPut => "flatpath --writable",
             Self::FlatpathInline => "flatpath inline",
             Self::FlatpathPooled => "flatpath pooled",
+            Self::PooledUring => "pooled io_uring",
+            Self::PooledEpoll => "pooled epoll",
             Self::FlatpathRouted => "flatpath routed",
             Self::Hyper => "hyper",
             Self::HyperBlocking => "hyper spawn_blocking",
@@ -111,6 +123,8 @@ impl Kind {
             self,
             Self::Flatpath
                 | Self::FlatpathBefore
+                | Self::FlatpathUring
+                | Self::FlatpathEpoll
                 | Self::FlatpathPut
                 | Self::EchoSingle
                 | Self::EchoMultishot
@@ -120,6 +134,15 @@ impl Kind {
     /// Whether it is of the build that this one is compared with.
     pub(crate) fn is_before(self) -> bool {
         matches!(self, Self::FlatpathBefore | Self::LibraryBefore)
+    }
+
+    /// The driver that it is about, whatever `--driver` says.
+    fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::FlatpathUring | Self::PooledUring => Some("uring"),
+            Self::FlatpathEpoll | Self::PooledEpoll => Some("epoll"),
+            _ => None,
+        }
     }
 
     /// Whether it is nginx, which may have to be installed.
@@ -253,7 +276,7 @@ fn command_of(kind: Kind, setup: &Setup, state: &Path) -> Command {
     if kind == Kind::FlatpathPut {
         command.arg("--writable");
     }
-    command.args(["--driver", &setup.driver]);
+    command.args(["--driver", kind.driver().unwrap_or(&setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &format!("{workers}..{workers}")]);
@@ -277,7 +300,7 @@ fn own_command(kind: Kind, setup: &Setup) -> Command {
     };
     let mut command = launched(program, setup);
     command.arg("serve").arg(kind.argument());
-    command.args(["--driver", &setup.driver]);
+    command.args(["--driver", kind.driver().unwrap_or(&setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &workers.to_string()]);

@@ -126,6 +126,22 @@ fn hyper_is_measured_by_wrk() {
 }
 
 #[test]
+fn latencies_beside_busy_loops_are_measured() {
+    if !installed("wrk") {
+        return;
+    }
+    let report = measured(&["--quick", "--only", "busy", "--servers", "pooled-epoll"]);
+    let cases = report["cases"].as_array().expect("cases");
+    assert_eq!(cases.len(), 1, "no server of the other case was asked for");
+    let figures = &cases[0]["rows"][0]["figures"];
+    assert_eq!(figures["errors"], 0.0, "{report}");
+    for name in ["p50_micros", "p99_micros", "server_micros_per_request"] {
+        let value = figures[name].as_f64();
+        assert!(value.is_some_and(|value| value > 0.0), "{name} in {report}");
+    }
+}
+
+#[test]
 fn sleepers_are_told_apart_from_the_others() {
     let report = measured(&[
         "--quick",

@@ -45,7 +45,9 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::HyperBlocking => hyper::blocking(serve.workers, hyper::Blocking::Everything),
         Kind::HyperRouted => hyper::blocking(serve.workers, hyper::Blocking::Sleepers),
         Kind::FlatpathInline => ours::run(serve, ours::Place::Inline),
-        Kind::FlatpathPooled => ours::run(serve, ours::Place::Pooled),
+        Kind::FlatpathPooled | Kind::PooledUring | Kind::PooledEpoll => {
+            ours::run(serve, ours::Place::Pooled)
+        }
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => tokio_echo::run(),

@@ -1,6 +1,7 @@
 //! The scenarios; each yields cases, each case a table and verdicts.
 
 mod builds;
+mod busy;
 mod idle;
 mod put;
 mod requests;
@@ -16,12 +17,13 @@ use crate::server::Kind;
 use crate::tools::Tool;
 
 /// In the order in which they run: the short ones that need nothing special first.
-const ALL: [Scenario; 8] = [
+const ALL: [Scenario; 9] = [
     Scenario::Builds,
     Scenario::Files,
     Scenario::Hello,
     Scenario::Pooled,
     Scenario::Sleepers,
+    Scenario::Busy,
     Scenario::Put,
     Scenario::Idle,
     Scenario::Storm,
@@ -40,6 +42,7 @@ pub(crate) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
         cases.extend(match scenario {
             Scenario::Files | Scenario::Hello | Scenario::Pooled => requests::run(bench, scenario)?,
             Scenario::Sleepers => vec![sleepers::run(bench)?],
+            Scenario::Busy => busy::run(bench)?,
             Scenario::Put => vec![put::run(bench)?],
             Scenario::Idle => vec![idle::run(bench)?],
             Scenario::Storm => vec![storm::run(bench)?],
@@ -70,7 +73,12 @@ pub(crate) fn servers(options: &Options) -> Vec<Kind> {
 
 /// The tools without which the options cannot be followed.
 pub(crate) fn tools(options: &Options) -> Vec<Tool> {
-    let driven = [Scenario::Files, Scenario::Hello, Scenario::Pooled];
+    let driven = [
+        Scenario::Files,
+        Scenario::Hello,
+        Scenario::Pooled,
+        Scenario::Busy,
+    ];
     let wrk = driven
         .iter()
         .any(|scenario| options.wants(*scenario))
@@ -94,6 +102,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Hello => &requests::HELLO,
         Scenario::Pooled => &requests::POOLED,
         Scenario::Sleepers => &sleepers::KINDS,
+        Scenario::Busy => &busy::KINDS,
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Storm => &storm::KINDS,
