@@ -125,11 +125,11 @@ fn part_of(range: &[u8], size: u64) -> Result<Option<Part>, Malformed> {
         (true, false) => (size.saturating_sub(number(last)?), size),
         (false, true) => (number(first)?, size),
         (false, false) => {
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last {
+            let (start, end) = (number(first)?, number(last)?);
+            if is_above(first, last) {
                 return Err(Malformed);
             }
-            (first, last.saturating_add(1).min(size))
+            (start, end.saturating_add(1).min(size))
         }
     };
     Ok((start < end).then_some(Part { start, end }))
@@ -147,6 +147,13 @@ fn number(digits: &[u8]) -> Result<u64, Malformed> {
             .saturating_add(u64::from(digit - b'0'));
     }
     Ok(value)
+}
+
+/// Whether one number is larger than another, also where neither fits a word.
+fn is_above(digits: &[u8], other: &[u8]) -> bool {
+    let zeros = |digits: &[u8]| digits.iter().take_while(|digit| **digit == b'0').count();
+    let (digits, other) = (&digits[zeros(digits)..], &other[zeros(other)..]);
+    (digits.len(), digits) > (other.len(), other)
 }
 
 /// Adds a part; joins it with those it overlaps or touches, and says how many those were.
@@ -203,6 +210,8 @@ mod tests {
             ("bytes=0-18446744073709551615", 0, 10_000),
             ("bytes=0-99999999999999999999999999", 0, 10_000),
             ("bytes=20000-,0-1", 0, 2),
+            ("bytes=18446744073709551616-99999999999999999999,0-1", 0, 2),
+            ("bytes=4-0005", 4, 6),
         ] {
             assert_eq!(
                 parse(value, 10_000),
@@ -222,6 +231,9 @@ mod tests {
             "bytes=-",
             "bytes=a-b",
             "bytes=5-4",
+            "bytes=5-0004",
+            "bytes=99999999999999999999-18446744073709551616",
+            "bytes=0-1,99999999999999999999-18446744073709551616",
             "bytes=1",
             "bytes=0-1,x",
             "bytes=1-2-3",
