@@ -11,6 +11,7 @@
 
 pub mod ci;
 pub mod drill;
+pub mod fuzz;
 pub mod loom;
 pub mod metrics;
 pub mod miri;
@@ -89,6 +90,11 @@ pub const COMMANDS: &[Command] = &[
         name: "tsan",
         summary: tsan::SUMMARY,
         run: tsan::run,
+    },
+    Command {
+        name: "fuzz",
+        summary: fuzz::SUMMARY,
+        run: fuzz::run,
     },
     Command {
         name: "drill",

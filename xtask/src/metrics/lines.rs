@@ -1,7 +1,7 @@
 //! Lines of Rust in and outside tests, for each crate.
 //!
-//! A line is outside tests when its file is not for tests alone and no `#[cfg(test)]` or `#[test]`
-//! covers it. Comments and empty lines count: they are read as well.
+//! A line is outside tests when its file is not for tests alone (`tests/`, a fuzz target) and no
+//! `#[cfg(test)]` or `#[test]` covers it. Comments and empty lines count: they are read as well.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +32,9 @@ const PRODUCT: &[&str] = &[
 /// What tests share is no test itself: a tool.
 const TEST_KIT: &str = "e2e/src";
 
+/// What a fuzz target checks is a test, though it is no file of `tests/`: two programs run it.
+const FUZZ_TARGETS: &str = "fuzz/src/targets";
+
 /// The lines of one crate.
 #[derive(Debug)]
 pub struct Lines {
@@ -61,7 +64,8 @@ pub fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>, Error> {
             continue;
         };
         let is_kit = Path::new(&source.path).starts_with(TEST_KIT);
-        let is_test = |line: &usize| !is_kit && source.is_test(*line);
+        let is_target = Path::new(&source.path).starts_with(FUZZ_TARGETS);
+        let is_test = |line: &usize| is_target || !is_kit && source.is_test(*line);
         let tests = (1..=source.lines.len()).filter(is_test).count();
         if let Some((code, in_tests)) = counts.get_mut(home) {
             *code += source.lines.len() - tests;

@@ -1,0 +1,63 @@
+//! The targets, one module each.
+
+mod http;
+mod rpc;
+mod nfs;
+mod ingest;
+mod relay;
+mod ranges;
+mod uploads;
+
+/// One target.
+pub struct Target {
+    /// Also the name of its folder of seeds and of its libFuzzer program.
+    pub name: &'static str,
+    /// Panics when a promise is broken.
+    pub body: fn(&[u8]),
+    /// Mutations that `cargo test` tries.
+    pub mutations: u64,
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "http_requests",
+        body: http::requests::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "http_connection",
+        body: http::connection::run,
+        mutations: 2_000,
+    },
+    Target {
+        name: "rpc_records",
+        body: rpc::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "nfs_arguments",
+        body: nfs::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "ingest_handshake",
+        body: ingest::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "relay_handshake",
+        body: relay::run,
+        mutations: 2_000,
+    },
+    Target {
+        name: "ranges",
+        body: ranges::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "uploads",
+        body: uploads::run,
+        mutations: 1_000,
+    },
+];
