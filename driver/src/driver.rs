@@ -92,6 +92,12 @@ pub trait Driver {
     /// Nanoseconds of a monotonic clock, read once at the end of each [`Driver::wait`].
     fn now_ns(&self) -> u64;
 
+    /// Nanoseconds of the same clock, read in this call: how much of a turn's time is over. No
+    /// system call.
+    fn clock_ns(&self) -> u64 {
+        crate::clock::monotonic_ns()
+    }
+
     /// Seconds since 1970, read once per [`Driver::wait`]; for dates, not for durations.
     fn wall_seconds(&self) -> u64;
 

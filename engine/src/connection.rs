@@ -176,10 +176,12 @@ pub(crate) struct Connection {
     pub(crate) listed_ns: u64,
     /// It was closed for another or refused, and counts for no limit any more.
     pub(crate) leaves: bool,
-    /// It filled the shared pages: see `network/crowd.rs`, also for the following.
+    /// Its input waits for the end of a turn: see `network/defer.rs`.
+    pub(crate) deferred: bool,
+    /// It takes more than its part: see `network/defer.rs`, also for the following.
     pub(crate) crowds: bool,
     pub(crate) in_crowd: bool,
-    /// Receives in a row that did not fill their page.
+    /// Short receives in a row.
     pub(crate) calm: u8,
     /// Number of the latest operation; a completion of an older one is dropped.
     pub(crate) operation: u8,
@@ -245,6 +247,7 @@ impl Connection {
             listed: Listed::No,
             listed_ns: 0,
             leaves: false,
+            deferred: false,
             crowds: false,
             in_crowd: false,
             calm: 0,
@@ -306,7 +309,7 @@ impl Connection {
 
     /// True while it is this server that does not receive; the peer is not charged for that time.
     fn waits_for_us(&self) -> bool {
-        self.stalled.is_some() || self.holds_too_much || self.starved
+        self.stalled.is_some() || self.holds_too_much || self.starved || self.deferred
     }
 
     /// Stops the clock of the phase while the server does not receive, and lets it run on from
@@ -376,6 +379,7 @@ impl Connection {
             || self.stalled.is_some()
             || self.holds_too_much
             || self.starved
+            || self.deferred
             || !self.is_sent();
         let phase = control.phase;
         (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)

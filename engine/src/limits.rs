@@ -120,14 +120,30 @@ pub const WRITE_LOOKS: u64 = 4;
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
 
-/// Receive pages are scarce when fewer than one in this many are free; what fills one crowds.
+/// Input longer than one part in this many of a common receive page is offered at the end of a
+/// turn: 1 KiB of 16 KiB, the head of a browser's request or 25 of the shortest.
+pub const AT_ONCE_PART: usize = 16;
+
+/// The part of a common receive page that a connection may bring at a time while others wait for
+/// the end of the turn, and not crowd.
+pub const CROWDING_PART: usize = 4;
+
+/// From the beginning of a turn, input that takes long is offered for this time, in nanoseconds;
+/// the rest waits for the next turn. A page of the shortest requests takes half of it.
+pub const TURN_DEFERRED_NS: u64 = 1_000_000;
+
+/// However little time they take, as many pages are offered so in one turn, of connections that
+/// crowd and of others each.
+pub const DEFERRED_PER_TURN_MAX: usize = 256;
+
+/// Receive pages are scarce when fewer than one in this many are free; what takes long crowds then.
 pub const SCARCE_PAGES_PART: u32 = 4;
 
-/// Receives of crowding connections that are armed in one turn, one page each. Their requests, 200
-/// of the shortest in a page, are what the others wait for: some milliseconds.
+/// Pages that crowding connections may have received into and not been offered yet; the receives of
+/// as many are armed in a turn, and of one at least.
 pub const CROWDING_PER_TURN_MAX: usize = 16;
 
-/// Receives in a row that do not fill their page after which a connection crowds no more.
+/// Short receives in a row after which a connection crowds no more.
 pub const CALM_RECEIVES: u8 = 8;
 
 /// Connections closed for one newcomer at most, so that the spare places come back.

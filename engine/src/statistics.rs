@@ -37,8 +37,8 @@ pub struct Statistics {
     pub expired: Counter,
     /// Receives that found every receive buffer in use.
     pub receive_stalls: Counter,
-    /// Times a connection filled a receive buffer while these were scarce, and was received from
-    /// one buffer at a time from then on.
+    /// Times a connection brought much while others waited or receive buffers were scarce, and was
+    /// received from one buffer at a time from then on.
     pub crowding: Counter,
     /// Times a connection stopped receiving because its users held too many fragments.
     pub keep_stalls: Counter,

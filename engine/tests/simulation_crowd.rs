@@ -3,9 +3,11 @@
 
 mod lines;
 
-use flatpath::DriverConfig;
+use std::sync::{Arc, OnceLock};
+
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath_driver::simulation::Client;
+use flatpath::{Context, DriverConfig, Phase, Protocol, Stall};
+use flatpath_driver::simulation::{Client, Network};
 use lines::Lines;
 
 const PAGES: u32 = 32;
@@ -64,4 +66,96 @@ fn sim_pipelining_clients_leave_pages_to_the_others() {
     assert!(server.has_ended());
     let (leaks, pooled) = server.leaks();
     assert!(leaks.is_none() && pooled == 0, "{leaks:?} {pooled}");
+}
+
+/// What one question costs the network thread, in simulated nanoseconds.
+const QUESTION_NS: u64 = 1_000;
+
+/// Answers each byte with one, and needs time for it.
+struct Costly(Arc<OnceLock<Network>>);
+
+impl Protocol for Costly {
+    type Lane = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "costly"
+    }
+
+    fn lane(&self) {}
+
+    fn received(
+        &self,
+        _lane: &mut (),
+        _session: &mut (),
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        context.restart_phase(Phase::Idle);
+        if context.output_is_full() {
+            context.stall(Stall::Output);
+            return 0;
+        }
+        let network = self.0.get().expect("set before the first turn");
+        network.advance(QUESTION_NS * input.len() as u64);
+        context.write(input).expect("room");
+        input.len()
+    }
+}
+
+/// The longest simulated time until one of a few questions is answered, each on a connection of its
+/// own, beside a crowd that asks `bytes` questions each whenever it has its answers.
+fn longest_beside(crowd: usize, bytes: usize) -> u64 {
+    const QUESTIONS: usize = 20;
+    const TURNS_MAX: usize = 10_000;
+    let network = Arc::new(OnceLock::new());
+    let protocol = Costly(Arc::clone(&network));
+    let mut conditions = Conditions::calm(1);
+    // Enough that connections are not accepted one by one.
+    conditions.limits.connections_max = 10_000;
+    let mut server = SimulatedServer::new(conditions, protocol);
+    let _ = network.set(server.world().clone());
+    let pipeline = vec![b'?'; bytes];
+    let mut crowd: Vec<(Client, usize)> = (0..crowd)
+        .map(|_| (server.connect(), pipeline.len()))
+        .collect();
+    for _ in 0..crowd.len() {
+        server.turn();
+    }
+    let mut longest_ns = 0;
+    for _ in 0..QUESTIONS {
+        let innocent = server.connect();
+        let asked_ns = server.world().now_ns();
+        innocent.write(b"?");
+        let mut turns = 0;
+        while innocent.read() != b"?" {
+            for (client, answers) in &mut crowd {
+                *answers += client.read().len();
+                if *answers >= pipeline.len() {
+                    *answers -= pipeline.len();
+                    client.write(&pipeline);
+                }
+            }
+            server.turn();
+            turns += 1;
+            assert!(turns < TURNS_MAX, "no answer");
+        }
+        longest_ns = longest_ns.max(server.world().now_ns() - asked_ns);
+    }
+    longest_ns
+}
+
+#[test]
+fn sim_a_short_request_does_not_wait_for_a_crowd_that_pipelines() {
+    const PAGE_NS: u64 = 16 * 1024 * QUESTION_NS;
+    // Accept, receive and send take a turn each, and each turn brings a page of the crowd's.
+    for crowd in [1, 64, 300] {
+        let longest_ns = longest_beside(crowd, 40_000);
+        let pages = longest_ns as f64 / PAGE_NS as f64;
+        assert!(
+            pages < 8.0,
+            "beside {crowd}: as long as {pages:.1} pages take"
+        );
+    }
 }

@@ -128,12 +128,11 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     let mut outcomes = Vec::new();
     let candidates = Candidate::available(stage.server, &mut report.notes);
     for trouble in troubles() {
-        if stage.pace != Pace::Full && !trouble.is_in_quick {
-            continue;
-        }
-        if let Some(only) = stage.only
-            && !trouble.name.contains(only)
-        {
+        let is_wanted = match stage.only {
+            Some(only) => trouble.name.contains(only),
+            None => stage.pace == Pace::Full || trouble.is_in_quick,
+        };
+        if !is_wanted {
             continue;
         }
         for candidate in &candidates {

@@ -197,6 +197,10 @@ impl Driver for Simulation {
         self.now_ns
     }
 
+    fn clock_ns(&self) -> u64 {
+        self.network.now_ns()
+    }
+
     fn wall_seconds(&self) -> u64 {
         WALL_SECONDS_AT_START + self.now_ns / 1_000_000_000
     }

@@ -44,7 +44,7 @@ impl<D: Driver> Network<D> {
             }
             self.call(home.key, |speaker, call| speaker.finished(call, task));
             if self.stalled(home.key) == Some(Stall::Pipeline) {
-                self.resume(home.key);
+                self.resume_in_turn(home.key);
             }
             self.settle(home.key);
         }

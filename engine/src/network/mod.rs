@@ -9,8 +9,8 @@
 //! | accept.rs  | listeners: arm, pause, limit                                    |
 //! | room.rs    | who gets a place, and who is closed for it                      |
 //! | receive.rs | bytes in: offer, keep, stall                                    |
+//! | defer.rs   | input that takes long, at the end of the turn                    |
 //! | starve.rs  | receives that found no page                                     |
-//! | crowd.rs   | connections that fill the shared pages, one page at a time       |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
 //! | shares.rs  | who holds how much memory, and who is ended for it             |
@@ -27,7 +27,7 @@
 mod accept;
 mod room;
 mod receive;
-mod crowd;
+mod defer;
 mod starve;
 mod send;
 mod jobs;
@@ -61,6 +61,7 @@ use crate::spares::Trimmed;
 use crate::worker::{ConnectionId, JobDesk, Shared};
 
 use accept::Listener;
+use defer::Deferred;
 use room::Room;
 use shares::Holders;
 pub(crate) use shares::Holds;
@@ -88,6 +89,7 @@ pub(crate) struct Network<D: Driver> {
     connections: Slots<Connection>,
     addresses: Addresses,
     room: Room,
+    deferred: Deferred,
     /// Connections that crowd and want to receive, oldest first.
     crowd: VecDeque<Key>,
     wheel: Wheel,
@@ -239,6 +241,7 @@ impl<D: Driver> Network<D> {
             connections: Slots::new(capacity),
             addresses: Addresses::new(places),
             room: Room::new(places),
+            deferred: Deferred::default(),
             crowd: VecDeque::new(),
             desk,
             sources: Slots::new(SOURCES_MAX),
@@ -311,6 +314,7 @@ impl<D: Driver> Network<D> {
         self.retry_waiting();
         self.relieve();
         self.call_roused();
+        self.run_deferred();
         self.feed_starved();
         self.arm_crowding();
         self.send_fins();
@@ -452,7 +456,7 @@ impl<D: Driver> Network<D> {
     fn timeout_ns(&self) -> Option<u64> {
         const WAITING_NS: u64 = 10_000_000;
         let has_more = !self.backlog.is_empty() || !self.crowd.is_empty();
-        let is_behind = has_more || !self.arrivals.is_empty();
+        let is_behind = has_more || !self.arrivals.is_empty() || self.deferred.len() > 0;
         if is_behind || !self.again.is_empty() || !self.desk.roused.is_empty() {
             return Some(0);
         }

@@ -57,6 +57,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn piece_arrived(&mut self, key: Key, piece: Piece) {
+        let at_once_bytes_max = self.at_once_bytes_max();
         let Some(connection) = self.connections.get_mut(key) else {
             return self.put(piece);
         };
@@ -85,7 +86,8 @@ impl<D: Driver> Network<D> {
         if connection.stalled.is_some() {
             return connection.held.push_back((piece, 0));
         }
-        if connection.held.is_empty() {
+        let waits = connection.deferred || !connection.held.is_empty();
+        if !waits && piece.len() <= at_once_bytes_max {
             // The common case: nothing waits, the piece is offered where it lies.
             self.offer(key, piece, 0);
         } else {
@@ -130,22 +132,51 @@ impl<D: Driver> Network<D> {
         self.put(piece);
     }
 
-    /// Offers what has arrived, in order, for as long as the protocol takes it.
+    /// Offers what has arrived, in order, for as long as the protocol takes it and it is short; the
+    /// rest is deferred.
     pub(super) fn pump(&mut self, key: Key) {
+        let mut at_once = self.at_once_bytes_max();
         while let Some(connection) = self.connections.get_mut(key) {
             if connection.joint.is_some() {
                 return self.pass_held(key);
             }
-            if !connection.takes_input() || connection.control.join.is_some() {
+            if !connection.takes_input() || connection.control.join.is_some() || connection.deferred
+            {
                 break;
             }
-            let Some((piece, from)) = connection.held.pop_front() else {
+            let Some((piece, from)) = connection.held.front() else {
                 break;
             };
-            self.offer(key, piece, from);
+            let bytes = piece.len() - *from as usize;
+            if bytes > at_once {
+                self.defer(key);
+                break;
+            }
+            at_once -= bytes;
+            self.offer_front(key);
         }
         self.release_unwanted(key);
         self.tell_end(key);
+    }
+
+    /// Offers the first of the pieces that are held, however long it is, and what pumping offers.
+    pub(super) fn offer_held(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get(key)
+            && connection.joint.is_none()
+            && connection.takes_input()
+            && connection.control.join.is_none()
+        {
+            self.offer_front(key);
+        }
+        self.pump(key);
+    }
+
+    fn offer_front(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && let Some((piece, from)) = connection.held.pop_front()
+        {
+            self.offer(key, piece, from);
+        }
     }
 
     /// Offers kept input again after a stall, then what arrived behind it.
@@ -165,6 +196,8 @@ impl<D: Driver> Network<D> {
         {
             // It may be a reply that wants room: the protocol is called all the same.
             self.call(key, |speaker, call| speaker.received(call, &[]));
+        } else {
+            return self.offer_held(key);
         }
         self.pump(key);
     }

@@ -78,8 +78,7 @@ impl<D: Driver> Network<D> {
                 is_below
             }
             Some(Stall::Output) if connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
-                self.resume(key);
-                true
+                self.resume_in_turn(key)
             }
             _ => false,
         }
@@ -127,6 +126,8 @@ impl<D: Driver> Network<D> {
         };
         let wanted = connection.wants_input() && room;
         match connection.receive {
+            // Offered first: a connection holds no more pages than it has to.
+            Receive::Off if connection.deferred => {}
             Receive::Off if connection.starved => {
                 if self.stops_starving(key, wanted) && wanted {
                     self.arm_receive(key);

@@ -122,10 +122,10 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let is_holding = connection
-            .held
-            .front()
-            .is_some_and(|(piece, _)| piece.group() == 0);
+        // What is deferred is offered soon, whatever there is room for.
+        let front = connection.held.front();
+        let is_holding =
+            connection.stalled.is_some() && front.is_some_and(|(piece, _)| piece.group() == 0);
         if is_holding != connection.holds.page {
             connection.holds.page = is_holding;
             self.holding = self
