@@ -51,7 +51,7 @@ pub use config::{Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 pub use eventfd::Eventfd;
 pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
-pub use pipe::{Piped, Pipes};
+pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};
 pub use schedule::schedule_as_batch;

@@ -18,6 +18,8 @@
 //! Invariants
 //! - P1: at most `pipes_max` pipes are open, in use and idle.
 //! - P2: an idle pipe is empty: one that is dropped with something in it is closed.
+//! - P4: where pipes are counted ([`Pipes::count`]), each open one has leave for its descriptors,
+//!   which is dropped after they are closed.
 //! - P3: no call on a pipe blocks, and it is filled no further than its room, which is counted in
 //!   pages.
 //!
@@ -27,10 +29,12 @@
 //! `splice` knows no MSG_NOSIGNAL: the process has to ignore SIGPIPE, as Rust programs do unless
 //! they are told otherwise.
 
+use std::any::Any;
+use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -47,10 +51,14 @@ const CAPACITIES: [usize; 2] = [2 << 20, 1 << 20];
 #[derive(Clone, Debug)]
 pub struct Pipes(Arc<Shelf>);
 
-#[derive(Debug)]
+/// Leave for two descriptors, until it is dropped.
+pub type PipeLeave = Box<dyn Any + Send>;
+
 struct Shelf {
     pipes_max: usize,
     state: Mutex<State>,
+    /// Gives leave for another pipe, if pipes are counted.
+    count: OnceLock<Box<dyn Fn() -> Option<PipeLeave> + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +72,16 @@ struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     pages: usize,
+    /// Dropped after the descriptors (P4).
+    _leave: Option<PipeLeave>,
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shelf = formatter.debug_struct("Shelf");
+        shelf.field("pipes_max", &self.pipes_max);
+        shelf.field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl Shelf {
@@ -74,7 +92,7 @@ impl Shelf {
 }
 
 impl Pipe {
-    fn open() -> io::Result<Pipe> {
+    fn open(leave: Option<PipeLeave>) -> io::Result<Pipe> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let mut result = Err(Errno::INVAL);
         for bytes in CAPACITIES {
@@ -85,7 +103,12 @@ impl Pipe {
         }
         // What the kernel made of it may be more than was asked for, and never less.
         let pages = result? / rustix::param::page_size();
-        Ok(Pipe { read, write, pages })
+        Ok(Pipe {
+            read,
+            write,
+            pages,
+            _leave: leave,
+        })
     }
 }
 
@@ -95,7 +118,23 @@ impl Pipes {
         Pipes(Arc::new(Shelf {
             pipes_max,
             state: Mutex::default(),
+            count: OnceLock::new(),
         }))
+    }
+
+    /// Asks `leave` before each pipe is opened from now on; without leave the caller goes without a
+    /// pipe. Only the first such call has an effect.
+    pub fn count(&self, leave: impl Fn() -> Option<PipeLeave> + Send + Sync + 'static) {
+        let _ = self.0.count.set(Box::new(leave));
+    }
+
+    /// Closes the idle pipes. Returns how many those were.
+    pub fn close_idle(&self) -> usize {
+        let mut state = self.0.lock();
+        let idle = std::mem::take(&mut state.idle);
+        state.open -= idle.len();
+        drop(state);
+        idle.len()
     }
 
     /// Pipes open now, in use and idle.
@@ -186,7 +225,11 @@ impl Pipes {
         }
         state.open += 1;
         drop(state);
-        let opened = Pipe::open();
+        let leave = self.0.count.get().map(|count| count());
+        let opened = match leave {
+            Some(None) => Err(Errno::MFILE.into()),
+            leave => Pipe::open(leave.flatten()),
+        };
         if let Err(cause) = &opened {
             log::debug!("no pipe: {cause}");
             self.0.lock().open -= 1;

@@ -1,12 +1,16 @@
 //! Files that are sent or written over many jobs are counted in the budget of descriptors: they
 //! never take what new connections need.
 
+use flatpath_consumer::Consumer;
+use flatpath_e2e::ingest::{launch, message};
 use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     downloads_that_nobody_reads_leave_descriptors_to_connections,
     uploads_that_stand_still_leave_descriptors_to_connections,
     connections_that_rest_give_their_descriptors_to_downloads,
+    consumers_that_find_no_descriptors_are_refused_and_connections_are_not,
+    five_hundred_producers_leave_descriptors_to_newcomers_and_consumers,
 );
 
 const DESCRIPTORS: u64 = 256;
@@ -142,4 +146,88 @@ fn connections_that_rest_give_their_descriptors_to_downloads(driver: Driver) {
     assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
     assert!(!server.log().contains("accept says"), "{}", server.log());
     drop((idle, downloads));
+}
+
+/// What a consumer of messages holds is counted too: beside as many as there is room for, others
+/// are refused in the protocol's word, and connections find their descriptors.
+fn consumers_that_find_no_descriptors_are_refused_and_connections_are_not(driver: Driver) {
+    const CONSUMERS: usize = 60;
+    const CLIENTS: usize = 90;
+    let (site, directory) = (Site::new().with("small", SMALL), Site::new());
+    let server = launch(driver, directory.path())
+        .descriptors(DESCRIPTORS)
+        .with([
+            "--http",
+            "127.0.0.1:0",
+            "--ingest-consumers",
+            "64",
+            "--workers",
+            "1..4",
+        ])
+        .directory(site.path())
+        .start();
+    let socket = directory.at("ingest");
+    let attached: Vec<_> = (0..CONSUMERS).map(|_| Consumer::attach(&socket)).collect();
+    let refused = attached
+        .iter()
+        .filter_map(|consumer| consumer.as_ref().err());
+    let refused: Vec<String> = refused.map(ToString::to_string).collect();
+    assert!(!refused.is_empty(), "the budget has an end");
+    assert!(
+        refused.len() <= CONSUMERS - 16,
+        "{} are refused",
+        refused.len()
+    );
+    assert!(
+        refused.iter().all(|why| why.contains("as many consumers")),
+        "{refused:?}"
+    );
+    let clients = (0..CLIENTS).map(|_| {
+        let mut client = server.client();
+        assert_eq!(client.get("/small").text(), SMALL);
+        client
+    });
+    let mut clients: Vec<Client> = clients.collect();
+    assert!(
+        clients.iter_mut().all(Client::is_quiet),
+        "none was closed for another"
+    );
+    let used = server.process().descriptors();
+    assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
+    nothing_ran_out(&server);
+    drop(attached);
+    until("consumers to be attached again", || {
+        Consumer::attach(&socket).ok()
+    });
+}
+
+/// Producers with half a message take every place; a newcomer is answered, and a consumer finds its
+/// descriptors.
+fn five_hundred_producers_leave_descriptors_to_newcomers_and_consumers(driver: Driver) {
+    const PRODUCERS: usize = 500;
+    let (site, directory) = (Site::new().with("small", SMALL), Site::new());
+    let server = launch(driver, directory.path())
+        .descriptors(DESCRIPTORS)
+        .with(["--http", "127.0.0.1:0", "--workers", "1..4"])
+        .directory(site.path())
+        .start();
+    let half = message(1, 1000);
+    let producers = (0..PRODUCERS).map(|_| {
+        let mut producer = Client::connect(server.address("ingest"));
+        // It may be refused by now.
+        let _ = producer.try_send(&half[..500]);
+        producer
+    });
+    let producers: Vec<Client> = producers.collect();
+    let mut newcomer = server.client();
+    let status = newcomer.get("/small").status;
+    assert!(matches!(status, 200 | 503), "{status}");
+    let _consumer = until("a consumer to be attached", || {
+        Consumer::attach(directory.at("ingest")).ok()
+    });
+    assert!(!server.log().contains("accept says"), "{}", server.log());
+    drop(producers);
+    until("room for others", || {
+        (server.client().get("/small").status == 200).then_some(())
+    });
 }

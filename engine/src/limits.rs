@@ -98,6 +98,17 @@ pub const SHED_PER_TURN_MAX: usize = DESCRIPTORS_SPARE;
 /// Descriptors that workers find free for files after the kernel had none left for a connection.
 pub const DESCRIPTORS_SPARE: usize = 8;
 
+/// The part of the room for descriptors that caches leave free, at least [`DESCRIPTORS_SPARE`]:
+/// newcomers of one moment find it, and the caches close more until the next.
+pub const CACHE_FREE_PART: usize = 16;
+
+/// How long accept, or a worker that needs descriptors, waits for caches to close what they have,
+/// in nanoseconds. That takes milliseconds, unless a file system hangs or the machine is busy.
+pub const CACHES_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// How often accept looks whether caches have given descriptors back, in nanoseconds.
+pub const CACHES_LOOK_NS: u64 = 2_000_000;
+
 /// Connections that may wait in the kernel's backlog of one listener.
 pub const BACKLOG: i32 = 4096;
 

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig};
 
 pub use crate::context::{Context, End, Job, NoRoom, Pages, Stall};
+use crate::descriptors::DescriptorBudget;
 use crate::scope::WorkerScope;
 
 /// One pass of a network thread over everything that has arrived.
@@ -100,6 +101,13 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Which network threads accept for this protocol. By default all.
     fn spread(&self) -> Spread {
         Spread::EveryRing
+    }
+
+    /// The server starts. What the protocol keeps open beside its connections and for longer than a
+    /// job is counted in `descriptors` from now on. Called once, before any other thread knows the
+    /// protocol.
+    fn starts(&self, descriptors: &DescriptorBudget) {
+        let _ = descriptors;
     }
 
     /// Called once on each network thread.

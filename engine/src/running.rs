@@ -192,6 +192,9 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
 
     let shared = Arc::new(shared(&options, endpoints.len()));
+    for endpoint in &endpoints {
+        (endpoint.starts)(&shared.descriptors);
+    }
     let foreman =
         Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
 

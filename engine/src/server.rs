@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use flatpath_driver::{Choice, DriverConfig, Shots};
 
+use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::{Lanes, Speaker};
@@ -28,6 +29,7 @@ pub(crate) struct Endpoint {
     pub(crate) address: Result<SocketAddr, Error>,
     pub(crate) defer_accept: bool,
     pub(crate) speaker: SpeakerFactory,
+    pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
     pub(crate) spread: Spread,
 }
 
@@ -103,6 +105,7 @@ impl Server {
                 address: format!("the {name} address"),
                 cause,
             });
+        let starting = Arc::clone(&protocol);
         let speaker: SpeakerFactory = Arc::new(move |connections_max| {
             Box::new(Lanes::new(Arc::clone(&protocol), connections_max))
         });
@@ -111,6 +114,7 @@ impl Server {
             address,
             defer_accept,
             speaker,
+            starts: Box::new(move |descriptors| starting.starts(descriptors)),
             spread,
         });
         self

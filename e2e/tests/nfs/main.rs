@@ -5,6 +5,7 @@ mod calls;
 mod client;
 mod copies;
 mod crash;
+mod descriptors;
 mod framing;
 mod overtaking;
 mod repeated;

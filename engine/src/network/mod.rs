@@ -225,6 +225,9 @@ impl<D: Driver> Network<D> {
         let groups = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
+        let pipes = Pipes::new(JOINED_PIPES_MAX);
+        let budget = setup.shared.descriptors.clone();
+        pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
         Network {
             returns: Returns::new(driver.waker()),
             turn: Turn {
@@ -251,7 +254,7 @@ impl<D: Driver> Network<D> {
             accept_shots: setup.accept_shots,
             starved: Starved::new(places, groups),
             receive_buffer_bytes,
-            pipes: Pipes::new(JOINED_PIPES_MAX),
+            pipes,
             _entered: entered,
             fins: Vec::new(),
             waiting_jobs: VecDeque::new(),

@@ -27,9 +27,9 @@ use crate::connection::{Closing, Connection, Listed};
 use crate::episode::{Episode, Price};
 use crate::lifecycle::Stage;
 use crate::limits::{
-    ADDRESS_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, EVICTIONS_PER_ACCEPT_MAX,
-    FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX, SHED_PER_TURN_MAX, SPARE_PLACES_SHARE,
-    SPARED_NS,
+    ADDRESS_STEPS_MAX, CACHES_LOOK_NS, CACHES_PATIENCE_NS, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
+    EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
+    SHED_PER_TURN_MAX, SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
 use crate::protocol::Phase;
@@ -218,6 +218,10 @@ impl<D: Driver> Network<D> {
         let open = self.open_connections();
         let descriptors = &self.shared.descriptors;
         descriptors.connections_are(usize::from(self.ring), open);
+        if descriptors.excess() > 0 {
+            descriptors.gave_back(2 * self.pipes.close_idle());
+            descriptors.press();
+        }
         if open <= descriptors.places() || self.stage > Stage::Running {
             return;
         }
@@ -240,20 +244,30 @@ impl<D: Driver> Network<D> {
     }
 
     /// Whether another connection may be accepted now. At the limit one may while something rests
-    /// that can be closed for it, and after a moment's patience, to be refused.
+    /// that can be closed for it, and after a moment's patience, to be refused. Caches that have
+    /// what it needs get as long to give it back.
     pub(super) fn accepts(&mut self) -> bool {
         let max = self.places();
-        if self.counted_connections() < max {
+        let is_blocked = self.shared.descriptors.caches_block();
+        if self.counted_connections() < max && !is_blocked {
             self.room.full_since_ns = 0;
-        } else if self.longest_resting(0).is_none() {
+        } else if is_blocked || self.longest_resting(0).is_none() {
             if self.room.full_since_ns == 0 {
                 self.room.full_since_ns = self.turn.now_ns.max(1);
             }
-            if self.turn.now_ns < self.room.full_since_ns + FULL_PATIENCE_NS {
+            let patience_ns = self.accept_patience_ns();
+            if self.turn.now_ns < self.room.full_since_ns.saturating_add(patience_ns) {
                 return false;
             }
         }
         self.open_connections() < max + OVERFLOW_MAX
+    }
+
+    fn accept_patience_ns(&self) -> u64 {
+        match self.shared.descriptors.caches_block() {
+            true => CACHES_PATIENCE_NS,
+            false => FULL_PATIENCE_NS,
+        }
     }
 
     /// How long until accept is armed without anything happening before; `None` for never.
@@ -264,8 +278,11 @@ impl<D: Driver> Network<D> {
         }
         let wait_ns = match self.room.full_since_ns {
             0 => 0,
-            since_ns => (since_ns + FULL_PATIENCE_NS).saturating_sub(now_ns),
+            since_ns => (since_ns + self.accept_patience_ns()).saturating_sub(now_ns),
         };
+        if self.shared.descriptors.caches_block() {
+            return Some(wait_ns.min(CACHES_LOOK_NS));
+        }
         Some(wait_ns)
     }
 
@@ -330,6 +347,7 @@ impl<D: Driver> Network<D> {
         self.room.descriptors.note(now_ns, price, limit);
         let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
         self.room.descriptors_allow = open.saturating_sub(spare).max(1);
+        self.shared.descriptors.ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
         }

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
-use flatpath::{Buffer, Pages, RegionConfig, WorkerScope};
+use flatpath::{Buffer, DescriptorBudget, Pages, RegionConfig, WorkerScope};
 
 use crate::keeper::Keeper;
 use crate::limits::{
@@ -54,11 +54,6 @@ impl<S: Programs> Rpc<S> {
             replays: Replays::new(REPLAYS_MAX),
             page_bytes: PAGE_BYTES,
         }
-    }
-
-    /// The programs served.
-    pub fn programs(&self) -> &S {
-        &self.programs
     }
 }
 
@@ -396,6 +391,10 @@ impl<S: Programs> Protocol for Rpc<S> {
 
     fn name(&self) -> &'static str {
         self.programs.name()
+    }
+
+    fn starts(&self, descriptors: &DescriptorBudget) {
+        self.programs.starts(descriptors);
     }
 
     fn lane(&self) {}

@@ -1,6 +1,6 @@
 //! What a program is to the listener that it serves: where its calls are answered, and how.
 
-use flatpath::PoolHandle;
+use flatpath::{DescriptorBudget, PoolHandle};
 
 use crate::auth::AuthStatus;
 use crate::limits::REPLY_BYTES_MIN;
@@ -50,6 +50,11 @@ impl Served {
 pub trait Programs: Send + Sync + 'static {
     /// The word in `listening NAME ADDR` and in logs.
     fn name(&self) -> &'static str;
+
+    /// The server starts; see [`Protocol::starts`](flatpath::Protocol::starts).
+    fn starts(&self, descriptors: &DescriptorBudget) {
+        let _ = descriptors;
+    }
 
     /// Where `call` is to be answered. On the network thread; must not block.
     fn route(&self, call: &Call) -> Route;

@@ -31,7 +31,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Resumer;
+use flatpath::{DescriptorHold, Resumer};
 use flatpath_driver::shared::SharedWords;
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
@@ -62,6 +62,8 @@ pub(crate) struct Consumer {
     /// Tells of returns.
     return_bell: OwnedFd,
     state: Mutex<State>,
+    /// For both bells, dropped after them.
+    _hold: DescriptorHold,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ pub(crate) struct Parts {
     pub(crate) return_bell: OwnedFd,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) hold: DescriptorHold,
 }
 
 /// The consumer has ended: go to another one.
@@ -133,6 +136,7 @@ impl Consumer {
                 alive: true,
                 broken: None,
             }),
+            _hold: parts.hold,
         })
     }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use flatpath::DescriptorHold;
 use flatpath_messages::handshake::Status;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -40,6 +41,10 @@ const HELLO_MAX: Duration = Duration::from_secs(5);
 
 /// Connections that have not said hello yet, beside the consumers.
 const STRANGERS_MAX: usize = 64;
+
+/// The same where no descriptor is left for another one: whoever is refused before it has said
+/// hello may not read why. They are among those that the server keeps in reserve.
+const UNCOUNTED_MAX: usize = 8;
 
 /// How long the desk looks at nothing behind a round in which bells rang.
 const PAUSE: Duration = Duration::from_millis(4);
@@ -138,6 +143,8 @@ impl Guest {
 #[derive(Debug)]
 struct Stranger {
     socket: OwnedFd,
+    /// For the socket, dropped after it. None: it is refused as soon as it has said hello.
+    hold: Option<DescriptorHold>,
     since: Instant,
     /// Its token, or 0, once it has said hello.
     hello: Option<u64>,
@@ -149,6 +156,8 @@ struct Attached {
     registered: Option<Registered>,
     consumer: Arc<Consumer>,
     socket: OwnedFd,
+    /// For the socket, dropped after it.
+    _hold: DescriptorHold,
 }
 
 /// The thread's own.
@@ -281,11 +290,16 @@ impl Work {
                 return;
             }
         };
+        let hold = self.shared.hold_descriptors(1);
+        let strangers_max = match hold {
+            Some(_) => STRANGERS_MAX,
+            None => UNCOUNTED_MAX,
+        };
         let strangers = self
             .guests
             .values()
             .filter(|guest| matches!(guest, Guest::Stranger(_)));
-        if strangers.count() >= STRANGERS_MAX {
+        if strangers.count() >= strangers_max {
             handshake::refuse(&socket, Status::Full);
             return;
         }
@@ -297,6 +311,7 @@ impl Work {
         }
         let stranger = Stranger {
             socket,
+            hold,
             since: Instant::now(),
             hello: None,
         };
@@ -340,6 +355,11 @@ impl Work {
             log::info!("a consumer is refused: as many are attached as may be");
             return;
         }
+        let Some(hold) = stranger.hold else {
+            handshake::refuse(&stranger.socket, Status::Full);
+            log::info!("a consumer is refused: there are no descriptors for it");
+            return;
+        };
         let token = stranger.hello.unwrap_or_default();
         if token != 0 && self.has_token(token) {
             handshake::refuse(&stranger.socket, Status::Taken);
@@ -357,7 +377,12 @@ impl Work {
         let consumer = match watched {
             Ok(consumer) => consumer,
             Err(cause) => {
-                handshake::refuse(&stranger.socket, Status::Failed);
+                let is_full = cause.raw_os_error() == Some(Errno::MFILE.raw_os_error());
+                let status = match is_full {
+                    true => Status::Full,
+                    false => Status::Failed,
+                };
+                handshake::refuse(&stranger.socket, status);
                 log::warn!("a consumer cannot be attached: {cause}");
                 return;
             }
@@ -375,6 +400,7 @@ impl Work {
             registered,
             consumer,
             socket: stranger.socket,
+            _hold: hold,
         };
         self.guests.insert(guest, Guest::Attached(attached));
         if is_without {

@@ -29,6 +29,9 @@ use crate::protocol::Shared;
 /// Consumers that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
+/// Pipes' ends that the server keeps of a consumer: what rings there, and what rings here.
+const BELLS: usize = 2;
+
 /// Descriptors that one welcome may bring.
 const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
@@ -104,6 +107,7 @@ pub(crate) fn welcome(
     let (descriptors, descriptor_ring) = SharedWords::to_write("flatpath-descriptors", words)?;
     let words = entries as usize * RETURN_WORDS;
     let (returns, return_ring) = SharedWords::to_read("flatpath-returns", words)?;
+    let hold = shared.hold_descriptors(BELLS).ok_or(Errno::MFILE)?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (their_descriptor_bell, bell) = pipe_with(flags)?;
     let (return_bell, their_return_bell) = pipe_with(flags)?;
@@ -121,6 +125,7 @@ pub(crate) fn welcome(
         return_bell,
         statistics: Arc::clone(&shared.statistics),
         doorbell: Arc::clone(&shared.doorbell),
+        hold,
     };
     let consumer =
         Consumer::new((number, token), entries, regions, parts).ok_or(Errno::SHUTDOWN)?;

@@ -9,9 +9,9 @@
 //! that are nearly empty.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flatpath::{Context, Pages, Phase, Protocol, Stall};
+use flatpath::{Context, DescriptorBudget, DescriptorHold, Pages, Phase, Protocol, Stall};
 use flatpath_driver::{Fragment, Region, RegionConfig};
 use flatpath_messages::framing::Part;
 
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) doorbell: Arc<Doorbell>,
     regions: Mutex<Vec<Option<Region>>>,
     producers: AtomicU32,
+    /// Of the server, once it starts.
+    descriptors: OnceLock<DescriptorBudget>,
 }
 
 /// What one network thread keeps: who got something in this turn.
@@ -112,7 +114,15 @@ impl Shared {
             doorbell: Arc::new(Doorbell::new().map_err(Error::Desk)?),
             regions: Mutex::new(vec![None; rings]),
             producers: AtomicU32::new(0),
+            descriptors: OnceLock::new(),
         })
+    }
+
+    /// Holds descriptors for a consumer, or whoever wants to be one; `None`: there is no room.
+    pub(crate) fn hold_descriptors(&self, count: usize) -> Option<DescriptorHold> {
+        // Without a server nothing is counted.
+        let budget = self.descriptors.get().cloned().unwrap_or_default();
+        budget.hold(count)
     }
 
     /// The regions, when all network threads have made theirs.
@@ -329,6 +339,10 @@ impl Protocol for Ingest {
 
     fn name(&self) -> &'static str {
         "ingest"
+    }
+
+    fn starts(&self, descriptors: &DescriptorBudget) {
+        let _ = self.0.descriptors.set(descriptors.clone());
     }
 
     fn lane(&self) -> Lane {

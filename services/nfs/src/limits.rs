@@ -65,6 +65,13 @@ pub const SWEEPS_PER_QUESTION: u8 = 4;
 /// Time after which no further idle file is written to disk in one sweep.
 pub const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Files that are closed at most when another one is kept: one for its place, and more where
+/// connections need their descriptors, which the sweep closes faster.
+pub const EVICTED_PER_KEEP_MAX: usize = 2;
+
+/// The least time between two looks of the sweep at what connections need.
+pub const SWEEP_PAUSE: Duration = Duration::from_millis(2);
+
 /// Parts the table of open files is divided in.
 pub const NODE_SHARDS: usize = 16;
 

@@ -4,15 +4,17 @@
 //! descriptors for reading and writing once somebody read or wrote. What a caller may do is the
 //! kernel's verdict per caller, remembered until the file changes.
 //!
-//! A node that nobody uses is replaced by one without those two descriptors (`sweep`).
+//! A node that nobody uses is replaced by one without those two descriptors (`sweep`). Where
+//! connections and transfers need the descriptors, nodes are evicted.
 //!
-//! | may run beside | find | keep | forget | renew |
-//! |----------------|------|------|--------|-------|
-//! | all four       | yes  | yes  | yes    | yes   |
+//! | may run beside | find | keep | forget | renew | evict |
+//! |----------------|------|------|--------|-------|-------|
+//! | all five       | yes  | yes  | yes    | yes   | yes   |
 //!
 //! Invariants
 //! - N1: at most `nodes_max` nodes are kept; the ones used least recently go first (second chance).
 //! - N2: a node is replaced only while no call has it.
+//! - N3: each descriptor of a node that was kept counts in the server's budget until it is closed.
 //!
 //! Cost: one lock of one of sixteen shards.
 
@@ -20,13 +22,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::fd::OwnedFd;
+use flatpath::{DescriptorBudget, DescriptorHold};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, FileType};
 
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
-use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS, SWEEPS_IDLE};
+use crate::limits::{EVICTED_PER_KEEP_MAX, GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS, SWEEPS_IDLE};
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
 #[derive(Clone, Copy)]
@@ -70,8 +73,8 @@ pub struct Node {
     pub(crate) handle: WireHandle,
     /// What kind of file; that never changes.
     pub(crate) kind: FileType,
-    pub(crate) reader: OnceLock<OwnedFd>,
-    pub(crate) writer: OnceLock<OwnedFd>,
+    pub(crate) reader: OnceLock<Data>,
+    pub(crate) writer: OnceLock<Data>,
     known: Mutex<Known>,
     /// [`USED`] and [`TOUCHED`], both set by every use.
     used: AtomicU8,
@@ -81,6 +84,30 @@ pub struct Node {
     unsynced: AtomicBool,
     /// A directory that was so deep once that the kernel had no path for files in it.
     deep: AtomicBool,
+    /// For `path`, and so dropped after it (N3).
+    counted: Option<DescriptorHold>,
+}
+
+/// A descriptor for reading or writing.
+pub(crate) struct Data {
+    file: OwnedFd,
+    /// Dropped after it (N3).
+    _counted: Option<DescriptorHold>,
+}
+
+impl Data {
+    pub(crate) fn new(file: OwnedFd, counted: Option<DescriptorHold>) -> Data {
+        Data {
+            file,
+            _counted: counted,
+        }
+    }
+}
+
+impl AsFd for Data {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 /// Used since the table last looked for the node to drop.
@@ -102,11 +129,12 @@ impl Node {
             idle: AtomicU8::new(0),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(false),
+            counted: None,
         }
     }
 
     /// The same file with nothing but the path open. What was known goes along.
-    fn renewed(&self) -> rustix::io::Result<Node> {
+    fn renewed(&self, counted: Option<DescriptorHold>) -> rustix::io::Result<Node> {
         Ok(Node {
             path: rustix::io::fcntl_dupfd_cloexec(&self.path, 0)?,
             key: self.key,
@@ -119,6 +147,7 @@ impl Node {
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(self.is_deep()),
+            counted,
         })
     }
 
@@ -148,13 +177,18 @@ impl Node {
         idle
     }
 
+    /// Descriptors that it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        1 + usize::from(self.reader.get().is_some()) + usize::from(self.writer.get().is_some())
+    }
+
     /// Open for more than its path.
     pub(crate) fn has_data_open(&self) -> bool {
         self.reader.get().is_some() || self.writer.get().is_some()
     }
 
     /// The descriptor whose data would be lost unseen if an error came once it is closed.
-    pub(crate) fn unsynced_writer(&self) -> Option<&OwnedFd> {
+    pub(crate) fn unsynced_writer(&self) -> Option<&Data> {
         let unsynced = self.unsynced.load(Ordering::Relaxed);
         self.writer.get().filter(|_| unsynced)
     }
@@ -217,10 +251,32 @@ struct Shard {
     order: VecDeque<FileKey>,
 }
 
+impl Shard {
+    /// Takes out the node used least recently.
+    fn evict(&mut self) -> Option<Arc<Node>> {
+        // Each has a second chance and no third.
+        loop {
+            let oldest = self.order.pop_front()?;
+            match self.nodes.get(&oldest) {
+                Some(node) if node.used.fetch_and(!USED, Ordering::Relaxed) & USED != 0 => {
+                    self.order.push_back(oldest);
+                }
+                _ => {
+                    if let Some(node) = self.nodes.remove(&oldest) {
+                        return Some(node);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The table of nodes.
 pub(crate) struct Nodes {
     shards: Box<[Mutex<Shard>]>,
     shard_max: usize,
+    /// Of the server, once it starts.
+    budget: OnceLock<DescriptorBudget>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -233,7 +289,22 @@ impl Nodes {
         Nodes {
             shards: (0..NODE_SHARDS).map(|_| Mutex::default()).collect(),
             shard_max: nodes_max.div_ceil(NODE_SHARDS).max(1),
+            budget: OnceLock::new(),
         }
+    }
+
+    /// Counts descriptors in `budget` from now on; only the first call has an effect.
+    pub(crate) fn count_in(&self, budget: &DescriptorBudget) {
+        let _ = self.budget.set(budget.clone());
+    }
+
+    pub(crate) fn budget(&self) -> Option<&DescriptorBudget> {
+        self.budget.get()
+    }
+
+    /// Counts a descriptor that a node is about to have.
+    pub(crate) fn counted(&self) -> Option<DescriptorHold> {
+        self.budget.get().map(|budget| budget.cache(1))
     }
 
     fn shard(&self, key: FileKey) -> MutexGuard<'_, Shard> {
@@ -249,25 +320,19 @@ impl Nodes {
     }
 
     /// Keeps a node; gives back the one that another thread has kept meanwhile.
-    pub(crate) fn keep(&self, node: Node) -> Arc<Node> {
+    pub(crate) fn keep(&self, mut node: Node) -> Arc<Node> {
         let key = node.key;
+        let excess = self.budget.get().map_or(0, DescriptorBudget::excess);
+        node.counted = self.counted();
+        // Closed without the lock.
+        let mut evicted = [const { None }; EVICTED_PER_KEEP_MAX];
         let mut shard = self.shard(key);
         if let Some(other) = shard.nodes.get(&key) {
             return Arc::clone(other);
         }
-        while shard.nodes.len() >= self.shard_max {
-            let Some(oldest) = shard.order.pop_front() else {
-                break;
-            };
-            let second = shard
-                .nodes
-                .get(&oldest)
-                .is_some_and(|node| node.used.fetch_and(!USED, Ordering::Relaxed) & USED != 0);
-            if second {
-                shard.order.push_back(oldest);
-            } else {
-                shard.nodes.remove(&oldest);
-            }
+        let over = (shard.nodes.len() + 1).saturating_sub(self.shard_max);
+        for evicted in evicted.iter_mut().take(over.max(excess)) {
+            *evicted = shard.evict();
         }
         let node = Arc::new(node);
         shard.nodes.insert(key, Arc::clone(&node));
@@ -280,6 +345,24 @@ impl Nodes {
         let mut shard = self.shard(key);
         if shard.nodes.remove(&key).is_some() {
             shard.order.retain(|other| *other != key);
+        }
+    }
+
+    /// Takes out nodes with `count` descriptors or somewhat more, those used least recently first,
+    /// and adds them to a list.
+    pub(crate) fn evict(&self, count: usize, list: &mut Vec<Arc<Node>>) {
+        let mut taken = 0;
+        while taken < count {
+            let before = taken;
+            for shard in &self.shards {
+                if let Some(node) = lock(shard).evict() {
+                    taken += node.descriptors();
+                    list.push(node);
+                }
+            }
+            if taken == before {
+                return;
+            }
         }
     }
 
@@ -298,7 +381,7 @@ impl Nodes {
             && Arc::strong_count(node) == 2
             && node.used.load(Ordering::Relaxed) & TOUCHED == 0
         {
-            *node = Arc::new(idle.renewed()?);
+            *node = Arc::new(idle.renewed(self.counted())?);
         }
         Ok(())
     }
@@ -339,6 +422,25 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_evicted_in_the_order_of_their_last_use() {
+        let nodes = Nodes::new(1600);
+        for inode in 0..100 {
+            nodes.keep(node(inode));
+        }
+        let mut evicted = Vec::new();
+        // New ones count as used; from now on they do not.
+        nodes.evict(0, &mut evicted);
+        nodes.evict(40, &mut evicted);
+        assert!(
+            (40..40 + NODE_SHARDS).contains(&evicted.len()),
+            "one descriptor each"
+        );
+        assert_eq!(nodes.len(), 100 - evicted.len());
+        nodes.evict(1000, &mut evicted);
+        assert_eq!((evicted.len(), nodes.len()), (100, 0));
+    }
+
+    #[test]
     fn two_who_open_the_same_file_share_one_node() {
         let nodes = Nodes::new(32);
         let first = nodes.keep(node(7));
@@ -354,7 +456,7 @@ mod tests {
         let nodes = Nodes::new(32);
         let first = nodes.keep(node(7));
         let data = std::fs::File::open("/").expect("open");
-        assert!(first.reader.set(data.into()).is_ok());
+        assert!(first.reader.set(Data::new(data.into(), None)).is_ok());
         let is_first = || Arc::ptr_eq(&first, &nodes.find(first.key).expect("kept"));
         assert_eq!(first.count_idle(), 0, "it is new");
         assert_eq!(first.count_idle(), 1);

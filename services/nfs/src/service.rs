@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use flatpath::{DriverConfig, Pipes, PoolHandle};
+use flatpath::{DescriptorBudget, DriverConfig, Pipes, PoolHandle};
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
@@ -130,13 +130,14 @@ impl Nfs {
         if !export.finds_by_handle() {
             log::info!("files are found by name: the kernel does not open handles here");
         }
-        sweep::start(&export)?;
+        let pipes = Pipes::new(pipes_max());
+        sweep::start(&export, pipes.clone())?;
         Ok(Nfs {
             export,
             directory,
             access: options.access,
             server,
-            pipes: Pipes::new(pipes_max()),
+            pipes,
             squash: options.squash,
             allowed: options.allowed,
             secure_ports: options.secure_ports,
@@ -250,6 +251,13 @@ fn version(call: &Call, offered: u32, procedures: u32) -> Option<Accepted> {
 impl Programs for Nfs {
     fn name(&self) -> &'static str {
         "nfs"
+    }
+
+    fn starts(&self, descriptors: &DescriptorBudget) {
+        let budget = descriptors.clone();
+        self.pipes
+            .count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+        self.export.nodes.count_in(descriptors);
     }
 
     fn route(&self, call: &Call) -> Route {

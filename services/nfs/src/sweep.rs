@@ -1,4 +1,5 @@
-//! Closes what nobody uses: files that were removed on the server, and data of idle files.
+//! Closes what nobody uses: files that were removed on the server, and data of idle files; and,
+//! when connections and transfers need the descriptors, whatever was used least recently.
 //!
 //! The descriptors of a removed file keep its blocks, a descriptor for writing keeps a program from
 //! being started and a file system from being made read-only, and no call may ever come that would
@@ -19,11 +20,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use flatpath::Pipes;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::export::Export;
 use crate::limits::{
-    NODE_SHARDS, SWEEP_INTERVAL, SWEEP_SYNC_TIME_MAX, SWEEPS_IDLE, SWEEPS_PER_QUESTION,
+    NODE_SHARDS, SWEEP_INTERVAL, SWEEP_PAUSE, SWEEP_SYNC_TIME_MAX, SWEEPS_IDLE, SWEEPS_PER_QUESTION,
 };
 use crate::node::Node;
 
@@ -31,16 +33,16 @@ use crate::node::Node;
 ///
 /// # Errors
 /// When the system has no more threads.
-pub(crate) fn start(export: &Arc<Export>) -> std::io::Result<()> {
+pub(crate) fn start(export: &Arc<Export>, pipes: Pipes) -> std::io::Result<()> {
     let export = Arc::downgrade(export);
     let thread = std::thread::Builder::new().name("flatpath-sweep".into());
-    thread.spawn(move || run(&export)).map(drop)
+    thread.spawn(move || run(&export, &pipes)).map(drop)
 }
 
-fn run(export: &Weak<Export>) {
+fn run(export: &Weak<Export>, pipes: &Pipes) {
     let (mut nodes, mut unsynced) = (Vec::new(), Vec::new());
     loop {
-        std::thread::sleep(SWEEP_INTERVAL);
+        give_back_until(Instant::now() + SWEEP_INTERVAL, export, pipes);
         let Some(export) = export.upgrade() else {
             return;
         };
@@ -54,6 +56,48 @@ fn run(export: &Weak<Export>) {
         }
         sync(&export, &mut unsynced);
     }
+}
+
+/// Waits, and closes meanwhile what connections and transfers need.
+fn give_back_until(end: Instant, export: &Weak<Export>, pipes: &Pipes) {
+    let budget = loop {
+        let known = export.upgrade();
+        match known.and_then(|export| export.nodes.budget().cloned()) {
+            Some(budget) => break budget,
+            None if Instant::now() >= end => return,
+            // The server starts any moment.
+            None => std::thread::sleep(SWEEP_PAUSE),
+        }
+    };
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let excess = budget.await_excess(left);
+        if excess == 0 && left.is_zero() {
+            return;
+        }
+        if excess > 0 {
+            let Some(export) = export.upgrade() else {
+                return;
+            };
+            budget.gave_back(give_back(&export, pipes, excess));
+            // What calls have in use is closed when they end; the network threads go on asking.
+            std::thread::sleep(SWEEP_PAUSE);
+        }
+    }
+}
+
+/// Closes files with `excess` descriptors. How many were given back by that.
+fn give_back(export: &Export, pipes: &Pipes, excess: usize) -> usize {
+    let piped = 2 * pipes.close_idle();
+    let mut nodes = Vec::new();
+    export.nodes.evict(excess.saturating_sub(piped), &mut nodes);
+    let closed: usize = nodes.iter().map(|node| node.descriptors()).sum();
+    // Those that take no time first.
+    nodes.retain(|node| node.unsynced_writer().is_some());
+    for node in nodes {
+        sync_one(export, &node);
+    }
+    piped + closed
 }
 
 fn look_at(export: &Export, node: Arc<Node>, unsynced: &mut Vec<Arc<Node>>) {
@@ -95,18 +139,22 @@ fn close(export: &Export, node: &Arc<Node>) {
 fn sync(export: &Export, nodes: &mut Vec<Arc<Node>>) {
     let began = Instant::now();
     for node in nodes.drain(..) {
-        let Some(writer) = node.unsynced_writer() else {
-            continue;
-        };
         if began.elapsed() > SWEEP_SYNC_TIME_MAX {
             continue;
         }
-        // Before it: what is written meanwhile is not synced by it.
-        node.set_unsynced(false);
-        if let Err(errno) = rustix::fs::fdatasync(writer) {
-            log::warn!("what was written is lost: {errno}; clients have to write it again");
-            export.renew_write_verifier();
-        }
+        sync_one(export, &node);
         close(export, &node);
+    }
+}
+
+fn sync_one(export: &Export, node: &Node) {
+    let Some(writer) = node.unsynced_writer() else {
+        return;
+    };
+    // Before it: what is written meanwhile is not synced by it.
+    node.set_unsynced(false);
+    if let Err(errno) = rustix::fs::fdatasync(writer) {
+        log::warn!("what was written is lost: {errno}; clients have to write it again");
+        export.renew_write_verifier();
     }
 }

@@ -119,7 +119,7 @@ impl Fixture {
     pub(crate) fn without_handles(mut self) -> Fixture {
         let export = Export::open(self.path(), self.nfs.export.secret).expect("opened");
         self.nfs.export = Arc::new(export.without_handles());
-        crate::sweep::start(&self.nfs.export).expect("a thread");
+        crate::sweep::start(&self.nfs.export, self.nfs.pipes.clone()).expect("a thread");
         self
     }
 

@@ -32,7 +32,7 @@ use rustix::fs::{Access as Allowed, AtFlags, Mode, OFlags};
 use crate::attributes::{Attributes, Change, write_after};
 use crate::identity::Who;
 use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX, HANDLE_BYTES_MAX, NAME_BYTES_READ_MAX};
-use crate::node::Node;
+use crate::node::{Data, Node};
 use crate::service::{Access, Nfs};
 use crate::status::Status;
 
@@ -237,7 +237,8 @@ impl Request<'_> {
         if let Some(file) = node.reader.get() {
             return Ok(file.as_fd());
         }
-        let file = self.reopen(node, OFlags::RDONLY)?;
+        let counted = self.nfs.export.nodes.counted();
+        let file = Data::new(self.reopen(node, OFlags::RDONLY)?, counted);
         // Another worker may have been faster; one of the two descriptors is dropped.
         Ok(node.reader.get_or_init(|| file).as_fd())
     }
@@ -247,7 +248,8 @@ impl Request<'_> {
         if let Some(file) = node.writer.get() {
             return Ok(file.as_fd());
         }
-        let file = self.reopen(node, OFlags::WRONLY)?;
+        let counted = self.nfs.export.nodes.counted();
+        let file = Data::new(self.reopen(node, OFlags::WRONLY)?, counted);
         Ok(node.writer.get_or_init(|| file).as_fd())
     }
 

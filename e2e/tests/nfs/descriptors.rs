@@ -1,0 +1,66 @@
+//! Files that are open for the next call give their descriptors to connections.
+
+use flatpath_e2e::ingest::told;
+use flatpath_e2e::{Client, Driver, Launch, Site, each_driver};
+
+use crate::calls::{Connection, Words, data, read, write};
+use crate::launch;
+
+each_driver!(open_files_that_no_call_uses_give_their_descriptors_to_newcomers);
+
+const DESCRIPTORS: u64 = 256;
+const COMMIT: u32 = 21;
+const HELLO: &str = "hello";
+
+/// The table of open files is full, three descriptors each, and then a crowd comes that needs them.
+/// It is served, no accept misses a descriptor, and the files can be used as before.
+fn open_files_that_no_call_uses_give_their_descriptors_to_newcomers(driver: Driver) {
+    const FILES: usize = 60;
+    const CLIENTS: usize = 170;
+    let (site, state) = (Site::new().with("hello", HELLO), Site::new());
+    let limited = Launch::serve(driver).descriptors(DESCRIPTORS);
+    let server = launch(limited, &site, &state, &["--workers", "1..4"]);
+    let mut nfs = Connection::open(server.address("nfs"));
+    let root = nfs.root();
+    let all = |file: &[u8]| Words::default().opaque(file).long(0).word(0);
+    let files = (0..FILES).map(|number| {
+        let file = nfs.create(&root, &format!("file-{number}"));
+        assert_eq!(
+            nfs.nfs(7, &write(&file, 0, HELLO.as_bytes(), 0)).status(),
+            0
+        );
+        assert_eq!(nfs.nfs(COMMIT, &all(&file)).status(), 0);
+        assert_eq!(data(&nfs.nfs(6, &read(&file, 0, 100))), HELLO.as_bytes());
+        file
+    });
+    let files: Vec<Vec<u8>> = files.collect();
+    assert!(
+        told(&server, "descriptors: ")["cached"] >= 40,
+        "the table is full"
+    );
+
+    let clients = (0..CLIENTS).map(|number| {
+        let mut client = server.client();
+        assert_eq!(client.get("/hello").text(), HELLO, "client {number}");
+        client
+    });
+    let mut clients: Vec<Client> = clients.collect();
+    assert!(
+        clients.iter_mut().all(Client::is_quiet),
+        "none was closed for another"
+    );
+    let used = server.process().descriptors();
+    assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
+    let counts = told(&server, "descriptors: ");
+    assert!(counts["given_back"] > 0, "{counts:?}");
+    let log = server.log();
+    assert!(!log.contains("accept says"), "{log}");
+    assert_eq!(log.matches("caches close files for").count(), 1, "{log}");
+
+    for file in &files {
+        assert_eq!(data(&nfs.nfs(6, &read(file, 0, 100))), HELLO.as_bytes());
+    }
+    for client in &mut clients {
+        assert_eq!(client.get("/hello").text(), HELLO);
+    }
+}
