@@ -83,6 +83,14 @@ fn counters(statistics: &Statistics) -> String {
         ("share_waits", &statistics.share_waits),
         ("share_waits_over", &statistics.share_waits_over),
         ("memory_share_stalls", &statistics.share_stalls),
+        (
+            "memory_address_share_stalls",
+            &statistics.address_share_stalls,
+        ),
+        (
+            "memory_listener_share_stalls",
+            &statistics.listener_share_stalls,
+        ),
         ("holders_ended", &statistics.holders_ended),
         ("stalls_refused", &statistics.stalls_refused),
         ("receive_stalls", &statistics.receive_stalls),

@@ -40,7 +40,7 @@ impl AddressId {
 
 /// What counts as one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Prefix {
+pub(crate) enum Prefix {
     None,
     V4(u32),
     V6(u64),
@@ -212,7 +212,7 @@ impl Entry {
 }
 
 impl Prefix {
-    fn of(peer: Option<SocketAddr>) -> Prefix {
+    pub(crate) fn of(peer: Option<SocketAddr>) -> Prefix {
         match peer.map(|peer| peer.ip().to_canonical()) {
             None => Prefix::None,
             Some(IpAddr::V4(address)) => Prefix::V4(address.to_bits()),

@@ -13,6 +13,7 @@ mod descriptors;
 mod episode;
 mod error;
 mod foreman;
+mod holdings;
 mod lifecycle;
 mod listener;
 mod lists;

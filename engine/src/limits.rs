@@ -60,6 +60,13 @@ pub const SHARE_PART: usize = 16;
 /// one.
 pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 
+/// Places in each of the two rows in which addresses' holdings are counted: 32 KiB in all.
+pub const ADDRESS_ROW: usize = 4096;
+
+/// Places of the table in which connections that hold memory are counted for their address, each
+/// [`WEIGH_PERIOD_NS`], from a quarter of the budget in use on.
+pub const COUNTED_PER_LOOK: u32 = 256;
+
 /// The part of its share that a connection's unsent replies may take.
 pub const UNSENT_PART: usize = 4;
 

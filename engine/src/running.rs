@@ -458,6 +458,9 @@ impl NetworkThread {
         {
             return give_up(&io::Error::other("a ring was started twice"), report);
         }
+        let numbers = self.listeners.iter().zip(0u16..);
+        let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
+        let numbers = numbers.collect();
         let listeners = self.listeners.into_iter().flatten().zip(speakers).collect();
         let mut network = Network::new(
             driver,
@@ -467,6 +470,7 @@ impl NetworkThread {
                 limits: self.options.limits,
                 accept_shots: self.options.accept_shots,
                 listeners,
+                numbers,
                 groups,
             },
         );

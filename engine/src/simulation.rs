@@ -61,6 +61,28 @@ pub struct SimulatedServer {
 impl SimulatedServer {
     /// A server with one listener that speaks `protocol`.
     pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> SimulatedServer {
+        SimulatedServer::of(conditions, |places| {
+            vec![Box::new(Lanes::new(Arc::new(protocol), places))]
+        })
+    }
+
+    /// A server with two listeners.
+    pub fn with_two<P: Protocol, Q: Protocol>(
+        conditions: Conditions,
+        (first, second): (P, Q),
+    ) -> SimulatedServer {
+        SimulatedServer::of(conditions, |places| {
+            vec![
+                Box::new(Lanes::new(Arc::new(first), places)),
+                Box::new(Lanes::new(Arc::new(second), places)),
+            ]
+        })
+    }
+
+    fn of(
+        conditions: Conditions,
+        speakers: impl FnOnce(usize) -> Vec<Box<dyn Speaker>>,
+    ) -> SimulatedServer {
         const CONNECTIONS_MAX: usize = 1000;
         let Conditions {
             seed,
@@ -80,9 +102,11 @@ impl SimulatedServer {
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
-        let shared = Arc::new(Shared::new(1, &limits, crew, pools));
-        let speaker = Box::new(Lanes::new(Arc::new(protocol), places));
-        let (regions, groups) = regions_of(std::iter::once(&*speaker as &dyn Speaker));
+        let speakers = speakers(places);
+        let mut shared = Shared::new(1, &limits, crew, pools);
+        shared.count_listeners(speakers.len());
+        let shared = Arc::new(shared);
+        let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));
         driver.regions = regions;
         let (simulation, world) = Simulation::new(seed, &driver, faults);
         let setup = Setup {
@@ -90,7 +114,11 @@ impl SimulatedServer {
             shared: Arc::clone(&shared),
             limits,
             accept_shots: accept,
-            listeners: vec![(world.listen(), speaker)],
+            numbers: (0..).take(speakers.len()).collect(),
+            listeners: speakers
+                .into_iter()
+                .map(|speaker| (world.listen(), speaker))
+                .collect(),
             groups,
         };
         let network = Network::new(simulation, setup);
@@ -121,9 +149,17 @@ impl SimulatedServer {
     /// # Panics
     /// When the server listens no more.
     pub fn connect_from(&self, peer: Option<SocketAddr>) -> Client {
+        self.connect_to(0, peer)
+    }
+
+    /// The same, to one of several listeners.
+    ///
+    /// # Panics
+    /// As [`SimulatedServer::connect`].
+    pub fn connect_to(&self, listener: usize, peer: Option<SocketAddr>) -> Client {
         let listener = self
             .network
-            .source(0)
+            .source(listener)
             .expect("a server that drains listens no more");
         self.world.connect_from(listener, peer)
     }

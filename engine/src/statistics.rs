@@ -48,6 +48,10 @@ pub struct Statistics {
     pub body_bytes_copied: Counter,
     /// Times a connection was stalled because it held its share of the memory for buffers.
     pub share_stalls: Counter,
+    /// Times a connection was stalled because its address held more than its share of that memory.
+    pub address_share_stalls: Counter,
+    /// Times a connection was stalled because its listener held more than its share of that memory.
+    pub listener_share_stalls: Counter,
     /// Connections ended while others waited for memory: those that held most and moved least.
     pub holders_ended: Counter,
     /// Requests that were stalled and then refused for want of room.

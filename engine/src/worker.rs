@@ -37,6 +37,7 @@ use flatpath_structures::slots::Key;
 use crate::blocking::{Grants, Inside, Share};
 use crate::descriptors::DescriptorBudget;
 use crate::foreman::Bell;
+use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -100,6 +101,8 @@ pub(crate) struct Shared {
     places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
+    /// What addresses and listeners hold of them.
+    pub(crate) holdings: Holdings,
     pub(crate) statistics: Statistics,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
@@ -134,6 +137,7 @@ impl Shared {
                     parked: Parked::default(),
                 })
                 .collect(),
+            holdings: Holdings::new(pools.budget_bytes(), 1),
             pools,
             statistics: Statistics::default(),
             descriptors: DescriptorBudget::default(),
@@ -155,6 +159,7 @@ impl Shared {
     /// not.
     pub(crate) fn count_listeners(&mut self, listeners: usize) {
         self.listeners = listeners;
+        self.holdings = Holdings::new(self.pools.budget_bytes(), listeners);
     }
 
     /// How the listeners of a network thread share the workers; `wanted` as each of them wants it.

@@ -33,6 +33,7 @@ mod send;
 mod jobs;
 mod settle;
 mod shares;
+mod excess;
 mod join;
 mod watch;
 mod ending;
@@ -62,6 +63,7 @@ use crate::worker::{ConnectionId, JobDesk, Shared};
 
 use accept::Listener;
 use defer::Deferred;
+use excess::Excesses;
 use room::Room;
 use shares::Holders;
 pub(crate) use shares::Holds;
@@ -76,6 +78,8 @@ pub(crate) struct Setup {
     pub(crate) accept_shots: Shots,
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
     /// Which group of the driver's each listener may receive into, as `regions_of` says.
+    /// The number of each listener in the server.
+    pub(crate) numbers: Vec<u16>,
     pub(crate) groups: Vec<u16>,
 }
 
@@ -120,6 +124,8 @@ pub(crate) struct Network<D: Driver> {
     /// Connections that hold their share of the memory.
     waiting_share: VecDeque<Key>,
     holders: Holders,
+    listener_numbers: Vec<u16>,
+    excesses: Excesses,
     /// Connections that hold a common page with input that waits.
     holding: usize,
     /// Connections that had more to do than one settling allows.
@@ -262,6 +268,8 @@ impl<D: Driver> Network<D> {
             waiting_memory: VecDeque::new(),
             waiting_share: VecDeque::new(),
             holders: Holders::new(places),
+            listener_numbers: setup.numbers,
+            excesses: Excesses::default(),
             holding: 0,
             again: Vec::new(),
             backlog: VecDeque::new(),

@@ -90,10 +90,14 @@ impl<D: Driver> Network<D> {
         };
         // While memory runs short more is made only when less is queued: what is on its way out to
         // slow readers would take all of it otherwise.
+        let low_bytes = match connection.stalled {
+            // It holds its share, or its address or listener does: no more than it must.
+            Some(Stall::Share) => 0,
+            _ => OUTPUT_BYTES_LOW.min(self.shared.pools.fair_bytes()),
+        };
         let due = connection.control.notify_drained
             && connection.control.closing != Closing::Abort
-            && connection.output.queued_bytes()
-                <= OUTPUT_BYTES_LOW.min(self.shared.pools.fair_bytes());
+            && connection.output.queued_bytes() <= low_bytes;
         if due {
             connection.control.notify_drained = false;
             self.call(key, |speaker, call| speaker.drained(call));

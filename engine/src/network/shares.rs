@@ -21,6 +21,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Send};
 use crate::context::{Stall, Wanted};
+use crate::holdings::{Cells, Waited};
 use crate::limits::{
     BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX,
     INPUT_BYTES_MAX, MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX,
@@ -38,11 +39,17 @@ const CLASSES: usize = 33;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holds {
     /// In smallest buffers; 0 for one or none (H2).
-    buffers: u32,
+    pub(super) buffers: u32,
     /// The list it is in; 0 for none (H1).
     class: u8,
     /// A common page with input that waits.
     pub(super) page: bool,
+    /// It is stalled for want of memory.
+    pub(super) waits: bool,
+    /// Where and as how much it is counted with its address and listener, see `excess.rs`.
+    pub(super) has_cells: bool,
+    pub(super) cells: Cells,
+    pub(super) counted: u32,
     /// When it was last looked at, in milliseconds, and how much it had moved until then.
     looked_ms: u32,
     looked_moved: u32,
@@ -133,9 +140,16 @@ impl<D: Driver> Network<D> {
                 .wrapping_add_signed(if is_holding { 1 } else { -1 });
         }
         let buffers = buffers_of(held_bytes);
-        if buffers != connection.holds.buffers {
-            connection.holds.buffers = buffers;
+        let waits = connection.stalled == Some(Stall::Memory);
+        let holds = &mut connection.holds;
+        if buffers != holds.buffers || waits != holds.waits {
+            let grows = buffers > holds.buffers;
+            (holds.buffers, holds.waits) = (buffers, waits);
             self.holding_changed(key, held_bytes);
+            self.count_holding(key);
+            if grows {
+                self.stall_in_excess(key);
+            }
         }
     }
 
@@ -162,10 +176,12 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// True when a connection that had its share holds half of it or less.
+    /// True when a connection that had its share holds half of it or less, and its address and
+    /// listener have less than theirs.
     pub(super) fn is_below_share(&self, key: Key) -> bool {
         let pools = &self.shared.pools;
         pools.held_bytes(self.ring, key.index) <= pools.share_bytes() / 2
+            && self.excess(key, Waited::Yes).is_none()
     }
 
     /// Looks at connections that had their share: buffers may have come back on other threads.
@@ -195,6 +211,7 @@ impl<D: Driver> Network<D> {
             let is_waited_for =
                 !self.waiting_memory.is_empty() || self.desk.waiting_for_memory() > 0;
             self.shared.pools.weigh(is_waited_for);
+            self.count_holders();
         }
         if self.waiting_memory.is_empty() && self.desk.waiting_for(Wanted::Small) == 0 {
             return self.end_shortage();
