@@ -1,5 +1,6 @@
 //! The ingest listener of `flatpath serve`.
 
+use std::fmt::Display;
 use std::io;
 
 use flatpath::SmallReceives;
@@ -7,6 +8,7 @@ use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::units::Size;
 
 /// The service with these settings, and the desk where its consumers attach.
 pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
@@ -20,23 +22,32 @@ pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
 
 /// The settings of the service.
 fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSettings, Failure> {
-    let too_much = |name: &str| Failure::WrongUse(format!("{name}: no machine has that much"));
+    let too_much = |name: &str, given: &dyn Display, most: &dyn Display| {
+        Failure::WrongUse(format!("{name} {given} is too much: at most {most}"))
+    };
     ingest.rings = settings.rings.map_or(1, |rings| rings.0);
     let memory = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
     let memory = settings.ingest_memory.map_or(memory, |size| size.0 as u64);
+    let largest = Size(u32::MAX as usize);
     if let Some(size) = settings.ingest_page {
-        ingest.page_bytes = size.0.try_into().map_err(|_| too_much("--ingest-page"))?;
+        let bytes = size.0.try_into();
+        ingest.page_bytes = bytes.map_err(|_| too_much("--ingest-page", &size, &largest))?;
     }
     let pages = memory / u64::from(ingest.page_bytes.max(1));
-    ingest.pages = pages.try_into().map_err(|_| too_much("--ingest-memory"))?;
+    ingest.pages = pages.try_into().map_err(|_| {
+        let given = Size(usize::try_from(memory).expect("it was a size"));
+        let most = format!("{} pages of {}", u32::MAX, Size(ingest.page_bytes as usize));
+        too_much("--ingest-memory", &given, &most)
+    })?;
     if let Some(count) = settings.ingest_consumers {
-        ingest.consumers_max = count
-            .0
-            .try_into()
-            .map_err(|_| too_much("--ingest-consumers"))?;
+        let consumers = count.0.try_into();
+        ingest.consumers_max =
+            consumers.map_err(|_| too_much("--ingest-consumers", &count.0, &u32::MAX))?;
     }
     if let Some(size) = settings.ingest_message {
-        ingest.message_bytes_max = size.0.try_into().unwrap_or(u32::MAX);
+        let bytes = size.0.try_into();
+        ingest.message_bytes_max =
+            bytes.map_err(|_| too_much("--ingest-message", &size, &largest))?;
     }
     if settings.no_ingest_sharing == Some(true) {
         ingest.small_receives = SmallReceives::TakePages;
@@ -97,6 +108,57 @@ mod tests {
             panic!("there is no such directory");
         };
         assert!(why.contains("no directory /no/such/directory;"), "{why}");
+    }
+
+    #[test]
+    fn what_is_too_much_is_named_with_what_was_given() {
+        let asked = || Settings {
+            ingest_socket: Some("socket".into()),
+            ..Settings::default()
+        };
+        let huge = Size(5 << 40);
+        for (settings, words) in [
+            (
+                Settings {
+                    ingest_page: Some(huge),
+                    ..asked()
+                },
+                "--ingest-page 5120G is too much: at most ",
+            ),
+            (
+                Settings {
+                    ingest_memory: Some(Size(1 << 60)),
+                    ..asked()
+                },
+                "--ingest-memory 1073741824G is too much: at most 4294967295 pages of 64K",
+            ),
+            (
+                Settings {
+                    ingest_message: Some(huge),
+                    ..asked()
+                },
+                "--ingest-message 5120G is too much: at most ",
+            ),
+            (
+                Settings {
+                    ingest_consumers: Some(Count(1 << 40)),
+                    ..asked()
+                },
+                "--ingest-consumers 1099511627776 is too much: at most 4294967295",
+            ),
+            (
+                Settings {
+                    ingest_page: Some(Size(5000)),
+                    ..asked()
+                },
+                "pages of 5000 bytes: a page must be a multiple of 4096 bytes",
+            ),
+        ] {
+            let Err(Failure::WrongUse(why)) = open(&settings) else {
+                panic!("it is too much: {words}");
+            };
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use flatpath_nfs::limits::NODES_MAX;
 use flatpath_rpc::limits::{PAGE_BYTES, PAGES_PER_LISTENER, REPLAY_BYTES_MAX, REPLAYS_MAX};
 
 use crate::failure::Failure;
+use crate::units::Size;
 
 const MIB: usize = 1 << 20;
 
@@ -117,9 +118,10 @@ impl Demands {
         self.parts().ok_or_else(|| {
             let least = (1..1 << 20).find(|mib| self.with_bytes(mib * MIB).parts().is_some());
             let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
+            let given = Size(self.bytes);
             Failure::WrongUse(format!(
-                "--memory must be at least {least} with these listeners, --rings, --workers and \
-                 --max-connections"
+                "--memory {given} is too little: at least {least} with these listeners, --rings, \
+                 --workers and --max-connections"
             ))
         })
     }

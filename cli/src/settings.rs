@@ -450,23 +450,52 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
-        for text in [
-            "workers = \"4..2\"",
-            "memory = \"1T\"",
-            "rings = 0",
-            "http = \"8080\"",
-            "driver = \"kqueue\"",
-            "hidden = \"yes\"",
-            "nfs-allow = \"10.0.0.0/33\"",
-            "idle-timeout = 0",
-            "rings = [1]",
-            "http = [1]",
-            "max-connections = -1",
+    fn errors_have_the_text_that_was_given_and_what_is_accepted() {
+        for (key, given, accepted) in [
+            ("workers", "4..2", "MIN..MAX"),
+            ("workers", "two", "MIN..MAX"),
+            ("memory", "1T", "K, M or G"),
+            ("memory", "99999999999999999999", "such as 256M"),
+            ("put-max", "18446744073709551615K", "such as 256M"),
+            ("ingest-page", "", "such as 256M"),
+            ("rings", "0", "at least 1"),
+            ("max-connections", "-1", "at least 1"),
+            ("connections-per-address", "some", "0 for no limit"),
+            ("http", "8080", "HOST:PORT"),
+            ("nfs", "localhost", "HOST:PORT"),
+            ("driver", "kqueue", "uring"),
+            ("accept", "twice", "multishot"),
+            ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
+            ("idle-timeout", "0", "0.001"),
+            ("stat-age", "30s", "such as 30"),
+            ("hidden", "yes", "bool"),
         ] {
-            let key = text.split_once(' ').expect("a key").0;
+            // A boolean of the file is no text, and the command line names its two values.
+            let accepted_there = if accepted == "bool" {
+                "true, false"
+            } else {
+                accepted
+            };
+            let argument = format!("--{key}={given}");
+            let error = Line::try_parse_from(["test", &argument]).expect_err(&argument);
+            let error = error.to_string();
+            for part in [key, given, accepted_there] {
+                assert!(error.contains(part), "{argument}: {error}");
+            }
+            let error = file(&format!("{key} = \"{given}\"")).expect_err(given);
+            for part in [key, given, accepted] {
+                assert!(error.contains(part), "{key} = {given}: {error}");
+            }
+        }
+        for (text, accepted) in [
+            ("idle-timeout = 0", "0.001"),
+            ("max-connections = -1", "at least 1"),
+            ("rings = [1]", "a number, or a text"),
+            ("rings = true", "a number, or a text"),
+            ("http = [1]", "a list of them"),
+        ] {
             let error = file(text).expect_err(text);
-            assert!(error.contains(key), "{error}");
+            assert!(error.contains(text) && error.contains(accepted), "{error}");
         }
     }
 

@@ -37,6 +37,13 @@ pub(crate) struct Amount(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed(pub(crate) flatpath_nfs::Network);
 
+/// What a size looks like.
+const SIZE: &str = "write bytes, or a whole number with K, M or G, such as 256M";
+
+/// What a number of workers looks like.
+const WORKERS: &str = "write MIN..MAX or one number for both, such as 2..128; MIN must be at \
+                       least 1, and MAX at least MIN";
+
 /// The longest time-out: a year.
 const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
 
@@ -51,13 +58,24 @@ impl FromStr for Size {
             "K" | "KB" | "KIB" => 1 << 10,
             "M" | "MB" | "MIB" => 1 << 20,
             "G" | "GB" | "GIB" => 1 << 30,
-            _ => return Err("write bytes, or a number with K, M or G, such as 256M".into()),
+            _ => return Err(SIZE.into()),
         };
-        let number: usize = number.parse().map_err(|_| "write a size such as 256M")?;
-        number
-            .checked_mul(factor)
-            .map(Self)
-            .ok_or_else(|| "no machine has that much".into())
+        let too_large = || format!("no machine has that much; {SIZE}");
+        if digits == 0 {
+            return Err(SIZE.into());
+        }
+        let number: usize = number.parse().map_err(|_| too_large())?;
+        number.checked_mul(factor).map(Self).ok_or_else(too_large)
+    }
+}
+
+/// As the user would write it: with the largest unit that needs no fraction.
+impl Display for Size {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"), (1, "")];
+        let is_whole = |(factor, _): &&(usize, &str)| self.0 > 0 && self.0.is_multiple_of(*factor);
+        let (factor, unit) = units.iter().find(is_whole).unwrap_or(&(1, ""));
+        write!(formatter, "{}{unit}", self.0 / factor)
     }
 }
 
@@ -66,13 +84,10 @@ impl FromStr for Workers {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (min, max) = text.split_once("..").unwrap_or((text, text));
-        let number = |text: &str| {
-            text.parse::<u32>()
-                .map_err(|_| "write MIN..MAX, such as 2..128".to_string())
-        };
+        let number = |text: &str| text.parse::<u32>().map_err(|_| WORKERS);
         let (min, max) = (number(min)?, number(max)?);
         if min == 0 || min > max {
-            return Err("MIN must be at least 1, and MAX at least MIN".into());
+            return Err(WORKERS.into());
         }
         Ok(Self(min..=max))
     }
@@ -84,9 +99,9 @@ impl FromStr for Seconds {
     fn from_str(text: &str) -> Result<Self, String> {
         let seconds: f64 = text
             .parse()
-            .map_err(|_| "write seconds, such as 30 or 0.5")?;
+            .map_err(|_| "write seconds without a unit, such as 30 or 0.5")?;
         if !(0.001..=SECONDS_MAX).contains(&seconds) {
-            return Err("write between 0.001 and 31536000 seconds".into());
+            return Err("write between 0.001 and 31536000 seconds (a year)".into());
         }
         Ok(Self {
             ns: (seconds * 1e9) as u64,
@@ -118,7 +133,7 @@ impl FromStr for Allowed {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse()
             .map(Self)
-            .map_err(|_| "write an address or a network, such as 10.0.0.0/8".into())
+            .map_err(|_| "write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8".into())
     }
 }
 
@@ -127,7 +142,7 @@ impl FromStr for Count {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
-            Ok(0) | Err(_) => Err("write a number of at least 1".into()),
+            Ok(0) | Err(_) => Err("write a whole number of at least 1".into()),
             Ok(count) => Ok(Self(count)),
         }
     }
@@ -138,13 +153,16 @@ impl FromStr for Amount {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let amount = text.parse().map(Self);
-        amount.map_err(|_| "write a number, or 0 for no limit".into())
+        amount.map_err(|_| "write a whole number, or 0 for no limit".into())
     }
 }
 
 /// A value of a TOML file, which may be a number where no unit is needed.
 #[derive(serde::Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "one value was expected: a number, or a text such as \"256M\""
+)]
 enum Text {
     Integer(i64),
     Decimal(f64),
@@ -174,7 +192,10 @@ where
     T: FromStr<Err = String>,
 {
     #[derive(serde::Deserialize)]
-    #[serde(untagged)]
+    #[serde(
+        untagged,
+        expecting = "a text was expected, or a list of them: [\"127.0.0.1:80\", \"[::1]:80\"]"
+    )]
     enum OneOrMany {
         One(String),
         Many(Vec<String>),
@@ -217,6 +238,14 @@ mod tests {
             "18446744073709551615K",
         ] {
             assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_shown_as_it_is_written() {
+        for text in ["0", "1", "4097", "3K", "1025K", "256M", "2G", "1025M"] {
+            let size: Size = text.parse().expect("a size");
+            assert_eq!(size.to_string(), text);
         }
     }
 

@@ -208,7 +208,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     let (report, reports) = channel();
     for (ring, listeners) in sockets.per_ring.into_iter().enumerate() {
         let thread = NetworkThread {
-            ring: u16::try_from(ring).unwrap_or_default(),
+            ring: u16::try_from(ring).expect("at most 1024 were granted"),
             shared: Arc::clone(&shared),
             options: options.clone(),
             uring: selection.is_uring(),
@@ -300,20 +300,25 @@ fn room_of(descriptors: u64) -> u64 {
 /// Turns "as many as the machine allows" into a number, and refuses what cannot be.
 fn complete_limits(options: &mut Options) -> Result<(), Error> {
     const CONNECTIONS_DEFAULT: u64 = 100_000;
-    let wrong = |what: &str| Err(Error::Limits(what.into()));
-    if options.rings == 0 || options.rings > 1024 {
-        return wrong("rings must be between 1 and 1024");
+    let wrong = |what: String| Err(Error::Limits(what));
+    let (rings, in_flight_max) = (options.rings, options.limits.in_flight_max);
+    if !(1..=1024).contains(&rings) {
+        return wrong(format!("rings must be between 1 and 1024, not {rings}"));
     }
-    if options.workers.is_empty() || *options.workers.start() == 0 {
-        return wrong("workers must be a range MIN..MAX with 1 <= MIN <= MAX");
+    let (min, max) = (*options.workers.start(), *options.workers.end());
+    if min == 0 || min > max {
+        return wrong(format!(
+            "workers must be a range MIN..MAX with 1 <= MIN <= MAX, not {min}..{max}"
+        ));
     }
-    if options.limits.in_flight_max == 0 {
-        return wrong("in_flight_max must be at least 1");
+    if in_flight_max == 0 {
+        return wrong("in_flight_max must be at least 1, not 0".into());
     }
-    let places = options.limits.in_flight_max.checked_mul(options.rings);
+    let places = in_flight_max.checked_mul(rings);
     if places.is_none_or(|places| places > INDICES_MAX as usize) {
         return Err(Error::Limits(format!(
-            "in_flight_max times rings must be at most {INDICES_MAX}"
+            "in_flight_max times rings must be at most {INDICES_MAX}, not {in_flight_max} times \
+             {rings}"
         )));
     }
     let descriptors = descriptors_max();

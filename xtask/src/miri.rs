@@ -115,10 +115,11 @@ fn parse(arguments: &[String]) -> Result<(u32, Vec<&str>), Error> {
             filters.push(argument.as_str());
             continue;
         }
-        let count = rest.next().and_then(|count| count.parse().ok());
-        seeds = count
-            .filter(|&count| count > 0)
-            .ok_or_else(|| Error::Usage("--seeds wants how many, from 1 on".into()))?;
+        let text = rest.next().map_or("", String::as_str);
+        let count = text.parse().ok().filter(|&count| count > 0);
+        seeds = count.ok_or_else(|| {
+            Error::Usage(format!("--seeds wants how many, from 1 on, not {text:?}"))
+        })?;
     }
     Ok((seeds, filters))
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use flatpath_driver::{Backing, RegionConfig, SmallReceives};
+use flatpath_messages::handshake::REGIONS_MAX;
 use flatpath_messages::layout::ENTRIES_MAX;
 use flatpath_messages::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX};
 
@@ -72,28 +73,46 @@ impl Settings {
     /// # Errors
     /// [`Error::Settings`] says what is wrong and what would be right.
     pub(crate) fn plan(&self) -> Result<Plan, Error> {
-        let wrong = |what: &str| Err(Error::Settings(what.into()));
-        if !self.pages.is_power_of_two() || !(64..=32_768).contains(&self.pages) {
-            return wrong("pages must be a power of two from 64 to 32768");
+        let wrong = |what: String| Err(Error::Settings(what));
+        let (pages, page_bytes) = (self.pages, self.page_bytes);
+        if page_bytes == 0 || !page_bytes.is_multiple_of(4096) || page_bytes > 4 << 20 {
+            return wrong(format!(
+                "pages of {page_bytes} bytes: a page must be a multiple of 4096 bytes, and at \
+                 most 4 MiB"
+            ));
         }
-        if self.page_bytes == 0
-            || !self.page_bytes.is_multiple_of(4096)
-            || self.page_bytes > 4 << 20
-        {
-            return wrong("a page must be a multiple of 4096 bytes, and at most 4 MiB");
+        if !pages.is_power_of_two() || !(64..=32_768).contains(&pages) {
+            return wrong(format!(
+                "{pages} pages: pages must be a power of two from 64 to 32768"
+            ));
         }
-        if self.consumers_max == 0 || self.message_bytes_max == 0 || self.rings == 0 {
-            return wrong("at least one consumer, one byte and one network thread");
+        let (consumers, rings) = (self.consumers_max, self.rings);
+        if consumers == 0 || self.message_bytes_max == 0 || rings == 0 {
+            let bytes = self.message_bytes_max;
+            return wrong(format!(
+                "{consumers} consumers, messages of {bytes} bytes, {rings} network threads: at \
+                 least one of each"
+            ));
+        }
+        if rings > REGIONS_MAX {
+            return wrong(format!(
+                "{rings} network threads: at most {REGIONS_MAX}, as a consumer maps the region \
+                 of each"
+            ));
         }
         let reserve_pages = self.pages / RESERVE_SHARE;
         let producers_max = self.pages / 2;
         let share = (self.pages - reserve_pages - producers_max) / self.consumers_max;
         if share < 8 {
-            return wrong("too few pages for so many consumers: 20 pages for each are the least");
+            return wrong(format!(
+                "{pages} pages are too few pages for {consumers} consumers: 20 for each are the \
+                 least"
+            ));
         }
         // The largest power of two in the share.
         let window = (1 << share.ilog2()).min(ENTRIES_MAX);
         let longest = u64::from((window - 2) / 2) * u64::from(self.page_bytes);
+        // A window of `ENTRIES_MAX` pages of 4 MiB holds more than a length can say.
         let longest = u32::try_from(longest).unwrap_or(u32::MAX);
         Ok(Plan {
             region: RegionConfig {
@@ -176,28 +195,35 @@ mod tests {
                     pages: 100,
                     ..settings.clone()
                 },
-                "power of two",
+                "100 pages: pages must be a power of two",
             ),
             (
                 Settings {
                     page_bytes: 1000,
                     ..settings.clone()
                 },
-                "4096",
+                "pages of 1000 bytes: a page must be a multiple of 4096",
             ),
             (
                 Settings {
                     consumers_max: 0,
                     ..settings.clone()
                 },
-                "at least one",
+                "0 consumers, ",
+            ),
+            (
+                Settings {
+                    rings: 65,
+                    ..settings.clone()
+                },
+                "65 network threads: at most 64",
             ),
             (
                 Settings {
                     consumers_max: 1000,
                     ..settings.clone()
                 },
-                "too few pages",
+                "4096 pages are too few pages for 1000 consumers",
             ),
         ] {
             let error = wrong.plan().expect_err(word).to_string();
