@@ -228,7 +228,9 @@ impl Fragment {
 
     /// Drops all but the first `bytes`; does nothing when there are fewer.
     pub fn truncate(&mut self, bytes: usize) {
-        self.length = self.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if bytes < self.length as usize {
+            self.length = bytes as u32;
+        }
     }
 }
 

@@ -254,7 +254,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once
     /// sent.
     pub fn write_buffer(&mut self, buffer: Buffer) {
-        let to = u32::try_from(buffer.filled().len()).unwrap_or(u32::MAX);
+        let to = u32::try_from(buffer.filled().len()).expect("a pooled buffer is below 4 GiB");
         self.output.push(Segment::Pooled {
             buffer,
             from: 0,

@@ -177,7 +177,7 @@ impl Lifecycle {
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let rings = 0..u16::try_from(started).unwrap_or(u16::MAX);
+        let rings = 0..u16::try_from(started).expect("at most 1024 were granted");
         rings
             .filter(|ring| !state.ended.contains(ring))
             .map(|ring| self.stuck(ring))

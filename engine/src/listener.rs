@@ -281,7 +281,7 @@ pub(crate) fn regions_of<'a>(
     let groups = speakers.map(|speaker| match speaker.region() {
         Some(region) => {
             regions.push(region);
-            u16::try_from(regions.len()).unwrap_or_default()
+            u16::try_from(regions.len()).expect("listeners are few")
         }
         None => 0,
     });

@@ -156,7 +156,7 @@ impl Output {
             bytes <= self.in_flight_bytes,
             "more sent than was in flight"
         );
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        self.in_flight_bytes -= bytes;
     }
 
     /// Gives back a tail that was reserved and not written to: a later answer takes its own.
@@ -174,7 +174,7 @@ impl Output {
 }
 
 fn whole(buffer: Buffer) -> Segment {
-    let to = u32::try_from(buffer.filled().len()).unwrap_or(u32::MAX);
+    let to = u32::try_from(buffer.filled().len()).expect("a pooled buffer is below 4 GiB");
     Segment::Pooled {
         buffer,
         from: 0,

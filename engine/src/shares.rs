@@ -83,7 +83,7 @@ struct Share<T> {
 
 impl<T> Shares<T> {
     pub(crate) fn new(rule: &ShareRule) -> Shares<T> {
-        let count = u32::try_from(rule.listeners.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(rule.listeners.len()).expect("listeners are few");
         let count = count.max(1);
         let (guaranteed, common) = match rule.workers {
             None => (u32::MAX, 0),
@@ -177,7 +177,7 @@ impl<T> Shares<T> {
         let share = &mut self.listeners[listener];
         share.waited_ns = now_ns;
         let (job, _) = share.waiting.pop_front()?;
-        Some((u16::try_from(listener).unwrap_or_default(), job))
+        Some((u16::try_from(listener).expect("listeners are few"), job))
     }
 
     /// Jobs that wait now.

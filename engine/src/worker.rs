@@ -171,7 +171,7 @@ impl Shared {
     ) -> ShareRule {
         let default = Some(limits.workers_per_listener).filter(|most| *most > 0);
         let wanted: Vec<_> = wanted.iter().map(|most| most.or(default)).collect();
-        let rings = u32::try_from(self.inboxes.len()).unwrap_or(u32::MAX);
+        let rings = u32::try_from(self.inboxes.len()).expect("at most 1024 were granted");
         ShareRule::of(
             self.workers_max,
             (u32::from(ring), rings),

@@ -213,7 +213,8 @@ impl JobDesk {
         }
         parked.told();
         for listener in 0..self.reservations.listeners() {
-            self.count_parked(u16::try_from(listener).unwrap_or_default());
+            let number = u16::try_from(listener).expect("listeners are few");
+            self.count_parked(number);
         }
         self.let_go(now_ns);
     }
@@ -226,7 +227,7 @@ impl JobDesk {
     /// Logs which listeners have waited for their share for long.
     pub(crate) fn log_waits(&mut self, ring: u16, now_ns: u64) {
         for (listener, waiting, out) in self.shares.overdue(now_ns) {
-            let number = u16::try_from(listener).unwrap_or_default();
+            let number = u16::try_from(listener).expect("listeners are few");
             let name = self.shared.lifecycle.listener(ring, number).unwrap_or("?");
             log::warn!(
                 "listener {name} has its share of the workers, {out}, busy for a second; {waiting} \

@@ -126,7 +126,7 @@ pub(crate) fn decimal(out: &mut impl Sink, mut value: u64) {
     let mut from = digits.len();
     loop {
         from -= 1;
-        digits[from] = b'0' + u8::try_from(value % 10).unwrap_or_default();
+        digits[from] = b'0' + (value % 10) as u8;
         value /= 10;
         if value == 0 {
             break;

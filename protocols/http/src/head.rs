@@ -161,7 +161,8 @@ impl KnownFields {
         let entry = &mut self.0[known as usize];
         let is_first = *entry == ABSENT;
         if is_first {
-            *entry = u8::try_from(index).unwrap_or(ABSENT);
+            debug_assert!(index < FIELDS_MAX, "there is room for no more fields");
+            *entry = index as u8;
         }
         is_first
     }

@@ -13,6 +13,11 @@ const PLACES: usize = 128;
 /// Longer names are not remembered.
 const NAME_BYTES_MAX: usize = 48;
 
+const _: () = assert!(
+    NAME_BYTES_MAX <= u8::MAX as usize,
+    "a name's length is kept in a byte"
+);
+
 /// Names as they were spelled, and what became of them.
 pub(crate) struct Names {
     places: Box<[Option<Seen>]>,
@@ -46,7 +51,7 @@ impl Names {
         let name = HeaderName::from_bytes(spelled).ok()?;
         let mut kept = [0; NAME_BYTES_MAX];
         kept[..spelled.len()].copy_from_slice(spelled);
-        let spelled_bytes = u8::try_from(spelled.len()).unwrap_or(0);
+        let spelled_bytes = spelled.len() as u8;
         *place = Some(Seen {
             spelled: kept,
             spelled_bytes,
@@ -68,7 +73,7 @@ fn place_of(spelled: &[u8]) -> usize {
     let last = word(&spelled[spelled.len().saturating_sub(8)..]);
     let mixed =
         (first ^ last.rotate_left(29) ^ spelled.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(mixed >> 32).unwrap_or(0) % PLACES
+    (mixed >> 32) as usize % PLACES
 }
 
 #[cfg(test)]

@@ -110,7 +110,8 @@ pub fn read_hello(packet: &[u8]) -> Result<u64, Misunderstanding> {
             .last_chunk()
             .map(|token| u64::from_le_bytes(*token))
             .ok_or(Misunderstanding::Malformed),
-        other => Err(Misunderstanding::Version(other.unwrap_or_default())),
+        Some(other) => Err(Misunderstanding::Version(other)),
+        None => Err(Misunderstanding::Malformed),
     }
 }
 
@@ -131,8 +132,15 @@ pub struct Welcome {
 
 impl Welcome {
     /// The packet.
+    ///
+    /// # Panics
+    /// When there are more than [`REGIONS_MAX`] regions, which no reader takes.
     pub fn packet(&self) -> Vec<u8> {
-        let regions = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
+        assert!(
+            self.regions.len() <= REGIONS_MAX,
+            "a welcome has at most REGIONS_MAX regions"
+        );
+        let regions = self.regions.len() as u32;
         let mut packet = head(Status::Welcome);
         for word in [
             self.entries,
@@ -160,9 +168,7 @@ impl Welcome {
             return Err(malformed);
         }
         match (word16(packet, 6), word16(packet, 4)) {
-            (Some(1), version) => {
-                return Err(Misunderstanding::Version(version.unwrap_or_default()));
-            }
+            (Some(1), Some(version)) => return Err(Misunderstanding::Version(version)),
             (Some(2), _) => return Err(Misunderstanding::Refused(Status::Full)),
             (Some(4), _) => return Err(Misunderstanding::Refused(Status::Taken)),
             (Some(0), Some(VERSION)) => {}

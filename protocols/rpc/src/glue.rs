@@ -536,7 +536,8 @@ impl<S: Programs> Protocol for Rpc<S> {
         context: &mut Context<'_, Self>,
         mut job: Job<Self>,
     ) {
-        session.promised_bytes = session.promised_bytes.saturating_sub(job.promised_bytes);
+        // G4: it was counted since the call was dispatched; an overflow is a fault of ours.
+        session.promised_bytes -= job.promised_bytes;
         if !job.silent
             && let Some(reply) = &mut job.reply
         {

@@ -21,7 +21,8 @@ impl<S: Programs> Source for Keeper<'_, '_, S> {
 
     fn keep(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment> {
         let held = self.0.held();
-        let of_others = held.saturating_sub(u32::try_from(pieces).unwrap_or(u32::MAX));
+        let of_others =
+            held.saturating_sub(u32::try_from(pieces).expect("a record has few pieces"));
         let behind = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
         if behind || held >= PAGES_KEPT_MAX {
             return None;

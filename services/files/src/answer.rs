@@ -272,7 +272,7 @@ impl Answerer<'_> {
             };
             return Ok(Some(finish(verdict, fields, size, body)));
         };
-        let length = usize::try_from(size).unwrap_or_default();
+        let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.spare_mut()[..length];
         match content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)? {
             Stability::Same => {}

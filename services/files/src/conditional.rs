@@ -41,6 +41,11 @@ pub struct Tag {
 /// Two quotes, two hyphens, and 16 hex digits each of time, size and file.
 const TAG_BYTES_MAX: usize = 2 + 2 + 3 * 16;
 
+const _: () = assert!(
+    TAG_BYTES_MAX <= u8::MAX as usize,
+    "a tag's length is kept in a byte"
+);
+
 /// When a file's content last changed, in whole seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modified {
@@ -183,7 +188,7 @@ impl Tag {
         let length = TAG_BYTES_MAX - left.len();
         Self {
             bytes,
-            length: u8::try_from(length).unwrap_or_default(),
+            length: length as u8,
         }
     }
 

@@ -103,7 +103,7 @@ impl Shared {
         let plan = settings.plan()?;
         let rings = settings.rings;
         // A producer and a consumer may each have a token of their own.
-        let producers_max = u32::try_from(plan.producers_max).unwrap_or(u32::MAX);
+        let producers_max = u32::try_from(plan.producers_max).expect("few regions of few pages");
         let tokens_max = producers_max.saturating_add(settings.consumers_max);
         Ok(Shared {
             pairings: Pairings::new(tokens_max),

@@ -83,8 +83,8 @@ impl<W> Window<W> {
 
     /// Room comes free: reserved and not needed, or returned. Who may go on now is told.
     pub(crate) fn release(&mut self, count: u32, woken: &mut Vec<W>) {
-        debug_assert!(count <= self.used, "W1: more is released than was used");
-        self.used = self.used.saturating_sub(count);
+        assert!(count <= self.used, "W1: more is released than was used");
+        self.used -= count;
         while let Some(first) = self.waiting.first_entry() {
             let need = first.get().0;
             if need > self.room - self.used {

@@ -198,10 +198,11 @@ impl Export {
     /// The number of a descriptor as a name in `/proc/self/fd`, without an allocation.
     pub(crate) fn magic<'a>(&self, file: BorrowedFd<'_>, room: &'a mut [u8; 12]) -> &'a [u8] {
         let mut left = file.as_raw_fd();
+        debug_assert!(left >= 0, "an open descriptor is not negative");
         let mut at = room.len();
         loop {
             at -= 1;
-            room[at] = b'0' + u8::try_from(left % 10).unwrap_or(0);
+            room[at] = b'0' + (left % 10) as u8;
             left /= 10;
             if left == 0 {
                 return &room[at..];

@@ -32,6 +32,11 @@ const MAC_BYTES: usize = 16;
 /// The longest handle of the kernel that fits, in bytes.
 pub(crate) const KERNEL_BYTES_MAX: usize = HANDLE_BYTES_MAX - FIXED_BYTES - MAC_BYTES;
 
+const _: () = assert!(
+    HANDLE_BYTES_MAX <= u8::MAX as usize,
+    "the length of a handle is kept in a byte"
+);
+
 /// The secret that handles are made with.
 #[derive(Clone, Copy)]
 pub struct HandleKey(pub(crate) [u8; 16]);
@@ -90,7 +95,7 @@ pub(crate) fn seal(
         .map_or(&[][..], KernelHandle::bytes);
     let mut bytes = [0; HANDLE_BYTES_MAX];
     bytes[0] = VERSION;
-    bytes[1] = u8::try_from(name.len()).unwrap_or(0);
+    bytes[1] = name.len() as u8;
     bytes[2..4].copy_from_slice(&kind.unwrap_or(0).to_be_bytes());
     bytes[4..8].copy_from_slice(&export.to_be_bytes());
     bytes[8..16].copy_from_slice(&key.inode.to_be_bytes());
@@ -101,7 +106,7 @@ pub(crate) fn seal(
     bytes[end..end + MAC_BYTES].copy_from_slice(&mac.to_be_bytes());
     WireHandle {
         bytes,
-        length: u8::try_from(end + MAC_BYTES).unwrap_or(0),
+        length: (end + MAC_BYTES) as u8,
     }
 }
 

@@ -54,8 +54,7 @@ impl Id {
     }
 
     pub(super) fn digits(&self) -> &str {
-        // Made of hexadecimal digits alone.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        std::str::from_utf8(&self.0).expect("it is made of hexadecimal digits alone")
     }
 
     /// The hidden name of the file that takes the bytes.

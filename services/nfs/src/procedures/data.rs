@@ -52,7 +52,7 @@ pub(super) fn read(
             let bytes = came.bytes();
             let end = offset.saturating_add(bytes as u64) >= attributes.size;
             let system = request.system();
-            let length = u32::try_from(bytes).unwrap_or(0);
+            let length = u32::try_from(bytes).expect("at most DATA_BYTES_MAX");
             let head = |writer: &mut Writer<'_>| {
                 writer.u32(0);
                 write_after(writer, Some(&attributes), system);
@@ -220,7 +220,7 @@ pub(super) fn write(
         writer.u32(result.err().map_or(0, |status| status as u32));
         change.write(writer, system);
         if let Ok(bytes) = result {
-            writer.u32(u32::try_from(bytes).unwrap_or(0));
+            writer.u32(u32::try_from(bytes).expect("at most DATA_BYTES_MAX"));
             writer.u32(stable as u32);
             writer.u64(verifier);
         }

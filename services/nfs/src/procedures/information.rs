@@ -62,8 +62,8 @@ pub(super) fn fixed(
     reader: &mut Reader<'_>,
 ) -> Result<Served, Malformed> {
     let handle = read_handle(reader)?;
-    let data = u32::try_from(DATA_BYTES_MAX).unwrap_or(u32::MAX);
-    let directory = u32::try_from(DIRECTORY_BYTES_MAX).unwrap_or(u32::MAX);
+    let data = u32::try_from(DATA_BYTES_MAX).expect("a bound of ours fits a word");
+    let directory = u32::try_from(DIRECTORY_BYTES_MAX).expect("a bound of ours fits a word");
     Ok(answer(
         request,
         handle,
@@ -97,7 +97,7 @@ pub(super) fn path(
     /// Links to one file: the least that any Linux file system in use allows.
     const LINKS_MAX: u32 = 127;
     let handle = read_handle(reader)?;
-    let name = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
+    let name = u32::try_from(NAME_BYTES_MAX).expect("a bound of ours fits a word");
     Ok(answer(
         request,
         handle,
