@@ -362,7 +362,11 @@ impl Region {
     }
 
     /// Hands every page whose count is 0 to `take_back`. O(1) when there is none.
+    #[inline]
     pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) {
+        if self.of().idle.is_empty() {
+            return;
+        }
         while let Some(page) = self.of().idle.pop() {
             // ORDER: E1: `uses` acquires. It cannot be otherwise (G2).
             assert_eq!(self.0.uses(page), 0, "G2: page {page} is idle and in use");

@@ -181,6 +181,7 @@ impl<T> Shares<T> {
     }
 
     /// Jobs that wait now.
+    #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

@@ -208,6 +208,7 @@ impl Shared {
     }
 
     /// Puts a job in its place, before its index is pushed.
+    #[inline]
     fn put(&self, index: u32, task: Box<dyn Task>, now_ns: u64) {
         let mut place = self.place(index);
         (place.task, place.dispatched_ns) = (Some(task), now_ns);

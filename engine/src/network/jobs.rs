@@ -23,6 +23,12 @@ fn retries_within(free_bytes: usize) -> usize {
 impl<D: Driver> Network<D> {
     /// Hands every job in the inbox to its connection, oldest first.
     pub(crate) fn collect_jobs(&mut self) {
+        if self.shared.inboxes[usize::from(self.ring)]
+            .arrived
+            .is_empty()
+        {
+            return self.desk.follow_parked(self.turn.now_ns);
+        }
         let shared = std::sync::Arc::clone(&self.shared);
         for index in shared.inboxes[usize::from(self.ring)].arrived.take_all() {
             let Some(task) = self.desk.collect(index, self.turn.now_ns) else {

@@ -299,12 +299,6 @@ impl<D: Driver> Network<D> {
         };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;
-        for completion in self.completions.drain(..) {
-            match parts(completion.token) {
-                (KIND_ACCEPT, ..) => self.arrivals.push_back(completion),
-                _ => self.backlog.push_back(completion),
-            }
-        }
         self.turn = Turn {
             number: self.turn.number + 1,
             now_ns: self.driver.now_ns(),
@@ -334,7 +328,9 @@ impl<D: Driver> Network<D> {
         self.tend_listeners();
         self.end_episodes();
         self.trim();
-        self.desk.log_waits(self.ring, self.turn.now_ns);
+        if self.desk.holds_back() {
+            self.desk.log_waits(self.ring, self.turn.now_ns);
+        }
         self.desk.flush();
         Ok(self.after())
     }
@@ -343,14 +339,27 @@ impl<D: Driver> Network<D> {
     /// and fewer new ones after them. However fast clients come, and go again, the others wait for
     /// a bounded part of a turn; the rest of the crowd waits for the next.
     fn complete_all(&mut self) {
-        let open = self.backlog.len().min(TURN_COMPLETIONS_MAX);
-        let new = self.arrivals.len().min(TURN_ACCEPTS_MAX);
-        self.trim_due |= open + new > 0;
-        for _ in 0..open {
-            if let Some(completion) = self.backlog.pop_front() {
+        let mut left = TURN_COMPLETIONS_MAX;
+        while left > 0
+            && let Some(completion) = self.backlog.pop_front()
+        {
+            left -= 1;
+            self.complete(completion);
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
+            if parts(completion.token).0 == KIND_ACCEPT {
+                self.arrivals.push_back(completion);
+            } else if left > 0 {
+                left -= 1;
                 self.complete(completion);
+            } else {
+                self.backlog.push_back(completion);
             }
         }
+        self.completions = completions;
+        let new = self.arrivals.len().min(TURN_ACCEPTS_MAX);
+        self.trim_due |= left < TURN_COMPLETIONS_MAX || new > 0;
         for _ in 0..new {
             if let Some(completion) = self.arrivals.pop_front() {
                 self.complete(completion);
@@ -358,6 +367,7 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    #[inline]
     fn complete(&mut self, completion: Completion) {
         let (kind, operation, generation, index) = parts(completion.token);
         if kind == KIND_ACCEPT {
@@ -443,6 +453,9 @@ impl<D: Driver> Network<D> {
 
     /// Looks at the connections that other threads spoke of: fragments are back, a stall is over.
     fn take_returns(&mut self) {
+        if !self.returns.any() {
+            return;
+        }
         for key in self.returns.take() {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;

@@ -27,7 +27,9 @@ impl<D: Driver> Network<D> {
         }
         match completion.outcome {
             Outcome::Received(piece) => {
-                self.weigh_receive(key, piece.len());
+                if connection.crowds || piece.len() == self.receive_buffer_bytes {
+                    self.weigh_receive(key, piece.len());
+                }
                 self.piece_arrived(key, piece);
             }
             Outcome::Filled(buffer) => self.pass_filled(key, buffer),

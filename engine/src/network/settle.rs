@@ -138,7 +138,7 @@ impl<D: Driver> Network<D> {
                 }
             }
             Receive::Off if wanted => {
-                if !self.waits_in_crowd(key) {
+                if !connection.crowds || !self.waits_in_crowd(key) {
                     self.arm_receive(key);
                 }
             }
@@ -276,6 +276,9 @@ impl<D: Driver> Network<D> {
     /// Calls the connections that others wanted to be called. Whom these want in turn is for the
     /// next turn, which follows at once.
     pub(super) fn call_roused(&mut self) {
+        if self.desk.roused.is_empty() {
+            return;
+        }
         for id in self.desk.roused.take() {
             let open = self
                 .connections
@@ -290,6 +293,9 @@ impl<D: Driver> Network<D> {
 
     /// Goes on with what one settling did not finish.
     pub(super) fn settle_again(&mut self) {
+        if self.again.is_empty() {
+            return;
+        }
         for key in std::mem::take(&mut self.again) {
             self.settle(key);
         }

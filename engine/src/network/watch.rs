@@ -43,6 +43,9 @@ enum State {
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
     pub(super) fn take_orders(&mut self) {
+        if !self.shared.inboxes[usize::from(self.ring)].orders.any() {
+            return;
+        }
         let shared = Arc::clone(&self.shared);
         for watched in shared.inboxes[usize::from(self.ring)].orders.take() {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));

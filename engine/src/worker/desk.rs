@@ -159,11 +159,15 @@ impl JobDesk {
     }
 
     /// Wakes one idle worker if anything was dispatched since the last call.
+    #[inline]
     pub(crate) fn flush(&mut self) {
-        let queued = std::mem::take(&mut self.queued);
-        if queued == 0 {
-            return;
+        if self.queued > 0 {
+            self.wake_worker();
         }
+    }
+
+    fn wake_worker(&mut self) {
+        let queued = std::mem::take(&mut self.queued);
         self.timed(|desk| {
             if desk.shared.crew.wake_one() == Wake::NobodyIdle {
                 desk.shared.call_foreman();
@@ -192,7 +196,14 @@ impl JobDesk {
         task
     }
 
+    #[inline]
     fn let_go(&mut self, now_ns: u64) {
+        if self.holds_back() {
+            self.let_out(now_ns);
+        }
+    }
+
+    fn let_out(&mut self, now_ns: u64) {
         while let Some((_, next)) = self.shares.next(now_ns) {
             self.shared.statistics.share_waits_over.add(1);
             self.queue(next, now_ns);
@@ -200,18 +211,22 @@ impl JobDesk {
     }
 
     /// One load: what is parked does not count as out.
+    #[inline]
     fn count_parked(&mut self, listener: u16) {
         let parked = self.shared.inboxes[self.ring].parked.of(listener);
         self.shares.parked(listener, parked);
     }
 
     /// Lets jobs go out in the stead of those that have been parked since the last call.
+    #[inline]
     pub(crate) fn follow_parked(&mut self, now_ns: u64) {
-        let parked = &self.shared.inboxes[self.ring].parked;
-        if !parked.has_more() {
-            return;
+        if self.shared.inboxes[self.ring].parked.has_more() {
+            self.count_all_parked(now_ns);
         }
-        parked.told();
+    }
+
+    fn count_all_parked(&mut self, now_ns: u64) {
+        self.shared.inboxes[self.ring].parked.told();
         for listener in 0..self.reservations.listeners() {
             let number = u16::try_from(listener).expect("listeners are few");
             self.count_parked(number);
@@ -220,6 +235,7 @@ impl JobDesk {
     }
 
     /// Whether jobs wait for their share.
+    #[inline]
     pub(crate) fn holds_back(&self) -> bool {
         self.shares.waiting() > 0
     }

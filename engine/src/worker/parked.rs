@@ -35,6 +35,7 @@ impl Parked {
     }
 
     /// Jobs of the listener that are parked.
+    #[inline]
     pub(super) fn of(&self, listener: u16) -> u32 {
         self.count(listener)
             .map_or(0, |count| count.load(Ordering::Relaxed))
@@ -61,6 +62,7 @@ impl Parked {
     }
 
     /// Whether a count has gone up since `told`.
+    #[inline]
     pub(super) fn has_more(&self) -> bool {
         self.has_more.load(Ordering::Relaxed)
     }
@@ -71,6 +73,7 @@ impl Parked {
         self.has_more.swap(false, Ordering::Acquire);
     }
 
+    #[inline]
     fn count(&self, listener: u16) -> Option<&AtomicU32> {
         self.by_listener.get()?.get(usize::from(listener))
     }

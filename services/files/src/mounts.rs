@@ -135,6 +135,11 @@ impl Mounts {
             .cloned()
     }
 
+    /// Whether any path has a share: on a local directory without mounts below it none has.
+    pub(crate) fn has_shares(&self) -> bool {
+        self.known.own.is_some() || !self.known.below().is_empty()
+    }
+
     /// The share for what a link leads to on another mount, whichever that is.
     pub(crate) fn share_of_links(&self) -> Share {
         self.known.linked.clone()

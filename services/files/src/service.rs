@@ -182,6 +182,9 @@ impl Files {
     /// The share that a request has to enter; `None` where its path stays on a mount that does not
     /// block, unless links lead away from it.
     fn share_of(&self, request: &Request) -> Option<Share> {
+        if !self.mounts.has_shares() {
+            return None;
+        }
         let target = request.uri().path_and_query()?.as_str();
         let target = Target::parse(target.as_bytes(), self.hidden).ok()?;
         self.mounts.share_of(target.path())
