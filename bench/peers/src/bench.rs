@@ -3,10 +3,10 @@
 //! A B C C B A ...: whatever changes slowly, heat or a neighbour's load, meets every server alike.
 //! All servers of a case run all the time; the ones that are not driven wait, and cost nothing.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
@@ -20,6 +20,8 @@ use crate::report::Row;
 use crate::server::{Before, Kind, Server, Setup};
 use crate::wrk::{Load, Wrk};
 
+/// How long ago the files were changed.
+const SETTLED: Duration = Duration::from_secs(3600);
 /// Name of the file that NFS reads 4 KiB of.
 pub(crate) const PAGES: &str = "pages.bin";
 const PAGES_BYTES: usize = 64 << 10;
@@ -64,8 +66,19 @@ impl Bench {
         flatpath: Option<PathBuf>,
     ) -> io::Result<Self> {
         let documents = tempfile::tempdir()?;
-        fs::write(documents.path().join(&SMALL_PATH[1..]), small_body())?;
-        fs::write(documents.path().join(PAGES), [0x5a; PAGES_BYTES])?;
+        let files = [
+            (&SMALL_PATH[1..], small_body()),
+            (PAGES, vec![0x5a; PAGES_BYTES]),
+        ];
+        for (name, bytes) in files {
+            let path = documents.path().join(name);
+            fs::write(&path, bytes)?;
+            // The validators of a file that has just changed are others a moment later.
+            File::options()
+                .write(true)
+                .open(&path)?
+                .set_modified(SystemTime::now() - SETTLED)?;
+        }
         let set = sched_getaffinity(None)?;
         let cores = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|core| set.is_set(*core))
