@@ -2,8 +2,11 @@
 //!
 //! A network thread that wakes nobody because nobody is idle rings the bell, if there is room for
 //! another worker. The foreman then samples once per [`GROWTH_PERIOD_NS`] for as long as work waits
-//! with nobody idle. It starts one more worker when nothing was taken from the queue for a whole
-//! period (every worker blocks), or when work has waited at [`PATIENCE`] samples in a row.
+//! with nobody idle. When nothing was taken from the queue for a whole period but by workers that
+//! were started for it (every worker blocks), it starts one more, and twice as many each time that
+//! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
+//! that block to get their workers one by one. When work has waited at [`PATIENCE`] samples in a
+//! row in spite of progress, it starts one.
 //! Shrinking is the crew's own: who idles too long leaves. While the crew is full the foreman
 //! sleeps: a sample is a timer and two switches of threads, tens of microseconds on a virtual
 //! machine.
@@ -181,8 +184,8 @@ fn oversee(
     batch_scheduling: bool,
     mut workers: Vec<JoinHandle<()>>,
 ) -> Vec<JoinHandle<()>> {
-    let mut popped = 0;
-    let (mut busy, mut calm) = (0, 0);
+    let mut calm = 0;
+    let mut growth = Growth::default();
     let mut refusals = Refusals::default();
     loop {
         // ORDER: Acquire pairs with the Release in `stop`.
@@ -194,9 +197,10 @@ fn oversee(
             continue;
         }
         std::thread::park_timeout(refusals.wait());
-        let before = std::mem::replace(&mut popped, shared.popped());
-        if !is_wanted(shared) {
-            (busy, calm) = (0, calm + 1);
+        let is_wanted_now = is_wanted(shared);
+        let wanted = growth.sample(is_wanted_now, shared.popped(), shared.dispatched());
+        if !is_wanted_now {
+            calm += 1;
             if calm >= CALM {
                 calm = 0;
                 // ORDER: E1, the foreman's side: flag down, fence, look again.
@@ -209,27 +213,88 @@ fn oversee(
             }
             continue;
         }
-        (busy, calm) = (busy + 1, 0);
-        let stuck = popped == before;
-        if stuck || busy >= PATIENCE {
-            busy = 0;
+        calm = 0;
+        if wanted > 0 {
             workers.retain(|worker| !worker.is_finished());
-            match start_worker(shared, batch_scheduling) {
-                Ok(worker) => {
-                    shared.statistics.workers_grown.add(1);
-                    workers.push(worker);
-                    if let Some(count) = refusals.end() {
-                        log::info!("workers can be started again, after {count} attempts");
-                    }
-                }
-                Err(cause) => {
-                    let there = workers.len();
-                    if refusals.add() {
-                        log::warn!("no worker beside {there} can be started: {cause}; trying on");
-                    }
+            growth.started = grow(
+                shared,
+                batch_scheduling,
+                wanted,
+                &mut workers,
+                &mut refusals,
+            );
+        }
+    }
+}
+
+/// Starts so many workers, or as many as the crew has room for and the kernel allows.
+fn grow(
+    shared: &Arc<Shared>,
+    batch_scheduling: bool,
+    wanted: u64,
+    workers: &mut Vec<JoinHandle<()>>,
+    refusals: &mut Refusals,
+) -> u64 {
+    let most = usize::try_from(shared.workers_max).unwrap_or(usize::MAX);
+    for started in 0..wanted {
+        // Those that were started a moment ago are not in the crew yet.
+        if started > 0 && workers.len() >= most {
+            return started;
+        }
+        match start_worker(shared, batch_scheduling) {
+            Ok(worker) => {
+                shared.statistics.workers_grown.add(1);
+                workers.push(worker);
+                if let Some(count) = refusals.end() {
+                    log::info!("workers can be started again, after {count} attempts");
                 }
             }
+            Err(cause) => {
+                let there = workers.len();
+                if refusals.add() {
+                    log::warn!("no worker beside {there} can be started: {cause}; trying on");
+                }
+                return started;
+            }
         }
+    }
+    wanted
+}
+
+/// How many workers are to be started, by what the samples show.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Jobs taken from the queue by the last sample.
+    popped: u64,
+    /// Workers that were started after it.
+    started: u64,
+    /// How many were wanted the last time.
+    batch: u64,
+    /// Samples with work waiting since a worker was started.
+    busy: u32,
+}
+
+impl Growth {
+    /// One sample; `popped` and `dispatched` count jobs since the start.
+    fn sample(&mut self, is_wanted: bool, popped: u64, dispatched: u64) -> u64 {
+        let taken = popped.saturating_sub(std::mem::replace(&mut self.popped, popped));
+        let started = std::mem::take(&mut self.started);
+        if !is_wanted {
+            (self.batch, self.busy) = (0, 0);
+            return 0;
+        }
+        self.busy += 1;
+        if taken <= started {
+            self.batch = (self.batch * 2).max(1);
+        } else {
+            self.batch = u64::from(self.busy >= PATIENCE);
+        }
+        if self.batch == 0 {
+            return 0;
+        }
+        self.busy = 0;
+        self.batch = self.batch.min(dispatched.saturating_sub(popped)).max(1);
+        self.batch
     }
 }
 
@@ -304,6 +369,33 @@ mod tests {
             }
             assert_eq!(refusals.end(), Some(100));
         }
+    }
+
+    #[test]
+    fn many_handlers_that_block_get_their_workers_in_a_few_samples() {
+        const JOBS: u64 = 112;
+        let (mut growth, mut workers, mut samples) = (Growth::default(), 0, 0);
+        while workers < JOBS {
+            samples += 1;
+            assert!(samples < 16, "{workers} workers after {samples} samples");
+            // Each worker has taken a job, and blocks.
+            let wanted = growth.sample(true, workers, JOBS);
+            assert!(workers + wanted <= JOBS, "no more than jobs wait");
+            growth.started = wanted;
+            workers += wanted;
+        }
+        assert_eq!(growth.sample(false, JOBS, JOBS), 0);
+        assert_eq!(growth.sample(true, JOBS, JOBS + 100), 1, "begins anew");
+    }
+
+    #[test]
+    fn progress_in_spite_of_waiting_work_asks_for_one_worker_at_a_time() {
+        let mut growth = Growth::default();
+        let mut wanted = 0;
+        for sample in 1..=u64::from(4 * PATIENCE) {
+            wanted += growth.sample(true, 1_000 * sample, 1_000_000);
+        }
+        assert_eq!(wanted, 4);
     }
 
     #[test]

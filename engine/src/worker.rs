@@ -298,6 +298,7 @@ impl Shared {
         if let Some(grant) = grant {
             self.grants.put(index, grant);
         }
+        self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
         if self.crew.wake_one() == Wake::NobodyIdle {
             self.call_foreman();
@@ -311,9 +312,14 @@ impl Shared {
         }
     }
 
-    /// Jobs taken from the queue so far.
+    /// Jobs taken from the queue so far, but for those that were queued again.
     pub(crate) fn popped(&self) -> u64 {
         self.popped.load(Ordering::Relaxed)
+    }
+
+    /// Jobs queued so far, counted once each.
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.statistics.dispatched.read()
     }
 }
 
