@@ -204,10 +204,8 @@ impl Crew {
     /// batch is enough, because who takes work passes the baton.
     #[inline]
     pub fn wake_one(&self) -> Wake {
-        if !cfg!(drill = "crew_wake_fence") {
-            // ORDER: E1. Between the caller's publication and the look at the idle head.
-            fence(Ordering::SeqCst);
-        }
+        // ORDER: E1. Between the caller's publication and the look at the idle head.
+        fence(Ordering::SeqCst);
         self.shared.wake_head()
     }
 
@@ -321,10 +319,8 @@ impl Shared {
 
     /// After writing orders: wakes the head, which leaves or passes them on.
     fn spread_orders(&self) {
-        if !cfg!(drill = "crew_orders_fence") {
-            // ORDER: E1, with orders for work.
-            fence(Ordering::SeqCst);
-        }
+        // ORDER: E1, with orders for work.
+        fence(Ordering::SeqCst);
         self.wake_head();
     }
 }

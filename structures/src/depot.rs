@@ -267,10 +267,8 @@ impl Depot {
         // ORDER: Relaxed: the push of the chain publishes it (the stack's E1).
         self.after[index].store(END, Ordering::Relaxed);
         self.chains.push(index);
-        if !cfg!(drill = "depot_look_unfenced") {
-            // E2, the side that adds a chain.
-            fence_often();
-        }
+        // E2, the side that adds a chain.
+        fence_often();
         self.closed.load(Ordering::Relaxed)
     }
 
@@ -281,10 +279,8 @@ impl Depot {
         let steps = line.steps.load(Ordering::Relaxed);
         // ORDER: E2, with the fence below.
         line.steps.store(steps + 1, Ordering::Relaxed);
-        if !cfg!(drill = "depot_step_unfenced") {
-            // E2, the side that adds to a line, which may be new.
-            fence_often();
-        }
+        // E2, the side that adds to a line, which may be new.
+        fence_often();
         if self.closed.load(Ordering::Relaxed) {
             line.steps.store(steps, LEAVE);
             return None;
@@ -313,7 +309,7 @@ impl Depot {
     pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) -> bool {
         // ORDER: E2, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
-        let is_fenced = cfg!(drill = "depot_close_unfenced") || fence_seldom();
+        let is_fenced = fence_seldom();
         // ORDER: Relaxed: E3 has brought what its holders wrote; E1 does so without the fence.
         let acquire = if is_fenced { Ordering::Relaxed } else { STEAL };
         for line in self.lines_in_use() {
@@ -322,7 +318,7 @@ impl Depot {
             all.for_each(&mut dispose);
         }
         self.drain(dispose);
-        is_fenced || cfg!(drill = "depot_close_refused_unsaid")
+        is_fenced
     }
 
     /// How many indices were taken, and how many given back. O(threads); exact when nothing moves.
@@ -391,10 +387,7 @@ impl Depot {
             // Read first: an index in a slot may be stolen and pushed elsewhere.
             let next = self.after[index].load(Ordering::Relaxed);
             line.fill(index);
-            index = match cfg!(drill = "depot_fetch_reads_late") {
-                true => self.after[index].load(Ordering::Relaxed),
-                false => next,
-            };
+            index = next;
         }
         Some(first)
     }
@@ -489,7 +482,7 @@ impl Line {
 
     /// Returns when no step is under way that may not have seen the close.
     fn wait_for_step(&self) {
-        while !cfg!(drill = "depot_close_unwaited") && self.steps.load(WAIT) % 2 == 1 {
+        while self.steps.load(WAIT) % 2 == 1 {
             yield_now();
         }
     }

@@ -19,7 +19,7 @@
 //! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
-//! Each named edge can be weakened from outside (`--cfg drill="NAME"`); `drill.toml` says which
+//! Each named edge can be weakened from outside; `drill.toml` says how, and which
 //! test then turns red. What none of these does: look at a clock, or grow without a bound. Two
 //! enter the kernel: an idle [`crew`] parks, and the end of a [`pool`] has all processors fence.
 

@@ -157,12 +157,6 @@ impl Budget {
                 .checked_add(bytes)
                 .filter(|&sum| sum <= self.bytes_max)
         };
-        if cfg!(drill = "memory_reserve_by_look") {
-            let sum = add(self.allocated_bytes());
-            // ORDER: none: what is missing here is that look and store are one step.
-            sum.inspect(|&sum| self.allocated_bytes.store(sum, Ordering::Relaxed));
-            return sum.is_some();
-        }
         self.allocated_bytes
             .fetch_update(RESERVE, Ordering::Relaxed, add)
             .is_ok()

@@ -102,12 +102,6 @@ impl<T: ?Sized> Endpoint<T> {
 
     /// Whether the caller may register it. Of several at once one may.
     fn claim(&self) -> bool {
-        if cfg!(drill = "pairing_claim_by_load") {
-            let was_registered = self.is_registered();
-            // ORDER: E1, broken on purpose.
-            self.is_registered.store(true, RELEASE);
-            return !was_registered;
-        }
         // ORDER: E1. Acquire: what was done under the registration before has ended.
         !self.is_registered.swap(true, CLAIM)
     }

@@ -49,23 +49,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, Padded, edge, look_fence};
 
 pub use crate::links::{Chain, INDICES_MAX};
 
-/// A drill that stands for several weak orderings at once: push neither orders nor looks in order.
-const PUSH_UNORDERED: bool = cfg!(drill = "queue_push_unordered");
-const PUSH: Ordering = if PUSH_UNORDERED {
-    Ordering::Release
-} else {
-    edge!("queue_push_publish", SeqCst, Relaxed)
-};
-const PUSH_LOOK: Ordering = if PUSH_UNORDERED {
-    Ordering::Acquire
-} else {
-    Ordering::SeqCst
-};
-const TAKE: Ordering = if cfg!(drill = "queue_take_release") {
-    Ordering::Acquire
-} else {
-    edge!("queue_take_acquire", AcqRel, Release)
-};
+const PUSH: Ordering = edge!("queue_push_publish", SeqCst, Relaxed);
+const PUSH_LOOK: Ordering = Ordering::SeqCst;
+const TAKE: Ordering = edge!("queue_take_acquire", AcqRel, Release);
 const READY: Ordering = edge!("queue_ready_release", Release, Relaxed);
 const LOOK_READY: Ordering = edge!("queue_look_ready_acquire", Acquire, Relaxed);
 const LOOK_NEW: Ordering = edge!("queue_look_new_acquire", Acquire, Relaxed);
@@ -142,9 +128,7 @@ impl Queue {
             return false;
         }
         // ORDER: E5. SeqCst on the swap above and the load below, a fence on the consumer's side.
-        if !PUSH_UNORDERED {
-            look_fence();
-        }
+        look_fence();
         Ready::of(self.ready.load(PUSH_LOOK)).is_empty()
     }
 
@@ -156,7 +140,7 @@ impl Queue {
         if self.is_empty() {
             return None;
         }
-        let guard = (!cfg!(drill = "queue_pop_unlocked")).then(|| self.pops.lock());
+        let guard = self.pops.lock();
         // ORDER: E2. Only a holder of the lock writes `ready`.
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
         let (popped, rest) = if ready.oldest == END {
@@ -182,14 +166,12 @@ impl Queue {
         if self.new.load(Ordering::Relaxed) == END {
             return None;
         }
-        if !cfg!(drill = "queue_move_unmarked") {
-            let moving = Ready {
-                oldest: END,
-                moves: ready.moves + 1,
-            };
-            // ORDER: E3. The swap below releases it.
-            self.ready.store(moving.word(), Ordering::Relaxed);
-        }
+        let moving = Ready {
+            oldest: END,
+            moves: ready.moves + 1,
+        };
+        // ORDER: E3. The swap below releases it.
+        self.ready.store(moving.word(), Ordering::Relaxed);
         let (oldest, next) = self.links.reverse(self.new.swap(END, TAKE));
         Some((
             oldest,
@@ -246,7 +228,7 @@ impl Queue {
             return false;
         }
         // `ready` cannot have been filled and emptied in between without another count of moves.
-        self.ready.load(Ordering::Relaxed) == word || cfg!(drill = "queue_empty_looks_once")
+        self.ready.load(Ordering::Relaxed) == word
     }
 
     /// Whether `index` is in the queue. Exact for whoever holds it or pushed it; a hint for others.

@@ -163,7 +163,7 @@ impl<T> Slots<T> {
             // I2: the next generation would be one that was used before.
             self.retired += 1;
         } else {
-            slot.generation += u32::from(!cfg!(drill = "slots_generation_pinned"));
+            slot.generation += 1;
             slot.link = free;
             self.free = key.index;
         }

@@ -45,12 +45,8 @@ const POP_IF_HEAD: Ordering = edge!("stack_pop_if_head_acquire", Acquire, Relaxe
 const PEEK: Ordering = edge!("stack_peek_acquire", Acquire, Relaxed);
 const TAKE_ALL: Ordering = edge!("stack_take_all_acquire", Acquire, Relaxed);
 
-/// How far a push moves the generation. The drill pins it, which brings the ABA problem back.
-const GENERATION_STEP: u64 = if cfg!(drill = "stack_push_untagged") {
-    0
-} else {
-    1
-};
+/// How far a push moves the generation: by nothing, and the ABA problem is back.
+const GENERATION_STEP: u64 = 1;
 
 /// A stack of indices below its capacity. See the module for who may run beside whom.
 #[derive(Debug)]

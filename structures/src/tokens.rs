@@ -63,12 +63,7 @@ pub const RETURNS_MAX: u32 = 1024;
 /// A page with more references than this takes no more, long before its counter overflows.
 const USES_MAX: u32 = 1 << 31;
 
-const COUNT_OFF: Ordering = if cfg!(drill = "tokens_count_off_release") {
-    Ordering::Acquire
-} else {
-    edge!("tokens_count_off_acquire", AcqRel, Release)
-};
-
+const COUNT_OFF: Ordering = edge!("tokens_count_off_acquire", AcqRel, Release);
 const USES: Ordering = edge!("tokens_uses_acquire", Acquire, Relaxed);
 const DISMISS: Ordering = edge!("tokens_dismiss_release", Release, Relaxed);
 const IS_CLOSED: Ordering = edge!("tokens_is_closed_acquire", Acquire, Relaxed);
@@ -297,7 +292,7 @@ impl<R: Release> Shared<R> {
     /// One more user, unless there is none.
     fn admit(&self) -> bool {
         let one_more = |users: u32| match users {
-            0 if !cfg!(drill = "tokens_join_after_last") => None,
+            0 => None,
             _ => users.checked_add(1),
         };
         let relaxed = Ordering::Relaxed;

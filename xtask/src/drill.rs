@@ -1,11 +1,12 @@
 //! `cargo xtask drill [--quick] [--resume] [NAME...]`: weaken each ordering edge in turn; some test
 //! must turn red.
 //!
-//! A model that checks nothing looks green for ever. Each mutation in the code is compiled by
-//! `--cfg drill="NAME"` and has an entry in the list beside the structures
-//! (`structures/drill.toml`): its name, the file and the edge it weakens, the test that must fail,
-//! and how that test runs (`loom`, `shuttle`, or plainly). For every entry the same test first
-//! passes without the mutation; then it must fail with it, or hang, which the table says.
+//! A model that checks nothing looks green for ever. Each mutation has an entry in the list beside
+//! the structures (`structures/drill.toml`): its name, the file and the edge it weakens, the test
+//! that must fail, and how that test runs (`loom`, `shuttle`, or plainly). The weaker ordering of
+//! an edge is in the code and compiled by `--cfg drill="NAME"`; statements are changed by the
+//! entry's patches in a copy of the sources. For every entry the same test first passes without the
+//! mutation; then it must fail with it, or hang, which the table says.
 //!
 //! Every mutation brings the table `docs/drill.md` up to date: its row, and the rest as they were,
 //! so that one may run in pieces. A row whose entry changed is dropped. `--resume` leaves out what
@@ -14,6 +15,8 @@
 //!
 //! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
 //! crate, unoptimised, in a few seconds.
+
+mod patches;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
@@ -27,6 +30,9 @@ use toml::{Table, Value};
 use crate::process::{self, End, Show};
 use crate::tally::{Tally, first_panic};
 use crate::{Error, loom, workspace};
+
+use patches::Copied;
+pub use patches::Patch;
 
 /// For the help text.
 pub const SUMMARY: &str =
@@ -58,7 +64,7 @@ const PROFILE: &[&str] = &[
 pub struct Entry {
     /// The list it stands in.
     pub list: String,
-    /// The value of `--cfg drill`.
+    /// The value of `--cfg drill`, unless there are patches.
     pub name: String,
     /// The file it changes.
     pub file: String,
@@ -68,6 +74,8 @@ pub struct Entry {
     pub test: String,
     /// `loom`, `shuttle`, or anything else for an ordinary build.
     pub how: String,
+    /// What it changes in a copy of the file; none for the weaker ordering of an edge.
+    pub patches: Vec<Patch>,
 }
 
 impl Entry {
@@ -105,6 +113,7 @@ fn parse(list: &str, text: &str) -> Result<Vec<Entry>, Error> {
                 edge: part(item, "edge")?,
                 test: part(item, "test")?,
                 how: part(item, "how")?,
+                patches: Patch::all_of(item).map_err(broken)?,
             })
         })
         .collect()
@@ -232,6 +241,8 @@ fn tree() -> Option<String> {
 struct Builds {
     binaries: HashMap<Option<&'static str>, PathBuf>,
     sound: HashMap<(Option<&'static str>, String), Result<Duration, String>>,
+    /// The sources in which statements are changed, once one is to be.
+    copied: Option<Copied>,
 }
 
 impl Builds {
@@ -240,7 +251,7 @@ impl Builds {
             Ok(time) => time,
             Err(why) => return Ok(Outcome::Undecided(format!("without the mutation: {why}"))),
         };
-        let binary = build(entry.checker(), Some(&entry.name))?;
+        let binary = self.mutated(entry)?;
         let report = run_test(&binary, entry)?;
         // Each mutation has its own; the sound one was copied.
         std::fs::remove_file(&binary)?;
@@ -258,6 +269,19 @@ impl Builds {
         })
     }
 
+    /// The test binary of the mutated code.
+    fn mutated(&mut self, entry: &Entry) -> Result<PathBuf, Error> {
+        if entry.patches.is_empty() {
+            return build(&workspace::root(), entry.checker(), Some(&entry.name));
+        }
+        let copied = match self.copied.take() {
+            Some(copied) => copied,
+            None => Copied::make()?,
+        };
+        let copied = self.copied.insert(copied);
+        copied.with(entry, || build(copied.root(), entry.checker(), None))
+    }
+
     /// A red test proves nothing if it is red without the mutation too.
     fn passes_unmutated(&mut self, entry: &Entry) -> Result<Result<Duration, String>, Error> {
         let checker = entry.checker();
@@ -269,7 +293,7 @@ impl Builds {
         let binary = match self.binaries.entry(checker) {
             Occupied(known) => known.into_mut(),
             Vacant(unknown) => {
-                let binary = build(checker, None)?;
+                let binary = build(&workspace::root(), checker, None)?;
                 let kept = binary.with_extension("sound");
                 std::fs::copy(&binary, &kept)?;
                 unknown.insert(kept)
@@ -289,26 +313,23 @@ impl Builds {
     }
 }
 
-/// Builds the structures' unit tests and returns the test binary. Only the last crate sees the
-/// mutation's `cfg`, so that its dependencies are built once.
-fn build(checker: Option<&str>, mutation: Option<&str>) -> Result<PathBuf, Error> {
+/// Builds the unit tests of the structures in `sources` and returns the test binary. Only the last
+/// crate sees the `cfg` of an edge, so that its dependencies are built once.
+fn build(sources: &Path, checker: Option<&str>, edge: Option<&str>) -> Result<PathBuf, Error> {
     let target = format!("target/drill-{}", checker.unwrap_or("plain"));
     let mut command = process::cargo(&["rustc", "--package", "flatpath-structures", "--lib"]);
-    command.args([
-        "--profile",
-        "test",
-        "--message-format",
-        "json",
-        "--target-dir",
-        &target,
-    ]);
+    command
+        .args(["--profile", "test", "--message-format", "json"])
+        .arg("--target-dir")
+        .arg(workspace::root().join(target))
+        .current_dir(sources);
     for setting in PROFILE {
         command.args(["--config", setting]);
     }
     if let Some(checker) = checker {
         loom::configure(&mut command, checker);
     }
-    if let Some(name) = mutation {
+    if let Some(name) = edge {
         command.args(["--", "--cfg", &format!("drill=\"{name}\"")]);
     }
     let report = process::watch(&mut command, BUILD_TIME_MAX, Show::Nothing)?;

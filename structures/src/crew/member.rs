@@ -69,10 +69,7 @@ impl Member {
         if !has_more() && shared.orders.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        if cfg!(drill = "crew_baton_work") {
-            return None;
-        }
-        if !was_looking && !cfg!(drill = "crew_baton_fence") {
+        if !was_looking {
             // ORDER: E3.
             fence(Ordering::SeqCst);
         }
@@ -92,15 +89,12 @@ impl Member {
             Standing::Retired => return Some(Wait::Retire),
             Standing::Victim => return Some(Wait::Stop),
         }
-        if cfg!(drill = "crew_stop_after_work") && has_work() {
-            return Some(Wait::Work);
-        }
         // ORDER: E4. Before the look for work, not after it.
         let orders = self.crew.shared.orders.load(ORDERS);
         if orders & VICTIM != 0 && self.volunteer() {
             return Some(Wait::Stop);
         }
-        if !cfg!(drill = "crew_stop_after_work") && has_work() {
+        if has_work() {
             return Some(Wait::Work);
         }
         (orders & STOP != 0).then_some(Wait::Stop)
@@ -128,16 +122,9 @@ impl Member {
             if slept == Slept::Notified {
                 self.begin_look();
             }
-            if !cfg!(drill = "crew_leave_fence") {
-                // ORDER: E1, E2. Off the stack, then the look for work that may let it go.
-                fence(Ordering::SeqCst);
-            }
-            let reason = if slept == Slept::TimedOut && cfg!(drill = "crew_retire_unchecked") {
-                None
-            } else {
-                self.reason(has_work)
-            };
-            if let Some(wait) = reason {
+            // ORDER: E1, E2. Off the stack, then the look for work that may let it go.
+            fence(Ordering::SeqCst);
+            if let Some(wait) = self.reason(has_work) {
                 return wait;
             }
             if self.end_look() {
@@ -184,10 +171,8 @@ impl Member {
         let was_looking = std::mem::replace(&mut self.is_looking, false);
         if was_looking {
             self.crew.shared.looking.store(false, Ordering::Relaxed);
-            if !cfg!(drill = "crew_look_fence") {
-                // ORDER: E2.
-                fence(Ordering::SeqCst);
-            }
+            // ORDER: E2.
+            fence(Ordering::SeqCst);
         }
         was_looking
     }
@@ -229,9 +214,6 @@ impl Drop for Member {
         self.end_look();
         let shared = &self.crew.shared;
         lock(&shared.roster).leave(shared, self.index, self.standing);
-        if cfg!(drill = "crew_baton_exit") {
-            return;
-        }
         // ORDER: E1. Orders, and wakes that this member absorbed, go to the next one.
         fence(Ordering::SeqCst);
         if self.standing != Standing::Retired {
@@ -263,15 +245,11 @@ struct Listed<'a> {
 impl<'a> Listed<'a> {
     fn push(member: &'a Member, clock: &'a mut IdleClock) -> Listed<'a> {
         let (shared, entry, index) = (&*member.crew.shared, member.entry(), member.index);
-        if !cfg!(drill = "crew_reset_late") {
-            // ORDER: E5. A notification from now on is for this stay.
-            entry.notified.store(false, Ordering::Relaxed);
-        }
+        // ORDER: E5. A notification from now on is for this stay.
+        entry.notified.store(false, Ordering::Relaxed);
         shared.idle.push(index);
-        if !cfg!(drill = "crew_idle_fence") {
-            // ORDER: E1. Between being listed and the look for work.
-            fence(Ordering::SeqCst);
-        }
+        // ORDER: E1. Between being listed and the look for work.
+        fence(Ordering::SeqCst);
         Listed {
             shared,
             entry,
@@ -284,10 +262,6 @@ impl<'a> Listed<'a> {
     /// Sleeps unless there is work or an order, and leaves the stack.
     fn stay_unless(mut self, has_work: &impl Fn() -> bool) -> Slept {
         let has_reason = self.shared.orders.load(Ordering::Relaxed) != 0 || has_work();
-        if cfg!(drill = "crew_reset_late") {
-            // ORDER: E5, broken on purpose.
-            self.entry.notified.store(false, Ordering::Relaxed);
-        }
         self.leave(has_reason)
     }
 
@@ -299,10 +273,8 @@ impl<'a> Listed<'a> {
         while !(may_leave && self.shared.idle.pop_if_head(self.index)) {
             slept = self.sleep();
             may_leave = true;
-            if !cfg!(drill = "crew_head_fence") {
-                // ORDER: E5. `notified` is clear before the head is tested.
-                fence(Ordering::SeqCst);
-            }
+            // ORDER: E5. `notified` is clear before the head is tested.
+            fence(Ordering::SeqCst);
         }
         self.is_off = true;
         slept

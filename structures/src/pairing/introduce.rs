@@ -69,18 +69,12 @@ where
     P: Producer<C> + ?Sized,
     C: Consumer<P, Error = P::Error> + ?Sized,
 {
-    let starts = stop_both(producer, consumer);
-    let connected = (|| {
-        producer.add_consumer(consumer)?;
-        let undo = Always(Some(|| producer.del_consumer(consumer)));
-        consumer.add_producer(producer)?;
-        undo.cancel();
-        Ok(())
-    })();
-    if connected.is_err() && cfg!(drill = "pairing_no_start_on_failure") {
-        std::mem::forget(starts);
-    }
-    connected
+    let _starts = stop_both(producer, consumer);
+    producer.add_consumer(consumer)?;
+    let undo = Always(Some(|| producer.del_consumer(consumer)));
+    consumer.add_producer(producer)?;
+    undo.cancel();
+    Ok(())
 }
 
 /// Parts the two.

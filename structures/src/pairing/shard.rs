@@ -126,7 +126,7 @@ where
                     pair: Some(pair),
                 };
                 let connected = busy.with_pair(|producer, consumer| connect(producer, consumer));
-                if connected.is_ok() || cfg!(drill = "pairing_no_rollback") {
+                if connected.is_ok() {
                     busy.leaves = None;
                 }
                 connected.map_err(RegisterError::Connect)
@@ -144,13 +144,11 @@ where
     pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side, word: &mut u64) {
         let mut table = lock_briefly(&self.table);
         let mut place = table.expect(spot);
-        while table.slots[place].busy != 0 && !cfg!(drill = "pairing_no_wait") {
+        while table.slots[place].busy != 0 {
             (table, place) = self.wait(table, spot, place);
         }
-        if !cfg!(drill = "pairing_ends_twice") {
-            // Whatever a callback does now, the side leaves: with the entry here, or with `Busy`.
-            *word = 0;
-        }
+        // Whatever a callback does now, the side leaves: with the entry here, or with `Busy`.
+        *word = 0;
         if let Some(pair) = table.slots[place].start_callbacks() {
             table.pairs -= 1;
             drop(table);
@@ -169,9 +167,6 @@ where
             if let Some(party) = party {
                 party.release();
             }
-        }
-        if cfg!(drill = "pairing_ends_twice") {
-            *word = 0;
         }
     }
 }
@@ -291,7 +286,7 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
             && entry.word == spot.word
         {
             let is_taken = entry.busy != 0 || entry.has(party.side());
-            if is_taken && !cfg!(drill = "pairing_taken_replaces") {
+            if is_taken {
                 return Err((RegisterError::Taken, party));
             }
             return Ok(Admitted::Meets(place, entry.meet(party)));

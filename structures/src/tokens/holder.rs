@@ -47,17 +47,12 @@ impl<R: Release> Holder<R> {
         let (slot, generation) = ledger
             .pick(&mut self.free)
             .ok_or(TakeError::TooManyTokens)?;
-        if cfg!(drill = "tokens_publish_before_count") {
-            ledger.publish(slot, generation, page);
-        }
         if let Err(error) = self.region.shared.count_on(page) {
             ledger.unpick(&mut self.free, slot, generation);
             return Err(error);
         }
-        if !cfg!(drill = "tokens_publish_before_count") {
-            // ORDER: I2, E1.
-            ledger.publish(slot, generation, page);
-        }
+        // ORDER: I2, E1.
+        ledger.publish(slot, generation, page);
         Ok(Token(
             u64::from(generation) << 32 | u64::from(tag(serial) | slot),
         ))

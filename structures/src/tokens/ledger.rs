@@ -33,13 +33,8 @@ const FREE: Ordering = edge!("tokens_free_acquire", Acquire, Relaxed);
 const PUSH: Ordering = edge!("tokens_push_release", Release, Relaxed);
 const TAKE_RETURNED: Ordering = edge!("tokens_take_returned_acquire", Acquire, Relaxed);
 
-/// How far the end of a token moves its slot's generation. The drill pins it, which revives stale
-/// tokens.
-const GENERATION_STEP: u32 = if cfg!(drill = "tokens_generation_pinned") {
-    0
-} else {
-    1
-};
+/// How far the end of a token moves its slot's generation.
+const GENERATION_STEP: u32 = 1;
 
 /// Whether anybody but the owner may free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,9 +161,6 @@ impl Ledger {
                 .compare_exchange_weak(first, slot, PUSH, Ordering::Relaxed)
         {
             first = now;
-            if cfg!(drill = "tokens_relink") {
-                continue;
-            }
             let word = Word {
                 generation: generation.wrapping_add(GENERATION_STEP),
                 low: first,
@@ -231,7 +223,7 @@ impl Ledger {
             low: link,
         }
         .bits();
-        if mode == Mode::Alone || cfg!(drill = "tokens_claim_by_store") {
+        if mode == Mode::Alone {
             // ORDER: I5. Relaxed: no other thread has a handle.
             cell.store(freed, Ordering::Relaxed);
         } else {

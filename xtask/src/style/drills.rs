@@ -1,10 +1,11 @@
-//! Rule `drill`: the mutation drill's list and the code's mutations are the same set, and every
-//! named edge of the structures is in it.
+//! Rule `drill`: the mutation drill's list has every edge that the code can weaken, its patches
+//! apply, and every named edge of the structures is in it.
 //!
-//! A mutation in the code that the list does not name is never tried; a name in the list without
-//! code would compare the code with itself. An edge in a header (`- E1 publish: ...`) has an entry
-//! whose edge begins with its name, in the same file or below it. `docs/drill.md` has a line for
-//! every entry that says it was caught.
+//! An edge in the code that the list does not name is never tried; a name in the list that neither
+//! the code nor a patch has would compare the code with itself. Statements are changed by patches
+//! alone, in a copy: no `cfg(drill = ...)` stands in the code but that of `edge!`. An edge in a
+//! header (`- E1 publish: ...`) has an entry whose edge begins with its name, in the same file or
+//! below it. `docs/drill.md` has a line for every entry that says it was caught.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +14,7 @@ use super::source::Source;
 use super::{Fault, hazards};
 use crate::Error;
 use crate::drill::{self, Entry};
+use crate::workspace;
 
 /// Reports mutations without an entry and entries without a mutation.
 ///
@@ -38,10 +40,8 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
         let Entry { name, test, .. } = entry;
         let place = written.get(name).map(|(file, _)| file.as_str());
         let is_caught = |line: &String| drill::is_caught(entry, line);
-        let message = if place.is_none() {
-            format!("no code has mutation {name:?}")
-        } else if place != Some(&format!("structures/{}", entry.file)) {
-            format!("mutation {name:?} is in {place:?}, not in {:?}", entry.file)
+        let message = if let Some(why) = misplaced(root, entry, place) {
+            why
         } else if !tests.iter().any(|(_, known)| known == test) {
             format!("no test is called {test:?}")
         } else if !recorded.get(name).is_some_and(is_caught) {
@@ -58,8 +58,44 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
     }
     for source in sources {
         check_edges(source, &listed, faults);
+        check_statements(source, faults);
     }
     Ok(())
+}
+
+/// Why an entry's mutation is not where the entry says, if it is not.
+fn misplaced(root: &Path, entry: &Entry, place: Option<&str>) -> Option<String> {
+    let Entry { name, file, .. } = entry;
+    let path = format!("structures/{file}");
+    match (place, entry.patches.is_empty()) {
+        (None, true) => Some(format!("no code and no patch has mutation {name:?}")),
+        (Some(_), false) => Some(format!("mutation {name:?} has patches and is in the code")),
+        (Some(place), true) => {
+            (place != path).then(|| format!("mutation {name:?} is in {place:?}, not in {file:?}"))
+        }
+        (None, false) => match workspace::text(&root.join(path)) {
+            Ok(text) => entry.patched(&text).err(),
+            Err(_) => Some(format!(
+                "mutation {name:?} patches {file:?}, which is not there"
+            )),
+        },
+    }
+}
+
+/// Reports mutations of statements in the code.
+fn check_statements(source: &Source, faults: &mut Vec<Fault>) {
+    for index in 1..source.tokens.len() {
+        let is_inside = matches!(source.word(index - 1), "(" | ",");
+        let is_condition = is_inside && source.spells(index, &["drill", "="]);
+        if is_condition && source.literal(index + 2).is_some() {
+            faults.push(Fault {
+                file: source.path.clone(),
+                line: source.tokens[index].line,
+                rule: "drill",
+                message: "a mutation in the code: make it a patch in structures/drill.toml".into(),
+            });
+        }
+    }
 }
 
 /// Reports edges in a header of the structures that no entry weakens.
@@ -102,18 +138,13 @@ fn edge_defined(line: &str) -> Option<&str> {
     is_number.then_some(edge)
 }
 
-/// The names in `cfg(drill = "NAME")` and `edge!("NAME", …)`, with their places.
+/// The names in `edge!("NAME", …)`, with their places.
 fn mutations(source: &Source) -> Vec<(String, (String, usize))> {
     let mut found = Vec::new();
     for index in 0..source.tokens.len() {
-        let before = index.checked_sub(1).map_or("", |at| source.word(at));
-        let condition = source.spells(index, &["drill", "="]) && matches!(before, "(" | ",");
-        let name_at = match source.spells(index, &["edge", "!", "("]) {
-            true => index + 3,
-            false if condition => index + 2,
-            false => continue,
-        };
-        if let Some(name) = source.literal(name_at) {
+        if source.spells(index, &["edge", "!", "("])
+            && let Some(name) = source.literal(index + 3)
+        {
             found.push((
                 name.to_string(),
                 (source.path.clone(), source.tokens[index].line),
@@ -126,9 +157,10 @@ fn mutations(source: &Source) -> Vec<(String, (String, usize))> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drill::Patch;
 
     #[test]
-    fn mutations_are_found_in_attributes_and_macros() {
+    fn edges_are_mutations_and_other_conditions_are_faults() {
         let text = "#[cfg(not(drill = \"a-one\"))]\nfn a() {\n    \
                     if cfg!(any(drill = \"b\", drill = \"c\")) {}\n    let drill = \"d\";\n}\n\
                     // #[cfg(drill = \"e\")]\n\
@@ -138,21 +170,54 @@ mod tests {
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        assert_eq!(names, ["a-one", "b", "c", "f"]);
+        assert_eq!(names, ["f"]);
+        let mut faults = Vec::new();
+        check_statements(&source, &mut faults);
+        let lines: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
+        assert_eq!(lines, [1, 3, 3]);
     }
 
     #[test]
-    fn an_edge_without_a_mutation_is_a_fault() {
-        let text = "//! - E1 publish: a.\n//! - E2 look: b.\n//! - Else: c.\nfn a() {}\n";
-        let source = Source::new(Path::new("structures/src/a.rs"), text);
-        let entry = |file: &str, edge: &str| Entry {
+    fn a_patch_that_no_longer_applies_and_a_mutation_in_two_places_are_faults() {
+        let root = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(root.path().join("structures/src")).expect("a directory");
+        std::fs::write(root.path().join("structures/src/a.rs"), "a();\n").expect("a file");
+        let found = |old: &str, place| {
+            let mut entry = entry("src/a.rs", "E1: a");
+            entry.patches = vec![Patch {
+                old: old.into(),
+                new: "b();\n".into(),
+            }];
+            misplaced(root.path(), &entry, place)
+        };
+        assert_eq!(found("a();\n", None), None);
+        assert!(found("c();\n", None).is_some_and(|why| why.contains("does not apply")));
+        assert!(found("a();\n", Some("structures/src/a.rs")).is_some());
+        let missing = entry("src/a.rs", "E1: a");
+        assert!(misplaced(root.path(), &missing, None).is_some());
+        assert_eq!(
+            misplaced(root.path(), &missing, Some("structures/src/a.rs")),
+            None
+        );
+        assert!(misplaced(root.path(), &missing, Some("structures/src/b.rs")).is_some());
+    }
+
+    fn entry(file: &str, edge: &str) -> Entry {
+        Entry {
             list: "a.toml".into(),
             name: "a".into(),
             file: file.into(),
             edge: edge.into(),
             test: "t".into(),
             how: "loom".into(),
-        };
+            patches: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_edge_without_a_mutation_is_a_fault() {
+        let text = "//! - E1 publish: a.\n//! - E2 look: b.\n//! - Else: c.\nfn a() {}\n";
+        let source = Source::new(Path::new("structures/src/a.rs"), text);
         let lines = |listed: &[Entry]| {
             let mut faults = Vec::new();
             check_edges(&source, listed, &mut faults);
