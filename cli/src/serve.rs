@@ -213,6 +213,7 @@ fn write_options(settings: &Settings) -> WriteOptions {
         unfinished_max: settings
             .uploads_max
             .map_or(usual.unfinished_max, |count| count.0),
+        unfinished_bytes_max: settings.uploads_bytes.map(|size| size.0 as u64),
         expires: settings
             .upload_expires
             .map_or(usual.expires, |time| Duration::from_nanos(time.ns)),

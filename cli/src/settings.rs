@@ -192,6 +192,9 @@ settings! {
     /// HTTP: resumable uploads (tus) that may be unfinished at once [default: 1024]
     text("COUNT") uploads_max: Count;
 
+    /// HTTP: bytes that all unfinished uploads may have together [default: half of the file system]
+    text("SIZE") uploads_bytes: Size;
+
     /// HTTP: how long an unfinished upload is kept after its last byte, in seconds [default: 86400]
     text("SECONDS") upload_expires: Seconds;
 
@@ -364,6 +367,8 @@ mod tests {
             "--durable",
             "--uploads-max",
             "9",
+            "--uploads-bytes",
+            "5G",
             "--upload-expires",
             "3600",
             "--head-timeout",
@@ -415,6 +420,7 @@ mod tests {
             put-max = "2G"
             durable = true
             uploads-max = 9
+            uploads-bytes = "5G"
             upload-expires = 3600
             head-timeout = 5
             body-timeout = 6

@@ -70,6 +70,11 @@ pub const TUS_DESCRIPTORS: usize = 1 + 1 + 1;
 /// Resumable uploads that may be unfinished at once, unless said otherwise.
 pub const UNFINISHED_MAX: usize = 1_024;
 
+/// The part of the file system that the bytes of all unfinished uploads may take, unless said
+/// otherwise: what was broken off and never comes back leaves the other half to everything else,
+/// and no upload is refused that could not fill the disk by itself.
+pub const UNFINISHED_DISK_PART: u64 = 2;
+
 /// How long an unfinished upload is kept after its last byte, unless said otherwise: a day, so that
 /// what was broken off in the evening is resumed in the morning.
 pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);

@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use flatpath::DescriptorHold;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
@@ -32,6 +33,7 @@ use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::RENAME_TRIES_MAX;
 use crate::look::{locality_of, look_at};
+use crate::tus::ledger::Ledger;
 use crate::walk;
 
 /// How a file that is to be read is opened.
@@ -51,6 +53,8 @@ pub struct Root {
     mount: Option<u64>,
     /// What the file system of the mount is.
     locality: Locality,
+    /// Of the unfinished uploads beneath it.
+    ledger: Arc<Ledger>,
 }
 
 /// Who turns a path into a file.
@@ -155,6 +159,7 @@ impl Root {
         let mount = look_at(directory.as_fd())?.mount;
         Ok(Self {
             locality: locality_of(directory.as_fd()),
+            ledger: Ledger::of(directory.as_fd()),
             directory,
             resolution,
             mount,
@@ -177,7 +182,13 @@ impl Root {
             resolution: self.resolution,
             mount: self.mount,
             locality: self.locality,
+            ledger: Arc::clone(&self.ledger),
         })
+    }
+
+    /// What unfinished uploads beneath it have.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     /// What the file system of the root is.
@@ -201,6 +212,12 @@ impl Root {
         let (descriptor, route) = match self.resolution {
             Resolution::Kernel => self.resolve(path, reach).map_err(|errno| match errno {
                 Errno::XDEV if reach == Reach::OwnMount => FilesError::OtherMount,
+                Errno::XDEV | Errno::LOOP => {
+                    log::debug!(
+                        "404: a link in the path leads out of the directory, or in circles"
+                    );
+                    FilesError::NotFound
+                }
                 other => other.into(),
             })?,
             Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,

@@ -38,6 +38,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// Resumable uploads that may be unfinished at once.
     pub unfinished_max: usize,
+    /// Bytes that all unfinished uploads may have together; `None`: half of the file system.
+    pub unfinished_bytes_max: Option<u64>,
     /// How long an unfinished upload is kept after its last byte.
     pub expires: Duration,
 }
@@ -67,6 +69,7 @@ impl Default for WriteOptions {
             bytes_max: UPLOAD_FILE_BYTES_MAX,
             durability: Durability::default(),
             unfinished_max: UNFINISHED_MAX,
+            unfinished_bytes_max: None,
             expires: UPLOAD_EXPIRES,
         }
     }

@@ -30,7 +30,7 @@ use super::metadata;
 use super::patch::{self, Patch};
 use super::record::{Record, Stage};
 use super::store::{Id, Store};
-use super::upload::{Seen, Upload};
+use super::upload::{Seen, Upload, refuse_bytes};
 use super::{Outcome, Place, headers, number_of};
 
 /// Keeps two requests of this process from taking the last free place together.
@@ -91,6 +91,7 @@ fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Up
         .map_err(failed_write)?;
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
     make_room(place, &store)?;
+    expect_bytes(place, &store, record.length)?;
     store.write(&id, record, durability)?;
     drop(counting);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -103,17 +104,27 @@ fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Up
             Durability::Kernel => Ok(data),
         });
     match data {
-        Ok(data) => Ok(Upload::made(
-            id,
-            store,
-            directory,
-            data.into(),
-            place.options,
-        )),
+        Ok(data) => Ok(Upload::made(place, id, store, directory, data.into())),
         Err(response) => {
             store.remove(id.digits().as_bytes())?;
             Err(response)
         }
+    }
+}
+
+/// Refuses an upload for which there is no room now or ever, before its client sends it.
+fn expect_bytes(place: Place<'_>, store: &Store, length: Option<u64>) -> Answer<()> {
+    let ledger = place.root.ledger();
+    ledger.read(place.root, store);
+    let (total, bytes_max) = (ledger.total(), ledger.bytes_max(place.root, place.options));
+    let length = length.unwrap_or_default();
+    if length > bytes_max {
+        let reason = "the upload is longer than all unfinished ones together may be";
+        return Err(refused_because(StatusCode::PAYLOAD_TOO_LARGE, reason));
+    }
+    match total.saturating_add(length) > bytes_max {
+        true => Err(refuse_bytes(total, bytes_max)),
+        false => Ok(()),
     }
 }
 

@@ -15,9 +15,10 @@
 //! | `Upload-Metadata` | `metadata` |
 //! | what is remembered of an upload, on the disk | `record` |
 //! | where the records are; how many; which expired | `store`, `sweep` |
+//! | how many bytes all of them have | `ledger` |
 //!
 //! Invariants
-//! - T1: nothing about an upload is in memory only. A server that is killed forgets nothing, and
+//! - T1: nothing about an upload is in memory only; `ledger` counts what is on the disk. A server that is killed forgets nothing, and
 //!   two servers of one directory agree.
 //! - T2: each request that changes an upload holds its lock, on a worker, for one write at most. No
 //!   lock lasts from one piece of a body to the next, so a connection that died holds nothing.
@@ -30,6 +31,7 @@
 
 mod checksum;
 mod create;
+pub(crate) mod ledger;
 mod metadata;
 mod patch;
 mod record;

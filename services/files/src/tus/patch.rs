@@ -8,7 +8,8 @@
 //! | 409           | another offset (`Upload-Offset` has the right one), or another    |
 //! |               | PATCH began meanwhile and continues                               |
 //! | 412           | another version; or the target's conditions say no                |
-//! | 413, 415, 507 | more bytes than announced; another type; no space is left         |
+//! | 413, 415, 507 | more bytes than announced; another type; no space is left, or all |
+//! |               | unfinished uploads together have as many bytes as they may        |
 //! | 423           | another process of this server is writing                         |
 //! | 460           | the checksum does not match: none of the body counts              |
 
@@ -188,10 +189,14 @@ impl Patch {
         if let Some(checksum) = &mut self.body.checksum {
             checksum.update(piece);
         }
+        held.reserve(bytes)?;
         let mut data = held.data;
         data.seek(SeekFrom::Start(self.body.offset))
             .and_then(|_| piece.write_to(&mut data))
-            .map_err(|error| failed_write(errno_of(&error)))?;
+            .map_err(|error| {
+                held.recount();
+                failed_write(errno_of(&error))
+            })?;
         self.body.offset += bytes;
         Ok(())
     }

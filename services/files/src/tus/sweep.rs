@@ -70,10 +70,15 @@ impl Stop {
 
 /// Removes what has expired by `now`. What cannot be removed is left for the next round.
 pub(crate) fn sweep(root: &Root, options: WriteOptions, now: SystemTime) {
-    let Ok(Some(store)) = Store::open(root) else {
-        return;
+    let entered = root.ledger().entered();
+    let store = match Store::open(root) {
+        Ok(Some(store)) => store,
+        Ok(None) => return entered.iter().for_each(|id| root.ledger().leave(id)),
+        Err(_) => return,
     };
     let Ok(listed) = store.list() else { return };
+    let gone = entered.iter().filter(|id| !listed.uploads.contains(id));
+    gone.for_each(|id| root.ledger().leave(id));
     for id in &listed.uploads {
         sweep_one(root, options, &store, id, now);
     }

@@ -401,3 +401,62 @@ fn a_durable_upload_is_stored_like_another() {
     assert_eq!(site.patch(&address, 2, b"cd"), 204);
     assert_eq!(site.published()["file"], b"abcd");
 }
+
+/// Bytes of hidden files of uploads in the root.
+fn unfinished_bytes(site: &Site) -> u64 {
+    let entries = fs::read_dir(site.folder.path()).expect("the root");
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    let data = entries.filter(|entry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(".flatpath-upload-")
+    });
+    data.map(|entry| entry.metadata().expect("a file").len())
+        .sum()
+}
+
+#[test]
+fn all_unfinished_uploads_together_are_bounded_until_they_end() {
+    let mut site = Site::new(WriteOptions {
+        unfinished_bytes_max: Some(100),
+        ..WriteOptions::default()
+    });
+    let counted = |site: &Site| {
+        assert_eq!(site.root.ledger().total(), unfinished_bytes(site));
+        site.root.ledger().total()
+    };
+    let begin = |site: &Site, length: &str| {
+        let name = format!("filename {}", STANDARD.encode("another"));
+        let fields = [("Upload-Length", length), ("Upload-Metadata", &name[..])];
+        site.ask("POST", "/", &fields).status().as_u16()
+    };
+    let (first, second) = (site.create("first", 60), site.create("second", 60));
+    assert_eq!(site.patch(&first, 0, &[1; 40]), 204);
+    assert_eq!(site.patch(&second, 0, &[2; 50]), 204);
+    assert_eq!(counted(&site), 90);
+    assert_eq!(site.patch(&first, 40, &[1; 20]), 507);
+    assert_eq!((site.offset(&first), counted(&site)), (Ok(40), 90));
+    assert_eq!((begin(&site, "11"), begin(&site, "101")), (507, 413));
+    // One that is ended, and one that is published.
+    assert_eq!(site.ask("DELETE", &second, &[]).status(), 204);
+    assert_eq!(counted(&site), 40);
+    assert_eq!(site.patch(&first, 40, &[1; 20]), 204);
+    assert_eq!(counted(&site), 0);
+    // A body that is cut off for its checksum.
+    let third = site.create("third", 90);
+    assert_eq!(site.patch(&third, 0, &[3; 70]), 204);
+    let wrong = format!("sha1 {}", STANDARD.encode(Sha1::digest(b"else")));
+    let fields = [("Upload-Offset", "70"), ("Upload-Checksum", &wrong[..])];
+    let mut patch = site.begin("PATCH", &third, &fields).expect("begun");
+    assert_eq!(site.append(&mut patch, &[4; 10]), Ok(()));
+    assert_eq!(counted(&site), 80);
+    assert_eq!(patch.conclude().status(), 460);
+    assert_eq!(counted(&site), 70);
+    // A server that starts anew counts what is there.
+    site.root = Root::open(std::path::Path::new("/")).expect("another directory");
+    site.root = Root::open(site.folder.path()).expect("open");
+    assert_eq!(begin(&site, "31"), 507);
+    assert_eq!(counted(&site), 70);
+    let later = SystemTime::now() + Duration::from_secs(1 << 20);
+    sweep(&site.root, site.options, later);
+    assert_eq!((counted(&site), begin(&site, "100")), (0, 201));
+}

@@ -1,7 +1,8 @@
 //! One upload: what is there of it, and what ends it.
 
 use std::fs::File;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use flatpath_http::Response;
@@ -18,6 +19,7 @@ use crate::writing::{
     Answer, WriteOptions, bare, directory_at, errno_of, failed_write, refused, refused_because,
 };
 
+use super::ledger::Ledger;
 use super::record::{Record, Stage};
 use super::store::{Id, Store, time_of};
 use super::{Place, headers};
@@ -34,6 +36,9 @@ pub(super) struct Upload {
     /// What arrived, under a hidden name; `None` where that is gone.
     data: Option<File>,
     options: WriteOptions,
+    ledger: Arc<Ledger>,
+    /// All unfinished uploads together may have so many bytes.
+    unfinished_bytes_max: u64,
 }
 
 /// What an upload is, under its lock.
@@ -99,29 +104,37 @@ impl Upload {
             None | Some(Err(Errno::NOENT)) => None,
             Some(Err(errno)) => return Err(failed_write(errno)),
         };
+        let ledger = Arc::clone(root.ledger());
+        ledger.read(root, &store);
         Ok(Self {
             id: id.clone(),
             store,
             directory,
             data,
             options,
+            unfinished_bytes_max: ledger.bytes_max(root, options),
+            ledger,
         })
     }
 
     /// One that was just made.
     pub(super) fn made(
+        place: Place<'_>,
         id: Id,
         store: Store,
         directory: File,
         data: File,
-        options: WriteOptions,
     ) -> Self {
+        let (root, options) = (place.root, place.options);
+        let ledger = Arc::clone(root.ledger());
         Self {
             id,
             store,
             directory: Some(directory),
             data: Some(data),
             options,
+            unfinished_bytes_max: ledger.bytes_max(root, options),
+            ledger,
         }
     }
 
@@ -130,6 +143,7 @@ impl Upload {
         let key = CHANGING.lock(&self.id);
         let file_lock = self.data.as_ref().map(FileLock::of).transpose()?;
         let Some(record) = self.store.read(&self.id)? else {
+            self.ledger.leave(&self.id);
             return Ok(Seen::Gone);
         };
         let same = match (&self.directory, &self.data) {
@@ -139,6 +153,7 @@ impl Upload {
         let (Some(stat), Some(directory), Some(data), Some(file_lock)) =
             (same, &self.directory, &self.data, file_lock)
         else {
+            self.ledger.leave(&self.id);
             return Ok(match (record.stage, record.length) {
                 (Stage::Publishing, Some(length)) => Seen::Finished(Finished {
                     length,
@@ -147,12 +162,14 @@ impl Upload {
                 _ => Seen::Gone,
             });
         };
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        self.ledger.enter(&self.id, size);
         Ok(Seen::Receiving(Box::new(Held {
             upload: self,
             directory,
             data,
             record,
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            size,
             written: time_of(&stat),
             _file: file_lock,
             _key: key,
@@ -207,11 +224,30 @@ impl Held<'_> {
         store.write(id, &self.record, self.upload.options.durability)
     }
 
+    /// Makes sure that all unfinished uploads together may have so many bytes more; 507 else.
+    pub(super) fn reserve(&self, bytes: u64) -> Answer<()> {
+        let Upload { ledger, id, .. } = self.upload;
+        let bytes_max = self.upload.unfinished_bytes_max;
+        match ledger.grow(id, self.size.saturating_add(bytes), bytes_max) {
+            true => Ok(()),
+            false => Err(refuse_bytes(ledger.total(), bytes_max)),
+        }
+    }
+
+    /// Less was written than was reserved.
+    pub(super) fn recount(&self) {
+        if let Ok(stat) = rustix::fs::fstat(self.data) {
+            let size = u64::try_from(stat.st_size).unwrap_or_default();
+            self.upload.ledger.enter(&self.upload.id, size);
+        }
+    }
+
     /// Cuts the file.
     pub(super) fn cut(&mut self, bytes: u64) -> Answer<()> {
         let cut = self.data.set_len(bytes);
         cut.map_err(|error| failed_write(errno_of(&error)))?;
         self.size = bytes;
+        self.upload.ledger.enter(&self.upload.id, bytes);
         Ok(())
     }
 
@@ -235,6 +271,7 @@ impl Held<'_> {
             durability: self.upload.options.durability,
         };
         let published = publication.publish()?;
+        self.upload.ledger.leave(&self.upload.id);
         Ok(publication.answer(published))
     }
 
@@ -245,6 +282,7 @@ impl Held<'_> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed_write(errno)),
         }
+        self.upload.ledger.leave(&self.upload.id);
         self.upload.store.remove(self.upload.id.digits().as_bytes())
     }
 
@@ -262,6 +300,20 @@ impl Held<'_> {
             all.insert(&headers::UPLOAD_EXPIRES, value);
         }
     }
+}
+
+/// "507 Insufficient Storage": it is temporary, so clients that retry do so (RFC 4918, 11.5).
+pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Box<Response> {
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    let refused = REFUSED.fetch_add(1, Ordering::Relaxed);
+    if refused.is_multiple_of(1_000) {
+        log::warn!(
+            "unfinished uploads have {total} of {bytes_max} bytes, more are refused \
+             (--uploads-bytes); {refused} requests were refused before"
+        );
+    }
+    let reason = "unfinished uploads have as many bytes as they may; continue later";
+    refused_because(StatusCode::INSUFFICIENT_STORAGE, reason)
 }
 
 /// Whether something was written longer ago than this. A time in the future is not.
