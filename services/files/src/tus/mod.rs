@@ -18,8 +18,8 @@
 //! | how many bytes all of them have | `ledger` |
 //!
 //! Invariants
-//! - T1: nothing about an upload is in memory only; `ledger` counts what is on the disk. A server that is killed forgets nothing, and
-//!   two servers of one directory agree.
+//! - T1: nothing about an upload is in memory only; `ledger` counts what is on the disk.
+//!   A server that is killed forgets nothing, and two servers of one directory agree.
 //! - T2: each request that changes an upload holds its lock, on a worker, for one write at most. No
 //!   lock lasts from one piece of a body to the next, so a connection that died holds nothing.
 //! - T3: the first byte of a PATCH gives the upload a new epoch, and a PATCH writes only while the
