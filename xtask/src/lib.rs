@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod loom;
 pub mod metrics;
 pub mod miri;
+pub mod path;
 pub mod refused;
 pub mod shuttle;
 pub mod style;
@@ -70,6 +71,11 @@ pub const COMMANDS: &[Command] = &[
         name: "refused",
         summary: refused::SUMMARY,
         run: refused::run,
+    },
+    Command {
+        name: "path",
+        summary: path::SUMMARY,
+        run: path::run,
     },
     Command {
         name: "loom",

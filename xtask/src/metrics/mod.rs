@@ -44,7 +44,7 @@ pub const LIMITS: Limits = Limits {
     large_circles: 4,
     through_root: 0,
     product_lines: 58_000,
-    tool_lines: 25_000,
+    tool_lines: 25_400,
 };
 
 /// A circle may have so many files without being counted as a large one.

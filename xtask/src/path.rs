@@ -1,0 +1,331 @@
+//! `cargo xtask path`: the functions and files of one GET of a hot file, from a trace.
+//!
+//! The server runs under valgrind's callgrind, on the epoll driver (callgrind knows no io_uring),
+//! and answers one kept connection: once N requests, once 2 N, after a warm-up. What was called at
+//! least once more for each of the N requests between is on the path of a request: all of a turn
+//! from its wait to the next one. The server is built for this without optimisation, in a directory
+//! of its own, so that no function is inlined and the numbers do not depend on the compiler.
+//!
+//! Counted are functions of our own crates. A closure is part of the function it stands in, and
+//! what `derive` makes of comparisons, clones and defaults is left out. A function of which at
+//! least [`LINES_READ`] lines ran is counted once more as one that a reader has to read; the others
+//! are accessors and the like, whose names say what they do.
+//!
+//! The limits may only fall: whoever gets below one lowers it in the same change.
+
+mod callgrind;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Error, process, workspace};
+use callgrind::Function;
+
+/// For the help text.
+pub const SUMMARY: &str = "functions and files of one GET of a hot file, from a trace (valgrind)";
+
+/// What may be at most.
+const LIMITS: Numbers = Numbers {
+    functions: 330,
+    files: 81,
+    read_functions: 110,
+    read_files: 45,
+};
+
+/// A function is read if so many of its lines run.
+const LINES_READ: usize = 7;
+/// Requests before those that are counted: caches are warm, and the file is hot.
+const WARM_UP: u64 = 50;
+/// Requests of the shorter trace; the longer one has twice as many.
+const REQUESTS: u64 = 20;
+/// Where the server is built for this.
+const TARGET: &str = "target/path";
+/// For the start of a server under valgrind, one reply, and the end.
+const PATIENCE: Duration = Duration::from_secs(120);
+const BODY: &str = "one hot file\n";
+
+/// How much there is on the path.
+#[derive(Debug, PartialEq, Eq)]
+struct Numbers {
+    functions: usize,
+    files: usize,
+    /// Of which at least [`LINES_READ`] lines ran, and their files.
+    read_functions: usize,
+    read_files: usize,
+}
+
+/// By file and name: lines that ran.
+type OnPath = BTreeMap<(String, String), BTreeSet<u64>>;
+
+/// Prints the functions and the numbers.
+///
+/// # Errors
+/// The server cannot be built or traced, or a limit is broken.
+pub fn run(arguments: &[String]) -> Result<(), Error> {
+    if let Some(other) = arguments.first() {
+        return Err(Error::Usage(format!("unexpected argument {other:?}")));
+    }
+    if !process::works(Command::new("valgrind").arg("--version")) {
+        println!("xtask path: valgrind is not installed (Debian package valgrind)");
+        return Ok(());
+    }
+    let server = build()?;
+    let (short, long) = (trace(&server, REQUESTS)?, trace(&server, 2 * REQUESTS)?);
+    let path = on_path(&short, &long, &workspace::root());
+    for ((file, name), lines) in &path {
+        let mark = if lines.len() >= LINES_READ { '*' } else { ' ' };
+        println!("{mark} {:3} {file}: {name}", lines.len());
+    }
+    let found = Numbers::of(&path);
+    println!("{found:#?} (* at least {LINES_READ} lines)");
+    match found.beyond(&LIMITS) {
+        beyond if beyond.is_empty() => Ok(()),
+        beyond => Err(Error::Failed(beyond.join("\n"))),
+    }
+}
+
+/// The server without optimisation. It asks the C library for the auxiliary vector, as valgrind
+/// shows a program its own there, and the kernel's names memory that is not mapped.
+fn build() -> Result<PathBuf, Error> {
+    let mut command = process::cargo(&["build", "--quiet", "--package", "flatpath-cli"]);
+    command
+        .args(["--features", "rustix/use-libc-auxv"])
+        .args(["--config", "profile.dev.opt-level=0"])
+        .args(["--config", "profile.dev.incremental=false"])
+        .args(["--target-dir", TARGET]);
+    process::run(&mut command)?;
+    Ok(workspace::root().join(TARGET).join("debug/flatpath"))
+}
+
+/// What ran while the server answered the warm-up and `requests` more.
+fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>, Error> {
+    let home = workspace::root().join(TARGET);
+    let (site, counts) = (home.join("site"), home.join("callgrind.out"));
+    std::fs::create_dir_all(&site)?;
+    std::fs::write(site.join("file"), BODY)?;
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--quiet", "--tool=callgrind"])
+        .arg(format!("--callgrind-out-file={}", counts.display()))
+        .arg(server)
+        .args(["serve", "--http", "127.0.0.1:0", "--driver", "epoll"])
+        .arg(&site)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut traced = Traced(command.spawn()?);
+    let address = traced.address()?;
+    ask(address, WARM_UP + requests)?;
+    traced.end()?;
+    Ok(callgrind::parse(&workspace::text(&counts)?))
+}
+
+/// The server under valgrind. Killed when dropped.
+struct Traced(Child);
+
+impl Traced {
+    /// Waits until it accepts connections.
+    fn address(&mut self) -> Result<SocketAddr, Error> {
+        let (sender, receiver) = mpsc::channel();
+        let output = self.0.stdout.take();
+        std::thread::spawn(move || {
+            let lines = output
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines());
+            for line in lines.map_while(Result::ok) {
+                if let Some(address) = line.strip_prefix("listening http ") {
+                    // The receiver may have given up.
+                    let _ = sender.send(address.parse());
+                }
+            }
+        });
+        match receiver.recv_timeout(PATIENCE) {
+            Ok(Ok(address)) => Ok(address),
+            _ => Err(Error::Failed("the server does not begin to listen".into())),
+        }
+    }
+
+    /// Ends it, so that callgrind writes its counts.
+    fn end(&mut self) -> Result<(), Error> {
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // Fails only if it has ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while self.0.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                return Err(Error::Failed("the server does not end".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One request after the other on one connection.
+fn ask(address: SocketAddr, requests: u64) -> Result<(), Error> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    for _ in 0..requests {
+        stream.write_all(b"GET /file HTTP/1.1\r\nHost: path\r\n\r\n")?;
+        let mut reply = Vec::new();
+        while !reply.ends_with(BODY.as_bytes()) {
+            let mut part = [0; 4096];
+            let count = stream.read(&mut part)?;
+            if count == 0 {
+                return Err(Error::Failed("the server closed the connection".into()));
+            }
+            reply.extend_from_slice(&part[..count]);
+        }
+    }
+    Ok(())
+}
+
+/// The functions of our crates that run for each request.
+fn on_path(
+    short: &HashMap<String, Function>,
+    long: &HashMap<String, Function>,
+    root: &Path,
+) -> OnPath {
+    let mut path = OnPath::new();
+    for (name, function) in long {
+        let before = short.get(name).map_or(0, |function| function.calls);
+        let file = Path::new(&function.file).strip_prefix(root).ok();
+        let Some(file) = file.and_then(Path::to_str) else {
+            continue;
+        };
+        if function.calls.saturating_sub(before) < REQUESTS || is_derived(name) {
+            continue;
+        }
+        let key = (file.to_owned(), enclosing(name).to_owned());
+        path.entry(key).or_default().extend(&function.lines);
+    }
+    path
+}
+
+/// `a` of `a::{{closure}}` and of `a'2`, as a second activation is called.
+fn enclosing(name: &str) -> &str {
+    let name = name.split("::{{").next().unwrap_or(name);
+    match name.rsplit_once('\'') {
+        Some((first, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => first,
+        _ => name,
+    }
+}
+
+fn is_derived(name: &str) -> bool {
+    [
+        " as core::cmp::",
+        " as core::clone::",
+        " as core::default::",
+    ]
+    .iter()
+    .any(|derived| name.contains(derived))
+}
+
+impl Numbers {
+    fn of(path: &OnPath) -> Numbers {
+        let read = || path.iter().filter(|(_, lines)| lines.len() >= LINES_READ);
+        let files = path.keys().map(|(file, _)| file);
+        let read_files = read().map(|((file, _), _)| file);
+        Numbers {
+            functions: path.len(),
+            files: files.collect::<BTreeSet<_>>().len(),
+            read_functions: read().count(),
+            read_files: read_files.collect::<BTreeSet<_>>().len(),
+        }
+    }
+
+    /// What is beyond `limits`, a sentence each.
+    fn beyond(&self, limits: &Numbers) -> Vec<String> {
+        let all = [
+            ("functions", self.functions, limits.functions),
+            ("files", self.files, limits.files),
+            (
+                "functions to read",
+                self.read_functions,
+                limits.read_functions,
+            ),
+            ("files to read", self.read_files, limits.read_files),
+        ];
+        all.iter()
+            .filter(|(_, found, limit)| found > limit)
+            .map(|(what, found, limit)| format!("{what} of a GET: {found}, at most {limit} wanted"))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(file: &str, calls: u64, lines: std::ops::Range<u64>) -> Function {
+        Function {
+            file: file.into(),
+            calls,
+            lines: lines.collect(),
+        }
+    }
+
+    #[test]
+    fn what_runs_for_each_request_is_on_the_path_and_closures_are_part_of_their_function() {
+        let trace = |requests: u64| {
+            HashMap::from([
+                (
+                    "a::turn".to_owned(),
+                    function("/w/a.rs", 50 + requests, 1..9),
+                ),
+                (
+                    "a::turn::{{closure}}".into(),
+                    function("/w/a.rs", requests, 3..11),
+                ),
+                ("a::turn'2".into(), function("/w/a.rs", requests, 1..2)),
+                (
+                    "a::timer".into(),
+                    function("/w/a.rs", 7 + requests / 2, 1..9),
+                ),
+                (
+                    "<a::X as core::cmp::PartialEq>::eq".into(),
+                    function("/w/a.rs", requests, 1..2),
+                ),
+                ("b::len".into(), function("/w/b.rs", requests, 1..2)),
+                ("malloc".into(), function("/libc/malloc.c", requests, 1..99)),
+            ])
+        };
+        let path = on_path(&trace(REQUESTS), &trace(2 * REQUESTS), Path::new("/w"));
+        let names: Vec<_> = path.keys().map(|(file, name)| (&**file, &**name)).collect();
+        assert_eq!(names, [("a.rs", "a::turn"), ("b.rs", "b::len")]);
+        let numbers = Numbers {
+            functions: 2,
+            files: 2,
+            read_functions: 1,
+            read_files: 1,
+        };
+        assert_eq!(Numbers::of(&path), numbers);
+        assert!(numbers.beyond(&numbers).is_empty());
+        let fewer = Numbers {
+            files: 1,
+            ..Numbers::of(&path)
+        };
+        assert_eq!(
+            numbers.beyond(&fewer),
+            ["files of a GET: 2, at most 1 wanted"]
+        );
+    }
+}
