@@ -77,9 +77,9 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) accept_shots: Shots,
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
-    /// Which group of the driver's each listener may receive into, as `regions_of` says.
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
+    /// Which group of the driver's each listener may receive into, as `regions_of` says.
     pub(crate) groups: Vec<u16>,
 }
 

@@ -27,7 +27,8 @@ impl<D: Driver> Network<D> {
         }
         match completion.outcome {
             Outcome::Received(piece) => {
-                if connection.crowds || piece.len() == self.receive_buffer_bytes {
+                let crowds = connection.crowds;
+                if crowds || piece.len() > self.at_once_bytes_max() {
                     self.weigh_receive(key, piece.len());
                 }
                 self.piece_arrived(key, piece);
