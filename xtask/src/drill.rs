@@ -9,9 +9,9 @@
 //! mutation; then it must fail with it, or hang, which the table says.
 //!
 //! Every mutation brings the table `docs/drill.md` up to date: its row, and the rest as they were,
-//! so that one may run in pieces. A row whose entry changed is dropped. `--resume` leaves out what
-//! was caught already on this tree of the structures, as committed; the table names the tree when
-//! all its rows are of one.
+//! so that one may run in pieces. A row whose entry changed is dropped; what follows the table
+//! under a heading of its own stays. `--resume` leaves out what was caught already on this tree of
+//! the structures, as committed; the table names the tree when all its rows are of one.
 //!
 //! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
 //! crate, unoptimised, in a few seconds.
@@ -202,14 +202,11 @@ impl Done {
         }
         let known = recorded(&root);
         let is_all = all.iter().all(|entry| self.names.contains(&entry.name));
-        let tree = self.tree.as_deref().filter(|tree| {
-            let before = workspace::text(&root.join(TABLE)).unwrap_or_default();
-            is_all || before.contains(&format!("{TREE}`{tree}`"))
-        });
-        std::fs::write(
-            root.join(TABLE),
-            table_of(all, (entry, outcome), &known, tree),
-        )?;
+        let before = workspace::text(&root.join(TABLE)).unwrap_or_default();
+        let tree = self.tree.as_deref();
+        let tree = tree.filter(|tree| is_all || before.contains(&format!("{TREE}`{tree}`")));
+        let table = table_of(all, (entry, outcome), &known, tree);
+        std::fs::write(root.join(TABLE), table + notes_of(&before))?;
         if let Some(tree) = &self.tree {
             std::fs::write(
                 root.join(DONE),
@@ -410,6 +407,11 @@ fn table_of(
     text
 }
 
+/// What is written by hand after the table, from its first heading on.
+fn notes_of(text: &str) -> &str {
+    text.find("\n## ").map_or("", |at| &text[at..])
+}
+
 /// The line of a mutation, up to its outcome.
 #[must_use]
 pub fn row_of(entry: &Entry) -> String {
@@ -485,6 +487,13 @@ mod tests {
         assert!(second.contains("| `stack-tag` in"), "{second}");
         assert!(is_caught(&entries[0], row));
         assert!(!is_caught(&entries[1], second.lines().last().unwrap()));
+    }
+
+    #[test]
+    fn notes_below_the_table_are_kept() {
+        let notes = "\n## Beside it\n\n| no | row |\n";
+        assert_eq!(notes_of(&format!("# Drill\n\n| a | row |\n{notes}")), notes);
+        assert_eq!(notes_of("# Drill\n\n| a | row |\n"), "");
     }
 
     #[test]
