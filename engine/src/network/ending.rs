@@ -142,7 +142,7 @@ impl<D: Driver> Network<D> {
         self.wheel.cancel(key.index);
         self.holders.leave(key.index, &mut connection.holds);
         self.uncount_holding(&connection);
-        self.holding -= usize::from(connection.holds.page);
+        self.holding -= usize::from(connection.holds.pages);
         self.addresses.leave(connection.address, key.index);
         self.starved.leave(&mut connection, key.index);
         self.room.left(&mut connection, key.index);

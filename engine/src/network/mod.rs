@@ -126,7 +126,7 @@ pub(crate) struct Network<D: Driver> {
     holders: Holders,
     listener_numbers: Vec<u16>,
     excesses: Excesses,
-    /// Connections that hold a common page with input that waits.
+    /// Common pages with input of connections that are stalled.
     holding: usize,
     /// Connections that had more to do than one settling allows.
     again: Vec<Key>,

@@ -337,7 +337,7 @@ impl<D: Driver> Network<D> {
 
     /// Stalled connections may hold common pages as long as a part is left for the others; beyond
     /// that the one that would take the next is refused at once.
-    fn bound_held(&mut self, key: Key, group: u16) {
+    pub(super) fn bound_held(&mut self, key: Key, group: u16) {
         let pages = self.driver.region(0).pages() as usize;
         let is_short = self
             .connections

@@ -42,8 +42,8 @@ pub(crate) struct Holds {
     pub(super) buffers: u32,
     /// The list it is in; 0 for none (H1).
     class: u8,
-    /// A common page with input that waits.
-    pub(super) page: bool,
+    /// Common pages that it holds while it is stalled.
+    pub(super) pages: u16,
     /// It is stalled for want of memory.
     pub(super) waits: bool,
     /// Where and as how much it is counted with its address and listener, see `excess.rs`.
@@ -130,14 +130,19 @@ impl<D: Driver> Network<D> {
             return;
         };
         // What is deferred is offered soon, whatever there is room for.
-        let front = connection.held.front();
-        let is_holding =
-            connection.stalled.is_some() && front.is_some_and(|(piece, _)| piece.group() == 0);
-        if is_holding != connection.holds.page {
-            connection.holds.page = is_holding;
-            self.holding = self
-                .holding
-                .wrapping_add_signed(if is_holding { 1 } else { -1 });
+        let pages = match connection.stalled {
+            Some(_) => connection
+                .held
+                .iter()
+                .filter(|(piece, _)| piece.group() == 0)
+                .count(),
+            None => 0,
+        };
+        let pages = u16::try_from(pages).unwrap_or(u16::MAX);
+        if pages != connection.holds.pages {
+            self.holding -= usize::from(connection.holds.pages);
+            self.holding += usize::from(pages);
+            connection.holds.pages = pages;
         }
         let buffers = buffers_of(held_bytes);
         let waits = connection.stalled == Some(Stall::Memory);
