@@ -16,7 +16,8 @@
 //! Invariants
 //! - F1: a connection is in the queue once (`deferred`) or not at all; one that is gone is skipped.
 //! - F2: while the queue is not empty, or connections that crowd wait to receive, no wait lasts.
-//! - F3: a deferred connection is offered nothing outside of the queue, so its input stays in order.
+//! - F3: a deferred connection is offered nothing outside of the queue, so its input stays in
+//!   order.
 //! - F4: a connection waits to receive at most once (`in_crowd`); one that is gone is skipped.
 //!
 //! Cost: a short request pays one comparison; long input a push, a pop and a read of the clock.

@@ -49,6 +49,7 @@ use flatpath_structures::wheel::Wheel;
 use crate::addresses::Addresses;
 use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
+use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, SHARE_PATIENCE_NS, TICK_NS,
@@ -209,6 +210,13 @@ fn name_regions(
     regions
 }
 
+/// Pipes for joined connections; none is opened while descriptors are short.
+fn counted_pipes(budget: DescriptorBudget) -> Pipes {
+    let pipes = Pipes::new(JOINED_PIPES_MAX);
+    pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+    pipes
+}
+
 impl<D: Driver> Network<D> {
     pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
@@ -231,9 +239,7 @@ impl<D: Driver> Network<D> {
         let groups = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
-        let pipes = Pipes::new(JOINED_PIPES_MAX);
-        let budget = setup.shared.descriptors.clone();
-        pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+        let pipes = counted_pipes(setup.shared.descriptors.clone());
         Network {
             returns: Returns::new(driver.waker()),
             turn: Turn {

@@ -40,11 +40,11 @@ pub struct Limits {
 
 /// The limits of today.
 pub const LIMITS: Limits = Limits {
-    circle_files: 27,
-    large_circles: 4,
+    circle_files: 29,
+    large_circles: 5,
     through_root: 0,
-    product_lines: 58_000,
-    tool_lines: 25_400,
+    product_lines: 56_800,
+    tool_lines: 25_600,
 };
 
 /// A circle may have so many files without being counted as a large one.
