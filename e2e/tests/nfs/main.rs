@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod descriptors;
 mod framing;
+mod full;
 mod overtaking;
 mod repeated;
 mod restart;
