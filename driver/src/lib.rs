@@ -54,7 +54,7 @@ pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};
-pub use schedule::schedule_as_batch;
+pub use schedule::{ask_for_slice, slice_of};
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{Choice, Selection, select};
 pub use socket::{Listener, Socket};

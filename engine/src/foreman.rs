@@ -76,16 +76,16 @@ impl Bell {
 
 impl Foreman {
     /// Starts the first workers and the foreman.
-    pub(crate) fn start(shared: Arc<Shared>, batch_scheduling: bool) -> io::Result<Foreman> {
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Foreman> {
         let mut workers = Vec::new();
-        let started = start_all(&shared, batch_scheduling, &mut workers);
+        let started = start_all(&shared, &mut workers);
         let thread = started.and_then(|()| {
             let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
             let thread = std::thread::Builder::new()
                 .name("flatpath-foreman".into())
                 .spawn(move || {
                     let workers = handed.recv().unwrap_or_default();
-                    oversee(&shared, batch_scheduling, workers)
+                    oversee(&shared, workers)
                 })?;
             // The thread is waiting for it.
             let _ = hand.send(std::mem::take(&mut workers));
@@ -150,27 +150,18 @@ fn unknown(thread: &str) -> LeftBehind {
 
 /// Starts the fewest workers that there may be; those that were started are in `workers` also when
 /// one cannot be.
-fn start_all(
-    shared: &Arc<Shared>,
-    batch_scheduling: bool,
-    workers: &mut Vec<JoinHandle<()>>,
-) -> io::Result<()> {
+fn start_all(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
     for _ in 0..shared.workers_min {
-        workers.push(start_worker(shared, batch_scheduling)?);
+        workers.push(start_worker(shared)?);
     }
     Ok(())
 }
 
-fn start_worker(shared: &Arc<Shared>, batch_scheduling: bool) -> io::Result<JoinHandle<()>> {
+fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("flatpath-worker".into())
-        .spawn(move || {
-            if batch_scheduling && let Err(cause) = flatpath_driver::schedule_as_batch() {
-                log::debug!("workers stay in the default scheduling class: {cause}");
-            }
-            work(&shared);
-        })
+        .spawn(move || work(&shared))
 }
 
 /// Work is queued, nobody is idle, and there is room for another worker.
@@ -179,11 +170,7 @@ fn is_wanted(shared: &Shared) -> bool {
 }
 
 /// Sleeps until the bell rings, then samples until it is calm again. Returns at `stop`.
-fn oversee(
-    shared: &Arc<Shared>,
-    batch_scheduling: bool,
-    mut workers: Vec<JoinHandle<()>>,
-) -> Vec<JoinHandle<()>> {
+fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
     let mut calm = 0;
     let mut growth = Growth::default();
     let mut refusals = Refusals::default();
@@ -216,13 +203,7 @@ fn oversee(
         calm = 0;
         if wanted > 0 {
             workers.retain(|worker| !worker.is_finished());
-            growth.started = grow(
-                shared,
-                batch_scheduling,
-                wanted,
-                &mut workers,
-                &mut refusals,
-            );
+            growth.started = grow(shared, wanted, &mut workers, &mut refusals);
         }
     }
 }
@@ -230,7 +211,6 @@ fn oversee(
 /// Starts so many workers, or as many as the crew has room for and the kernel allows.
 fn grow(
     shared: &Arc<Shared>,
-    batch_scheduling: bool,
     wanted: u64,
     workers: &mut Vec<JoinHandle<()>>,
     refusals: &mut Refusals,
@@ -241,7 +221,7 @@ fn grow(
         if started > 0 && workers.len() >= most {
             return started;
         }
-        match start_worker(shared, batch_scheduling) {
+        match start_worker(shared) {
             Ok(worker) => {
                 shared.statistics.workers_grown.add(1);
                 workers.push(worker);

@@ -30,6 +30,7 @@ use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Spread;
+use crate::scheduling;
 use crate::server::{Endpoint, Options, Server};
 use crate::signals::outlive_file_size_limit;
 use crate::statistics::Statistics;
@@ -195,8 +196,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     for endpoint in &endpoints {
         (endpoint.starts)(&shared.descriptors);
     }
-    let foreman =
-        Foreman::start(Arc::clone(&shared), options.batch_scheduling).map_err(Error::Thread)?;
+    let foreman = Foreman::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
         addresses: sockets.bound,
@@ -414,7 +414,10 @@ impl NetworkThread {
         let (ring, shared) = (self.ring, Arc::clone(&self.shared));
         std::thread::Builder::new()
             .name(format!("flatpath-net-{ring}"))
-            .spawn(move || run_network(ring, &shared, move || self.run(report)))
+            .spawn(move || {
+                scheduling::network_thread();
+                run_network(ring, &shared, move || self.run(report));
+            })
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.

@@ -47,7 +47,6 @@ pub(crate) struct Options {
     pub(crate) rings: usize,
     pub(crate) workers: RangeInclusive<u32>,
     pub(crate) worker_idle_ns_max: u64,
-    pub(crate) batch_scheduling: bool,
     pub(crate) observes_dispatch: bool,
     pub(crate) choice: Choice,
     pub(crate) accept_shots: Shots,
@@ -77,7 +76,6 @@ impl Server {
                 rings: 1,
                 workers: WORKERS_MIN..=Server::WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
-                batch_scheduling: false,
                 observes_dispatch: false,
                 choice: Choice::Auto,
                 accept_shots: Shots::Many,
@@ -161,13 +159,6 @@ impl Server {
         self
     }
 
-    /// How the kernel schedules workers: [`Scheduling::Normal`] unless set. See
-    /// [`Scheduling::Batch`] for the other way and its price.
-    pub fn worker_scheduling(mut self, scheduling: Scheduling) -> Server {
-        self.options.batch_scheduling = scheduling == Scheduling::Batch;
-        self
-    }
-
     /// Measures what putting jobs on the queue and waking workers takes:
     /// [`Statistics::dispatch_ns`](crate::Statistics::dispatch_ns). For benches: it costs about
     /// 50 ns a job, and nothing when it is not asked for.
@@ -200,16 +191,4 @@ impl Server {
         let signals = SignalWatch::begin()?;
         signals.run(self.start()?)
     }
-}
-
-/// How the kernel schedules workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduling {
-    /// `SCHED_BATCH`: a woken worker never interrupts the thread that runs, the network thread
-    /// included, and waits for a turn on its processor instead; beside threads that compute, that
-    /// is a time slice of theirs. Source: sched(7), `check_preempt_wakeup_fair` in
-    /// kernel/sched/fair.c.
-    Batch,
-    /// The default class.
-    Normal,
 }
