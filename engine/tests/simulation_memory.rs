@@ -5,8 +5,8 @@
 
 mod hoard;
 
-use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{DriverConfig, Limits};
 use flatpath_driver::simulation::{Client, ClientState};
 use hoard::Hoard;
 
@@ -22,6 +22,10 @@ struct Site {
 
 impl Site {
     fn new(adjust: impl FnOnce(&mut Limits)) -> Site {
+        Site::with(DriverConfig::default(), adjust)
+    }
+
+    fn with(driver: DriverConfig, adjust: impl FnOnce(&mut Limits)) -> Site {
         let mut conditions = Conditions::calm(7);
         conditions.limits = Limits {
             buffer_bytes_max: BUFFERS * 4096,
@@ -30,6 +34,7 @@ impl Site {
             ..Limits::default()
         };
         adjust(&mut conditions.limits);
+        conditions.driver = driver;
         Site {
             server: SimulatedServer::new(conditions, Hoard::default()),
         }
@@ -222,4 +227,32 @@ fn sim_holders_of_one_buffer_that_do_not_move_are_ended_for_those_that_wait() {
         "{ended} were ended, {open} are left"
     );
     assert_eq!(site.server.statistics().stalls_refused.read(), 0);
+}
+
+#[test]
+fn sim_pages_that_are_kept_or_held_leave_some_to_the_others() {
+    const PAGES: u32 = 16;
+    let config = DriverConfig {
+        receive_buffers: PAGES,
+        receive_buffer_bytes: 256,
+        ..DriverConfig::default()
+    };
+    let mut site = Site::with(config, |_| ());
+    let hoarders = site.hoarders();
+    // As many pages as may be kept, and more halves of bodies than there are pages.
+    let _keepers: Vec<Client> = (0..PAGES / 4).map(|_| site.client("keep\n")).collect();
+    let bodies: Vec<Client> = (0..2 * PAGES).map(|_| site.client("body\n")).collect();
+    for body in &bodies {
+        body.write(&[b'.'; 200]);
+    }
+    site.pass(0);
+    let other = site.client("anything\n");
+    assert_eq!(other.read(), b"ok\n");
+    let refused = site.server.statistics().stalls_refused.read();
+    let all = u64::from(2 * PAGES);
+    assert!(
+        (1..all).contains(&refused),
+        "{refused} of {all} were refused"
+    );
+    assert!(hoarders.iter().all(is_open));
 }

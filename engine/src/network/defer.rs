@@ -133,12 +133,6 @@ impl<D: Driver> Network<D> {
             Some(_) => {}
             None => self.offer_held(key),
         }
-        if let Some(connection) = self.connections.get(key)
-            && let Some((piece, _)) = connection.held.front()
-        {
-            // More pages came with the one that stalled it.
-            self.bound_held(key, piece.group());
-        }
         self.settle(key);
     }
 

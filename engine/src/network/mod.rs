@@ -326,6 +326,8 @@ impl<D: Driver> Network<D> {
         self.relieve();
         self.call_roused();
         self.run_deferred();
+        // Whom the deferred input has roused: a place is given up in the turn in which it is taken.
+        self.call_roused();
         self.feed_starved();
         self.arm_crowding();
         self.send_fins();

@@ -10,9 +10,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Receive};
 use crate::context::Stall;
-use crate::limits::{
-    BUFFER_CLASSES, HELD_PAGES_LEFT_PART, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX,
-};
+use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX};
 use crate::protocol::Phase;
 
 use super::Network;
@@ -122,7 +120,7 @@ impl<D: Driver> Network<D> {
             let Some(mut larger) = larger.flatten() else {
                 connection.held.push_back((piece, 0));
                 connection.stall(Stall::Memory, self.turn.now_ns);
-                return self.bound_held(key, 0);
+                return;
             };
             if let Some(input) = &connection.input {
                 larger.append(input.filled());
@@ -250,9 +248,8 @@ impl<D: Driver> Network<D> {
         if !left.is_empty() && connection.control.input_wanted {
             if piece.group() > 0 && connection.stalled.is_some() {
                 // One receive at a time: it is the only piece, and is offered again from its page.
-                let (from, group) = (from + small(consumed), piece.group());
-                connection.held.push_front((piece, from));
-                return self.bound_held(key, group);
+                connection.held.push_front((piece, from + small(consumed)));
+                return;
             }
             let pool = self.shared.pools.handle(self.ring, key.index);
             match for_input(pool, connection.control.phase, left.len()) {
@@ -328,25 +325,9 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.put(piece);
         };
-        let group = piece.group();
         connection.held.push_front((piece, from));
         connection.control.stall = Some(Stall::Memory);
         adopt_stall(connection, self.turn.now_ns);
-        self.bound_held(key, group);
-    }
-
-    /// Stalled connections may hold common pages as long as a part is left for the others; beyond
-    /// that the one that would take the next is refused at once.
-    pub(super) fn bound_held(&mut self, key: Key, group: u16) {
-        let pages = self.driver.region(0).pages() as usize;
-        let is_short = self
-            .connections
-            .get(key)
-            .is_some_and(|connection| connection.stalled == Some(Stall::Memory));
-        if is_short && group == 0 && self.holding > pages - pages / HELD_PAGES_LEFT_PART {
-            self.refuse(key);
-            self.release_unwanted(key);
-        }
     }
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.

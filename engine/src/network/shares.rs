@@ -23,9 +23,9 @@ use crate::connection::{Closing, Connection, Send};
 use crate::context::{Stall, Wanted};
 use crate::holdings::{Cells, Waited};
 use crate::limits::{
-    BUFFER_CLASSES, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX,
-    INPUT_BYTES_MAX, MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX,
-    SHORTAGE_NS_MAX, WEIGH_PERIOD_NS,
+    BUFFER_CLASSES, HELD_PAGES_LEFT_PART, HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX,
+    HOLDERS_PRESSED_MAX, INPUT_BYTES_MAX, MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS,
+    RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX, WEIGH_PERIOD_NS,
 };
 use crate::lists::{Links, List};
 use crate::protocol::Phase;
@@ -116,6 +116,11 @@ fn class_of(buffers: u32) -> u8 {
     buffers.checked_ilog2().map_or(0, |power| power as u8)
 }
 
+/// Pages of one thread: fewer than 65,536.
+fn small(pages: usize) -> u16 {
+    u16::try_from(pages).unwrap_or(u16::MAX)
+}
+
 fn buffers_of(held_bytes: usize) -> u32 {
     let buffers = u32::try_from(held_bytes / BUFFER_CLASSES[0]).unwrap_or(u32::MAX);
     if buffers <= 1 { 0 } else { buffers }
@@ -129,21 +134,12 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        // What is deferred is offered soon, whatever there is room for.
-        let pages = match connection.stalled {
-            Some(_) => connection
-                .held
-                .iter()
-                .filter(|(piece, _)| piece.group() == 0)
-                .count(),
-            None => 0,
-        };
-        let pages = u16::try_from(pages).unwrap_or(u16::MAX);
-        if pages != connection.holds.pages {
-            self.holding -= usize::from(connection.holds.pages);
-            self.holding += usize::from(pages);
-            connection.holds.pages = pages;
+        if connection.holds.pages > 0 || !connection.held.is_empty() {
+            self.weigh_pages(key);
         }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         let buffers = buffers_of(held_bytes);
         let waits = connection.stalled == Some(Stall::Memory);
         let holds = &mut connection.holds;
@@ -155,6 +151,32 @@ impl<D: Driver> Network<D> {
             if grows {
                 self.stall_in_excess(key);
             }
+        }
+    }
+
+    /// Counts the common pages that a stalled connection holds. Stalled connections, whatever they
+    /// wait for, and fragments that are kept may have pages as long as a part is left to the
+    /// others; a connection that comes to hold more then is refused at once.
+    fn weigh_pages(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        // What is deferred is offered soon, whatever there is room for.
+        let held = connection.held.iter();
+        let pages = match connection.stalled {
+            Some(_) => held.filter(|(piece, _)| piece.group() == 0).count(),
+            None => 0,
+        };
+        let before = std::mem::replace(&mut connection.holds.pages, small(pages));
+        self.holding = self.holding + pages - usize::from(before);
+        let common = self.driver.region(0);
+        let all = common.pages() as usize;
+        let taken = self.holding + common.kept() as usize;
+        if small(pages) > before && taken > all - all / HELD_PAGES_LEFT_PART {
+            self.refuse(key);
+            self.release_unwanted(key);
+            // What it is told has not been sent yet.
+            self.again.push(key);
         }
     }
 

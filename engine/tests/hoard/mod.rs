@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath::{Buffer, Bytes, Context, Job, Phase, Protocol, Wanted, WorkerScope};
+use flatpath::{Buffer, Bytes, Context, Fragment, Job, Phase, Protocol, Wanted, WorkerScope};
 
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
@@ -13,6 +13,7 @@ pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 /// |----------|--------------------------------------------------------------|
 /// | `hold N` | takes N of the smallest buffers and waits without a deadline |
 /// | `bulk N` | the same with N chunks, without the reserve                  |
+/// | `keep`   | keeps the page of the line                                   |
 /// | `free`   | drops them                                                   |
 /// | `stream` | sends a chunk whenever little is queued, for ever            |
 /// | `body`   | waits for more of a body; what is no whole line is left      |
@@ -27,6 +28,7 @@ pub(crate) struct Hoard {
 #[derive(Default)]
 pub(crate) struct Session {
     held: Vec<Buffer>,
+    kept: Option<Fragment>,
 }
 
 #[derive(Default)]
@@ -64,6 +66,11 @@ impl Hoard {
                 });
                 session.held.extend(buffers);
                 assert_eq!(session.held.len(), count, "the test asks for what there is");
+            }
+            "keep" => {
+                context.phase(Phase::Work);
+                session.kept = context.keep(0..1);
+                assert!(session.kept.is_some(), "the test asks for what there is");
             }
             "free" => session.held.clear(),
             "body" => context.phase(Phase::Body),
