@@ -8,7 +8,7 @@
 //!
 //! Counted are functions of our own crates. A closure is part of the function it stands in, and
 //! what `derive` makes of comparisons, clones and defaults is left out. A function of which at
-//! least [`LINES_READ`] lines ran is counted once more as one that a reader has to read; the others
+//! least `LINES_READ` lines ran is counted once more as one that a reader has to read; the others
 //! are accessors and the like, whose names say what they do.
 //!
 //! The limits may only fall: whoever gets below one lowers it in the same change.

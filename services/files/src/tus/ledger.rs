@@ -90,7 +90,7 @@ impl Ledger {
     /// Bytes that unfinished uploads may have.
     pub(super) fn bytes_max(&self, root: &Root, options: WriteOptions) -> u64 {
         options.unfinished_bytes_max.unwrap_or_else(|| {
-            let disk = || Some(rustix::fs::fstatvfs(root.find(b"").ok()?.file).ok()?);
+            let disk = || rustix::fs::fstatvfs(root.find(b"").ok()?.file).ok();
             *self.usual_max.get_or_init(|| {
                 disk().map_or(u64::MAX, |disk| {
                     disk.f_blocks.saturating_mul(disk.f_frsize) / UNFINISHED_DISK_PART
