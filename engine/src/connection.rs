@@ -178,6 +178,8 @@ pub(crate) struct Connection {
     pub(crate) leaves: bool,
     /// Its input waits for the end of a turn: see `network/defer.rs`.
     pub(crate) deferred: bool,
+    /// It waits to send: see `network/send.rs`.
+    pub(crate) send_waits: bool,
     /// It takes more than its part: see `network/defer.rs`, also for the following.
     pub(crate) crowds: bool,
     pub(crate) in_crowd: bool,
@@ -248,6 +250,7 @@ impl Connection {
             listed_ns: 0,
             leaves: false,
             deferred: false,
+            send_waits: false,
             crowds: false,
             in_crowd: false,
             calm: 0,

@@ -210,6 +210,13 @@ pub const GROWTH_PERIOD_NS: u64 = 1_000_000;
 /// nanoseconds. The first is repeated after [`GROWTH_PERIOD_NS`], and each wait doubles.
 pub const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
 
+/// A send of no more than this is short and never waits for the next turn, in bytes.
+pub const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of sends that are started in one turn before long ones wait for the next: about a
+/// millisecond of copying.
+pub const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
+
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
 pub const TURN_COMPLETIONS_MAX: usize = 256;

@@ -5,10 +5,11 @@
 
 mod hoard;
 
+use flatpath::limits::LONG_SENDS_BYTES;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits};
 use flatpath_driver::simulation::{Client, ClientState};
-use hoard::Hoard;
+use hoard::{Hoard, LARGE_BYTES};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -255,4 +256,34 @@ fn sim_pages_that_are_kept_or_held_leave_some_to_the_others() {
         "{refused} of {all} were refused"
     );
     assert!(hoarders.iter().all(is_open));
+}
+
+#[test]
+fn sim_long_replies_wait_for_the_next_turns_and_short_ones_do_not() {
+    let mut site = Site::new(|_| ());
+    let large: Vec<Client> = (0..64).map(|_| site.client("")).collect();
+    let short = site.client("");
+    for client in &large {
+        client.write(b"large\n");
+    }
+    short.write(b"anything\n");
+    let mut received = vec![0; large.len()];
+    let mut turns_with_bytes = 0;
+    while received.iter().any(|bytes| *bytes < LARGE_BYTES) {
+        let before: usize = received.iter().sum();
+        site.server.turn();
+        for (client, bytes) in large.iter().zip(&mut received) {
+            *bytes += client.read().len();
+        }
+        let in_this_turn = received.iter().sum::<usize>() - before;
+        assert!(
+            in_this_turn <= LONG_SENDS_BYTES + LARGE_BYTES,
+            "{in_this_turn} bytes in one turn"
+        );
+        if in_this_turn > 0 && turns_with_bytes == 0 {
+            assert_eq!(short.read(), b"ok\n", "it was asked last");
+        }
+        turns_with_bytes += usize::from(in_this_turn > 0);
+        assert!(turns_with_bytes < 1_000, "{received:?}");
+    }
 }

@@ -66,6 +66,7 @@ use accept::Listener;
 use defer::Deferred;
 use excess::Excesses;
 use room::Room;
+use send::LongSends;
 use shares::Holders;
 pub(crate) use shares::Holds;
 use starve::Starved;
@@ -95,6 +96,7 @@ pub(crate) struct Network<D: Driver> {
     addresses: Addresses,
     room: Room,
     deferred: Deferred,
+    long_sends: LongSends,
     /// Connections that crowd and want to receive, oldest first.
     crowd: VecDeque<Key>,
     wheel: Wheel,
@@ -257,6 +259,7 @@ impl<D: Driver> Network<D> {
             addresses: Addresses::new(places),
             room: Room::new(places),
             deferred: Deferred::default(),
+            long_sends: LongSends::default(),
             crowd: VecDeque::new(),
             desk,
             sources: Slots::new(SOURCES_MAX),
@@ -328,6 +331,7 @@ impl<D: Driver> Network<D> {
         self.run_deferred();
         // Whom the deferred input has roused: a place is given up in the turn in which it is taken.
         self.call_roused();
+        self.run_long_sends();
         self.feed_starved();
         self.arm_crowding();
         self.send_fins();
@@ -487,8 +491,9 @@ impl<D: Driver> Network<D> {
     /// How long the next wait may last.
     fn timeout_ns(&self) -> Option<u64> {
         const WAITING_NS: u64 = 10_000_000;
-        let has_more = !self.backlog.is_empty() || !self.crowd.is_empty();
-        let is_behind = has_more || !self.arrivals.is_empty() || self.deferred.len() > 0;
+        let has_more = !self.backlog.is_empty() || !self.arrivals.is_empty();
+        let has_input = self.deferred.len() > 0 || !self.crowd.is_empty();
+        let is_behind = has_more || has_input || !self.long_sends.is_empty();
         if is_behind || !self.again.is_empty() || !self.desk.roused.is_empty() {
             return Some(0);
         }

@@ -1,15 +1,44 @@
 //! Bytes out: one send at a time per connection, each with all that is queued.
+//!
+//! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
+//! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
+//! in a queue for the next turn, which follows at once. Short replies never wait.
+//!
+//! Invariants
+//! - L1: a connection is in the queue once (`send_waits`) or not at all; one that is gone is
+//!   skipped.
+//! - L2: while the queue is not empty no wait lasts.
+
+use std::collections::VecDeque;
 
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Then};
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Receive, Send};
+use crate::connection::{Closing, Connection, Receive, Send};
+use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
 
 use super::{KIND_SEND, Network, token};
 
+/// Connections with much to send, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct LongSends {
+    waiting: VecDeque<Key>,
+    /// Started in this turn.
+    bytes: usize,
+}
+
+impl LongSends {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+fn may_send(connection: &Connection) -> bool {
+    connection.send == Send::Off && connection.control.closing != Closing::Abort
+}
+
 impl<D: Driver> Network<D> {
-    /// Starts the next send, if there is something to send and none is going. The last one of a
-    /// connection closes the socket in the same system call.
+    /// Starts the next send, if there is something to send and none is going, or has it wait.
     pub(super) fn start_send(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -17,9 +46,44 @@ impl<D: Driver> Network<D> {
         if !connection.output.has_waiting() {
             return connection.output.release_unused();
         }
-        if connection.send != Send::Off || connection.control.closing == Closing::Abort {
+        if !may_send(connection) {
             return;
         }
+        let sends = &mut self.long_sends;
+        let is_long = connection.output.queued_bytes() > SHORT_SEND_BYTES_MAX;
+        if is_long && (!sends.is_empty() || sends.bytes >= LONG_SENDS_BYTES) {
+            if !std::mem::replace(&mut connection.send_waits, true) {
+                sends.waiting.push_back(key);
+            }
+            return;
+        }
+        self.send_now(key);
+    }
+
+    /// The end of a turn: starts long sends, those that have waited longest first.
+    pub(super) fn run_long_sends(&mut self) {
+        while self.long_sends.bytes < LONG_SENDS_BYTES {
+            let Some(key) = self.long_sends.waiting.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.send_waits = false;
+            if may_send(connection) && connection.output.has_waiting() {
+                self.send_now(key);
+            }
+            self.settle(key);
+        }
+        self.long_sends.bytes = 0;
+    }
+
+    /// The last send of a connection closes the socket in the same system call.
+    fn send_now(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        self.long_sends.bytes += connection.output.queued_bytes();
         let list = connection.output.take();
         let last = connection.control.closing == Closing::AfterOutput
             && connection.receive == Receive::Off

@@ -172,7 +172,9 @@ impl<D: Driver> Network<D> {
         let common = self.driver.region(0);
         let all = common.pages() as usize;
         let taken = self.holding + common.kept() as usize;
-        if small(pages) > before && taken > all - all / HELD_PAGES_LEFT_PART {
+        // A joined one holds a single page, and would lose what its pair was promised.
+        let is_bound = connection.joint.is_none();
+        if is_bound && small(pages) > before && taken > all - all / HELD_PAGES_LEFT_PART {
             self.refuse(key);
             self.release_unwanted(key);
             // What it is told has not been sent yet.

@@ -9,6 +9,10 @@ use flatpath::{Buffer, Bytes, Context, Fragment, Job, Phase, Protocol, Wanted, W
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 
+/// Bytes of one large reply.
+pub(crate) const LARGE_BYTES: usize = 256 * 1024;
+static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
+
 /// | line     | what becomes of it                                           |
 /// |----------|--------------------------------------------------------------|
 /// | `hold N` | takes N of the smallest buffers and waits without a deadline |
@@ -16,6 +20,7 @@ pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 /// | `keep`   | keeps the page of the line                                   |
 /// | `free`   | drops them                                                   |
 /// | `stream` | sends a chunk whenever little is queued, for ever            |
+/// | `large`  | sends [`LARGE_BYTES`] at once                                |
 /// | `body`   | waits for more of a body; what is no whole line is left      |
 /// | `job`    | runs a job that takes a chunk; `ok` when it has one          |
 /// | other    | `ok`, from constant memory                                   |
@@ -73,6 +78,7 @@ impl Hoard {
                 assert!(session.kept.is_some(), "the test asks for what there is");
             }
             "free" => session.held.clear(),
+            "large" => context.write_static(&LARGE),
             "body" => context.phase(Phase::Body),
             "stream" => {
                 context.phase(Phase::Work);
