@@ -222,7 +222,7 @@ impl Progress {
         }
     }
 
-    /// A terminal that is gone shows nothing, and the measurement goes on.
+    /// Writes to the terminal; if it is gone, the measurement continues without progress.
     fn write(&mut self, text: &str) {
         let mut terminal = io::stderr().lock();
         let written = terminal

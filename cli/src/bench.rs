@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Failure {
 /// The bench beside `own`, or the first one in the directories of `path`.
 fn find(own: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let beside = own.parent().map(Path::to_path_buf);
-    // An empty entry of PATH means the current directory, which nobody meant to run programs from.
+    // An empty entry of PATH means the current directory: a program there may be anyone's.
     let listed = path.map(env::split_paths).into_iter().flatten();
     let listed = listed.filter(|directory| !directory.as_os_str().is_empty());
     beside

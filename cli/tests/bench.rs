@@ -1,7 +1,7 @@
 //! `flatpath bench` finds the program that measures and becomes it.
 //!
-//! `/bin/sh` stands in for that program: it shows which arguments and which environment it got, and
-//! ends as it is told to.
+//! `/bin/sh` stands in for that program: it prints its arguments and its environment, and exits
+//! with the status that its script sets.
 
 mod support;
 

@@ -79,7 +79,7 @@ pub(crate) fn close_entry(target: Target) -> squeue::Entry {
         .user_data(Origin::Own(Own::Close).pack())
 }
 
-/// The entry that makes the close behind it a reset; that happens whether or not this one succeeds.
+/// The entry that turns the linked close into a reset. The close runs even if this entry fails.
 pub(super) fn linger_entry(slot: types::Fixed) -> squeue::Entry {
     let option = (&raw const LINGER_NOT).cast();
     let bytes = size_of::<libc::linger>() as u32;

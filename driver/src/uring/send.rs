@@ -1,11 +1,10 @@
 //! Send: the whole list with one entry when it is short, piece by piece with visible progress when
 //! it is long, and the close behind the last byte.
 //!
-//! A list of at most 64 KiB (`WHOLE_BYTES_MAX`) goes out with MSG_WAITALL: the kernel waits for
-//! room by itself and completes once, and a close can be linked behind it, since anything short
-//! breaks the link. A longer list is sent without: each completion then says how far a slow peer
-//! has come, and the rest is submitted again, behind a poll, because the socket was just found
-//! full.
+//! A list of at most 64 KiB (`WHOLE_BYTES_MAX`) is sent with MSG_WAITALL: the kernel waits for room
+//! and completes once. A close can be linked behind it, because a short send breaks the link. A
+//! longer list is sent without: each completion then says how far a slow peer has come, and the
+//! rest is submitted again, behind a poll, because the socket was just found full.
 //!
 //! A list with a pipe in it is written by this thread, with calls that do not block: as an entry a
 //! splice would go through a kernel thread, which a slow peer then holds. Between the calls a poll
