@@ -25,7 +25,7 @@ fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSetting
     let too_much = |name: &str, given: &dyn Display, most: &dyn Display| {
         Failure::WrongUse(format!("{name} {given} is too much: at most {most}"))
     };
-    ingest.rings = settings.rings.map_or(1, |rings| rings.0);
+    ingest.network_threads = settings.network_threads.map_or(1, |count| count.0);
     let memory = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
     let memory = settings.ingest_memory.map_or(memory, |size| size.0 as u64);
     let largest = Size(u32::MAX as usize);

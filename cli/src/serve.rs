@@ -145,8 +145,8 @@ fn server(
         relays.push(relay.statistics());
         server = server.listen(address.0, relay);
     }
-    if let Some(rings) = settings.rings {
-        server = server.rings(rings.0);
+    if let Some(count) = settings.network_threads {
+        server = server.network_threads(count.0);
     }
     if let Some(workers) = &settings.workers {
         server = server.workers(workers.0.clone());
@@ -231,7 +231,7 @@ fn demands(settings: &Settings) -> Demands {
         bytes: settings
             .memory
             .map_or(default.buffer_bytes_max, |size| size.0),
-        network_threads: settings.rings.map_or(1, |rings| rings.0),
+        network_threads: settings.network_threads.map_or(1, |count| count.0),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.0.end()),
         http: http_addresses(settings).len(),
         writable: settings.writable == Some(true),

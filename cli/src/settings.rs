@@ -140,7 +140,7 @@ settings! {
     switch no_ingest_sharing;
 
     /// Network threads [default: 1]
-    text("N") rings: Count;
+    text("N") network_threads: Count;
 
     /// Fewest and most worker threads [default: 2..128]
     text("MIN..MAX") workers: Workers;
@@ -341,7 +341,7 @@ mod tests {
             "--ingest-message",
             "1M",
             "--no-ingest-sharing",
-            "--rings",
+            "--network-threads",
             "2",
             "--workers",
             "2..64",
@@ -405,7 +405,7 @@ mod tests {
             ingest-page = "32K"
             ingest-consumers = 2
             ingest-message = "1M"
-            rings = 2
+            network-threads = 2
             workers = "2..64"
             workers-per-listener = 32
             driver = "epoll"
@@ -464,7 +464,7 @@ mod tests {
             ("memory", "99999999999999999999", "such as 256M"),
             ("put-max", "18446744073709551615K", "such as 256M"),
             ("ingest-page", "", "such as 256M"),
-            ("rings", "0", "at least 1"),
+            ("network-threads", "0", "at least 1"),
             ("max-connections", "-1", "at least 1"),
             ("connections-per-address", "some", "0 for no limit"),
             ("http", "8080", "HOST:PORT"),
@@ -496,8 +496,8 @@ mod tests {
         for (text, accepted) in [
             ("idle-timeout = 0", "0.001"),
             ("max-connections = -1", "at least 1"),
-            ("rings = [1]", "a number, or a text"),
-            ("rings = true", "a number, or a text"),
+            ("network-threads = [1]", "a number, or a text"),
+            ("network-threads = true", "a number, or a text"),
             ("http = [1]", "a list of them"),
         ] {
             let error = file(text).expect_err(text);
@@ -507,11 +507,21 @@ mod tests {
 
     #[test]
     fn the_command_line_wins() {
-        let line = line(&["--http", "127.0.0.1:1", "--rings", "3", "--hidden=false"]);
-        let file = file("http = [\"127.0.0.1:2\"]\nrings = 4\nhidden = true\nmemory = 4096");
+        let line = line(&[
+            "--http",
+            "127.0.0.1:1",
+            "--network-threads",
+            "3",
+            "--hidden=false",
+        ]);
+        let file =
+            file("http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096");
         let both = line.or(file.expect("a good file"));
         assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
-        assert_eq!((both.rings, both.hidden), (Some(Count(3)), Some(false)));
+        assert_eq!(
+            (both.network_threads, both.hidden),
+            (Some(Count(3)), Some(false))
+        );
         assert_eq!(both.memory, Some(Size(4_096)));
     }
 }

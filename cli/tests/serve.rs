@@ -354,7 +354,7 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
         ),
         (&["--http", "8080"], &["--http", "HOST:PORT"]),
         (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
-        (&["--rings", "0"], &["--rings", "at least 1"]),
+        (&["--network-threads", "0"], &["--rings", "at least 1"]),
         (
             &["--memory", "1K", "--http", any],
             &["--memory", "at least"],

@@ -173,14 +173,14 @@ fn a_listener_on_every_address_family_is_announced() {
 }
 
 #[test]
-fn several_rings_serve_on_one_address() {
+fn several_network_threads_serve_on_one_address() {
     let site = Site::new().with("file", "contents");
     for driver in [Driver::Uring, Driver::Epoll] {
         if !driver.is_here() {
             continue;
         }
         let server = Launch::serve(driver)
-            .with(["--rings", "3"])
+            .with(["--network-threads", "3"])
             .directory(site.path())
             .start();
         let clients: Vec<_> = (0..60).map(|_| server.client()).collect();

@@ -38,7 +38,9 @@ fn serve(driver: Driver, flags: &[&str]) -> Option<(Site, Server, Fuse)> {
 }
 
 fn start(driver: Driver, site: &Site, flags: &[&str]) -> Server {
-    let launch = Launch::serve(driver).with(["--rings", "1"]).with(flags);
+    let launch = Launch::serve(driver)
+        .with(["--network-threads", "1"])
+        .with(flags);
     launch.directory(site.path()).start()
 }
 

@@ -190,7 +190,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
     complete_limits(&mut options)?;
     let selection = select(&options)?;
     log::info!("driver {}: {}", selection.name(), selection.reason());
-    let sockets = bind_all(&endpoints, options.rings, options.defer_accept)?;
+    let sockets = bind_all(&endpoints, options.network_threads, options.defer_accept)?;
 
     let shared = Arc::new(shared(&options, endpoints.len()));
     for endpoint in &endpoints {
@@ -224,7 +224,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
         }
     }
     drop(report);
-    match await_reports(&reports, options.rings) {
+    match await_reports(&reports, options.network_threads) {
         Ok(()) => Ok(running),
         Err(error) => Err(running.abandon(error)),
     }
@@ -236,11 +236,19 @@ fn shared(options: &Options, listeners: usize) -> Shared {
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
-    let mut shared = Shared::new(options.rings, &options.limits, crew, pools(options));
+    let mut shared = Shared::new(
+        options.network_threads,
+        &options.limits,
+        crew,
+        pools(options),
+    );
     shared.count_listeners(listeners);
     let room = usize::try_from(room_of(descriptors_max())).unwrap_or(usize::MAX);
-    let connections_max = options.limits.connections_max.saturating_mul(options.rings);
-    shared.descriptors = DescriptorBudget::new(room, connections_max, options.rings);
+    let connections_max = options
+        .limits
+        .connections_max
+        .saturating_mul(options.network_threads);
+    shared.descriptors = DescriptorBudget::new(room, connections_max, options.network_threads);
     if options.observes_dispatch {
         shared.observe_dispatch();
     }
@@ -250,7 +258,7 @@ fn shared(options: &Options, listeners: usize) -> Shared {
 fn pools(options: &Options) -> Pools {
     let places = places_of(options.limits.connections_max);
     let budget_bytes = options.limits.buffer_bytes_max;
-    Pools::new(budget_bytes, options.rings, places)
+    Pools::new(budget_bytes, options.network_threads, places)
 }
 
 /// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
@@ -301,9 +309,11 @@ fn room_of(descriptors: u64) -> u64 {
 fn complete_limits(options: &mut Options) -> Result<(), Error> {
     const CONNECTIONS_DEFAULT: u64 = 100_000;
     let wrong = |what: String| Err(Error::Limits(what));
-    let (rings, in_flight_max) = (options.rings, options.limits.in_flight_max);
+    let (rings, in_flight_max) = (options.network_threads, options.limits.in_flight_max);
     if !(1..=1024).contains(&rings) {
-        return wrong(format!("rings must be between 1 and 1024, not {rings}"));
+        return wrong(format!(
+            "network threads must be between 1 and 1024, not {rings}"
+        ));
     }
     let (min, max) = (*options.workers.start(), *options.workers.end());
     if min == 0 || min > max {
@@ -317,12 +327,12 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     let places = in_flight_max.checked_mul(rings);
     if places.is_none_or(|places| places > INDICES_MAX as usize) {
         return Err(Error::Limits(format!(
-            "in_flight_max times rings must be at most {INDICES_MAX}, not {in_flight_max} times \
+            "in_flight_max times network threads must be at most {INDICES_MAX}, not {in_flight_max} times \
              {rings}"
         )));
     }
     let descriptors = descriptors_max();
-    let needed = DESCRIPTORS_MIN + DESCRIPTORS_PER_THREAD * (options.rings as u64 - 1);
+    let needed = DESCRIPTORS_MIN + DESCRIPTORS_PER_THREAD * (options.network_threads as u64 - 1);
     if descriptors < needed {
         return Err(Error::Limits(format!(
             "the process may open {descriptors} descriptors, and needs {needed} at least (raise \
@@ -342,9 +352,9 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
         );
     }
     let total = usize::try_from(wished.min(room)).unwrap_or(usize::MAX);
-    options.limits.connections_max = (total / options.rings).clamp(1, CONNECTIONS_BOUND);
+    options.limits.connections_max = (total / options.network_threads).clamp(1, CONNECTIONS_BOUND);
     let per_address = options.limits.connections_per_address;
-    options.limits.connections_per_address = per_address.div_ceil(options.rings);
+    options.limits.connections_per_address = per_address.div_ceil(options.network_threads);
     Ok(())
 }
 

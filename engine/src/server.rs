@@ -1,7 +1,7 @@
 //! The server as its user meets it: name listeners, give each a service, run, drain.
 //!
 //! Threads of a running server
-//! - `rings` network threads, each with a driver and, beyond one, a listening socket of its own on
+//! - network threads, each with a driver and, beyond one, a listening socket of its own on
 //!   the same port (SO_REUSEPORT);
 //! - between `workers_min` and `workers_max` workers, and the foreman that starts them;
 //! - the thread that called [`Server::run`], which waits for signals.
@@ -44,7 +44,7 @@ pub struct Server {
 /// Everything that can be set, with the defaults of [`Server::new`].
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    pub(crate) rings: usize,
+    pub(crate) network_threads: usize,
     pub(crate) workers: RangeInclusive<u32>,
     pub(crate) worker_idle_ns_max: u64,
     pub(crate) observes_dispatch: bool,
@@ -73,7 +73,7 @@ impl Server {
         Server {
             endpoints: Vec::new(),
             options: Options {
-                rings: 1,
+                network_threads: 1,
                 workers: WORKERS_MIN..=Server::WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
                 observes_dispatch: false,
@@ -120,8 +120,8 @@ impl Server {
 
     /// Network threads; at least one. One serves a core's worth of clients; more need more cores
     /// than the clients use.
-    pub fn rings(mut self, rings: usize) -> Server {
-        self.options.rings = rings;
+    pub fn network_threads(mut self, count: usize) -> Server {
+        self.options.network_threads = count;
         self
     }
 

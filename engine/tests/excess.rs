@@ -37,7 +37,10 @@ fn a_listener_with_its_share_waits_and_the_others_do_not() {
             stall_ns_max: 60_000_000_000,
             ..Limits::default()
         };
-        let server = Server::new().driver(choice).rings(2).limits(limits);
+        let server = Server::new()
+            .driver(choice)
+            .network_threads(2)
+            .limits(limits);
         let server = server.listen("127.0.0.1:0", Hoard::default());
         let server = server.listen("127.0.0.1:0", Hoard::default());
         let running = server.start().expect("started");

@@ -20,7 +20,10 @@ fn on_both(body: impl Fn(Choice)) {
 }
 
 fn start(choice: Choice, limits: Limits) -> (Running, SocketAddr) {
-    let server = Server::new().driver(choice).limits(limits).rings(2);
+    let server = Server::new()
+        .driver(choice)
+        .limits(limits)
+        .network_threads(2);
     let running = server
         .listen("127.0.0.1:0", Knots)
         .start()

@@ -317,7 +317,7 @@ fn a_callback_may_feed_its_own_producer() {
 }
 
 fn start(choice: Choice) -> Running {
-    let server = Server::new().driver(choice).rings(2);
+    let server = Server::new().driver(choice).network_threads(2);
     let running = server.listen("127.0.0.1:0", Lines).start();
     running.expect("started")
 }

@@ -57,7 +57,10 @@ fn network_threads_have_short_slices_and_the_others_what_the_program_has() {
     }
     let own = slice_of(None).expect("this thread lives");
     on_both(|choice| {
-        let server = Server::new().driver(choice).rings(2).workers(3..=3);
+        let server = Server::new()
+            .driver(choice)
+            .network_threads(2)
+            .workers(3..=3);
         let running = server.listen("127.0.0.1:0", Lines).start();
         let running = match running {
             Ok(running) => running,

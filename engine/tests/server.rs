@@ -307,7 +307,7 @@ fn the_crew_grows_while_every_worker_blocks() {
 #[test]
 fn two_rings_share_one_port() {
     on_both(|choice| {
-        let site = Site::new(choice, |server| server.rings(2));
+        let site = Site::new(choice, |server| server.network_threads(2));
         let mut clients: Vec<_> = (0..50).map(|_| site.client()).collect();
         for client in &mut clients {
             assert_eq!(client.ask("work 5\n"), "done 5\n");
@@ -323,7 +323,9 @@ fn a_limit_that_cannot_be_is_an_error() {
             in_flight_max,
             ..Limits::default()
         };
-        let server = flatpath::Server::new().limits(limits).rings(rings);
+        let server = flatpath::Server::new()
+            .limits(limits)
+            .network_threads(rings);
         let started = server.listen("127.0.0.1:0", lines::Lines).start();
         let error = started.err().expect("refused");
         assert!(error.to_string().contains("in_flight_max"), "{error}");

@@ -74,7 +74,7 @@ fn address_space() -> u64 {
 #[test]
 fn a_start_that_fails_half_way_leaves_no_thread() {
     on_both(|choice| {
-        let server = Server::new().driver(choice).rings(3);
+        let server = Server::new().driver(choice).network_threads(3);
         let error = fails(server.listen("127.0.0.1:0", Faulty::default()));
         assert!(matches!(error, Error::Driver(_)), "{error:?}");
     });

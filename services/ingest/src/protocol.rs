@@ -101,7 +101,7 @@ impl Ingest {
 impl Shared {
     fn new(settings: Settings) -> Result<Shared, Error> {
         let plan = settings.plan()?;
-        let rings = settings.rings;
+        let network_threads = settings.network_threads;
         // A producer and a consumer may each have a token of their own.
         let producers_max = u32::try_from(plan.producers_max).expect("few regions of few pages");
         let tokens_max = producers_max.saturating_add(settings.consumers_max);
@@ -112,7 +112,7 @@ impl Shared {
             roster: Roster::default(),
             statistics: Arc::default(),
             doorbell: Arc::new(Doorbell::new().map_err(Error::Desk)?),
-            regions: Mutex::new(vec![None; rings]),
+            regions: Mutex::new(vec![None; network_threads]),
             producers: AtomicU32::new(0),
             descriptors: OnceLock::new(),
         })

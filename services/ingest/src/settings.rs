@@ -18,7 +18,7 @@ pub struct Settings {
     /// Where consumers attach. A socket that nobody listens at any more is replaced.
     pub socket: PathBuf,
     /// Network threads of the server: each has a region of its own.
-    pub rings: usize,
+    pub network_threads: usize,
     /// Pages of a region, a power of two from 64 to 32,768.
     pub pages: u32,
     /// Bytes of a page, a multiple of 4,096. A receive fills one page at most.
@@ -59,7 +59,7 @@ impl Settings {
     pub fn new(socket: impl Into<PathBuf>) -> Settings {
         Settings {
             socket: socket.into(),
-            rings: 1,
+            network_threads: 1,
             pages: 4096,
             page_bytes: 64 << 10,
             consumers_max: 4,
@@ -86,17 +86,17 @@ impl Settings {
                 "{pages} pages: pages must be a power of two from 64 to 32768"
             ));
         }
-        let (consumers, rings) = (self.consumers_max, self.rings);
-        if consumers == 0 || self.message_bytes_max == 0 || rings == 0 {
+        let (consumers, threads) = (self.consumers_max, self.network_threads);
+        if consumers == 0 || self.message_bytes_max == 0 || threads == 0 {
             let bytes = self.message_bytes_max;
             return wrong(format!(
-                "{consumers} consumers, messages of {bytes} bytes, {rings} network threads: at \
+                "{consumers} consumers, messages of {bytes} bytes, {threads} network threads: at \
                  least one of each"
             ));
         }
-        if rings > REGIONS_MAX {
+        if threads > REGIONS_MAX {
             return wrong(format!(
-                "{rings} network threads: at most {REGIONS_MAX}, as a consumer maps the region \
+                "{threads} network threads: at most {REGIONS_MAX}, as a consumer maps the region \
                  of each"
             ));
         }
@@ -122,7 +122,7 @@ impl Settings {
                 backing: Backing::Shared,
                 small_receives: self.small_receives,
             },
-            producers_max: u64::from(producers_max) * self.rings as u64,
+            producers_max: u64::from(producers_max) * self.network_threads as u64,
             window,
             message_bytes_max: self.message_bytes_max.min(longest).min(MESSAGE_BYTES_MAX),
         })
@@ -213,7 +213,7 @@ mod tests {
             ),
             (
                 Settings {
-                    rings: 65,
+                    network_threads: 65,
                     ..settings.clone()
                 },
                 "65 network threads: at most 64",

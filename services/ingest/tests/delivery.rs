@@ -269,7 +269,7 @@ fn hundreds_of_producers_are_served_by_four_consumers() {
 fn two_network_threads_have_a_region_each() {
     on_every_driver(
         |socket| Settings {
-            rings: 2,
+            network_threads: 2,
             ..Settings::new(socket)
         },
         |rig| {

@@ -22,7 +22,10 @@ struct Site {
 impl Site {
     fn new(choice: Choice, relay: Relay, limits: Limits) -> Site {
         let statistics = relay.statistics();
-        let server = Server::new().driver(choice).limits(limits).rings(2);
+        let server = Server::new()
+            .driver(choice)
+            .limits(limits)
+            .network_threads(2);
         let running = server.listen("127.0.0.1:0", relay).start();
         let running = running.expect("started");
         let address = running.addresses()[0].address;

@@ -42,9 +42,11 @@ impl Rig {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("ingest");
         let settings = settings(socket.clone());
-        let rings = settings.rings;
+        let network_threads = settings.network_threads;
         let (ingest, desk) = Ingest::open(settings).expect("open");
-        let server = Server::new().driver(choice).rings(rings);
+        let server = Server::new()
+            .driver(choice)
+            .network_threads(network_threads);
         let server = server.listen("127.0.0.1:0", ingest.clone());
         let running = server.start().expect("start");
         let address = running.addresses()[0].address;
