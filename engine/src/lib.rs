@@ -26,7 +26,6 @@ mod returns;
 mod binding;
 mod rouser;
 mod running;
-mod scheduling;
 mod scope;
 mod server;
 mod blocking;

@@ -197,11 +197,6 @@ pub const TICK_NS: u64 = 1 << 23;
 /// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
 pub const WHEEL_SLOTS: u32 = 4096;
 
-/// The time slice that a network thread asks for, in nanoseconds: what a program has on four cores
-/// that asks for none (`sysctl_sched_base_slice` in kernel/sched/fair.c). With 0.3 ms it cut short
-/// the worker that had just woken it: one request at a time took 1.4 to 1.7 times the CPU.
-pub const NETWORK_SLICE_NS: u64 = 2_100_000;
-
 /// A sampling period of the foreman, in nanoseconds: work that waited this long with every worker
 /// busy starts another worker.
 pub const GROWTH_PERIOD_NS: u64 = 1_000_000;

@@ -30,7 +30,6 @@ use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Spread;
-use crate::scheduling;
 use crate::server::{Endpoint, Options, Server};
 use crate::signals::outlive_file_size_limit;
 use crate::statistics::Statistics;
@@ -424,10 +423,7 @@ impl NetworkThread {
         let (ring, shared) = (self.ring, Arc::clone(&self.shared));
         std::thread::Builder::new()
             .name(format!("flatpath-net-{ring}"))
-            .spawn(move || {
-                scheduling::network_thread();
-                run_network(ring, &shared, move || self.run(report));
-            })
+            .spawn(move || run_network(ring, &shared, move || self.run(report)))
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.
