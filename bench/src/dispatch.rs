@@ -1,7 +1,8 @@
 //! `bench dispatch`: hand a request to an idle worker.
 //!
 //! Before: a locked deque and a walk over all threads. Ours: [`flatpath_structures::queue`] and
-//! [`flatpath_structures::crew`]. Beside: condition variables and the pools of well-known crates.
+//! [`flatpath_structures::worker_pool`]. Beside: condition variables and the pools of well-known
+//! crates.
 //!
 //! One producer, a microsecond of work per item. Saturated: items as fast as they can be enqueued,
 //! so that with a quick enqueue there is always more work than workers and nobody is idle. Paced:
@@ -12,8 +13,8 @@ use std::sync::{Arc, Condvar, LazyLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use flatpath_structures::crew::{Crew, CrewLimits, Wait};
 use flatpath_structures::queue::Queue;
+use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 use hdrhistogram::Histogram;
 
 use crate::Stage;
@@ -235,10 +236,10 @@ fn feed(work: &Work, item: &mut u32, enqueue: impl FnOnce(u32)) {
     *item = (*item + 1) % ITEMS;
 }
 
-/// Queue and crew, as the engine uses them.
+/// Queue and worker pool, as the engine uses them.
 struct Ours {
     queue: Arc<Queue>,
-    crew: Crew,
+    worker_pool: WorkerPool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -246,21 +247,22 @@ impl Ours {
     fn start(workers: usize, work: &Arc<Work>) -> Self {
         let count = u32::try_from(workers).unwrap_or(1);
         let queue = Arc::new(Queue::new(ITEMS));
-        let crew = Crew::new(CrewLimits {
+        let worker_pool = WorkerPool::new(WorkerPoolLimits {
             workers_min: count,
             workers_max: count,
             idle_ns_max: u64::MAX,
         });
         let threads = (0..workers).map(|_| {
-            let (queue, crew, work) = (Arc::clone(&queue), crew.clone(), Arc::clone(work));
+            let (queue, worker_pool, work) =
+                (Arc::clone(&queue), worker_pool.clone(), Arc::clone(work));
             thread::spawn(move || {
-                let Some(mut member) = crew.join() else {
+                let Some(mut worker) = worker_pool.register() else {
                     return;
                 };
                 let has_work = || !queue.is_empty();
-                while member.wait(has_work) == Wait::Work {
+                while worker.wait(has_work) == Wait::Work {
                     if let Some(item) = queue.pop() {
-                        member.took_work(has_work);
+                        worker.took_work(has_work);
                         work.run(item);
                     }
                 }
@@ -269,7 +271,7 @@ impl Ours {
         let threads = threads.collect();
         Self {
             queue,
-            crew,
+            worker_pool,
             threads,
         }
     }
@@ -278,13 +280,13 @@ impl Ours {
 impl Dispatcher for Ours {
     fn enqueue(&self, item: u32) {
         self.queue.push(item);
-        self.crew.wake_one();
+        self.worker_pool.wake_one();
     }
 
     fn stop(self) -> Option<Wakes> {
-        self.crew.stop();
+        self.worker_pool.stop();
         join(self.threads);
-        let statistics = self.crew.statistics();
+        let statistics = self.worker_pool.statistics();
         Some(Wakes {
             all: statistics.wakes,
             found_nothing: statistics.wakes_that_found_nothing,

@@ -1,9 +1,9 @@
 //! `bench events`: from a write to an eventfd to the function that wants to know.
 //!
 //! Before: the network thread that sees the signal hands it to a worker, with the engine's own
-//! queue and crew, and the worker calls the function. Ours: a [pairing](flatpath::pairing) of the
-//! eventfd with the function, which the network thread calls. Beside both, for what a thread of its
-//! own for each source would give: it blocks in the eventfd and calls the function itself.
+//! queue and worker pool, and the worker calls the function. Ours: a [pairing](flatpath::pairing)
+//! of the eventfd with the function, which the network thread calls. Beside both, for what a thread
+//! of its own for each source would give: it blocks in the eventfd and calls the function itself.
 //!
 //! One thread writes to all sources, one after the other, then sleeps until all functions were
 //! called; the next burst comes when everybody has gone to sleep. So one source shows what wake-ups
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
 use flatpath::{Choice, Running, Server};
 use flatpath_echo::Echo;
-use flatpath_structures::crew::{Crew, CrewLimits, Wait};
 use flatpath_structures::queue::Queue;
+use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 
 use crate::Stage;
 use crate::error::Error;
@@ -107,22 +107,22 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |cause| Error::Server(format!("{what}: {cause}"))
 }
 
-/// The engine's way to a worker, without the engine: a queue of numbers and a crew.
+/// The engine's way to a worker, without the engine: a queue of numbers and a worker pool.
 struct Workshop {
     queue: Queue,
-    crew: Crew,
+    worker_pool: WorkerPool,
     burst: Arc<Burst>,
 }
 
 impl Workshop {
     fn work(&self) {
-        let Some(mut member) = self.crew.join() else {
+        let Some(mut worker) = self.worker_pool.register() else {
             return;
         };
         let has_work = || !self.queue.is_empty();
-        while member.wait(has_work) == Wait::Work {
+        while worker.wait(has_work) == Wait::Work {
             if let Some(source) = self.queue.pop() {
-                member.took_work(has_work);
+                worker.took_work(has_work);
                 self.burst.call(source as usize);
             }
         }
@@ -193,7 +193,7 @@ impl Rig {
         let capacity = u32::try_from(sources).unwrap_or(u32::MAX);
         let workshop = Arc::new(Workshop {
             queue: Queue::new(capacity),
-            crew: Crew::new(CrewLimits {
+            worker_pool: WorkerPool::new(WorkerPoolLimits {
                 workers_min: WORKERS,
                 workers_max: WORKERS,
                 idle_ns_max: u64::MAX,
@@ -221,7 +221,7 @@ impl Rig {
                     let workshop = Arc::clone(workshop);
                     Callback::new(move |_: Item<'_>| {
                         workshop.queue.push(number as u32);
-                        workshop.crew.wake_one();
+                        workshop.worker_pool.wake_one();
                     })
                 }
                 None => {
@@ -259,7 +259,7 @@ impl Drop for Rig {
         self.pairings.clear();
         drop(self.running.take());
         if let Some(workshop) = &self.workshop {
-            workshop.crew.stop();
+            workshop.worker_pool.stop();
         } else {
             // Two are no signal: the threads end.
             for eventfd in &self.eventfds {

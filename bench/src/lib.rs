@@ -64,7 +64,7 @@ pub enum Bench {
     Accept,
     /// A walked buffer list against the pool.
     Buffers,
-    /// A walked thread list against queue and crew.
+    /// A walked thread list against queue and worker pool.
     Dispatch,
     /// A tree, or an array, per socket against tokens.
     Tokens,

@@ -301,8 +301,8 @@ mod tests {
     use crate::pools::Pools;
     use crate::shares::ShareRule;
     use crate::worker::{ConnectionId, JobDesk, Task};
-    use flatpath_structures::crew::CrewLimits;
     use flatpath_structures::slots::Slots;
+    use flatpath_structures::worker_pool::WorkerPoolLimits;
     use std::any::Any;
 
     const WORKERS_MAX: u32 = 4;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     fn bench(limits: ShareLimits) -> Bench {
-        let crew = CrewLimits {
+        let worker_pool = WorkerPoolLimits {
             workers_min: 0,
             workers_max: WORKERS_MAX,
             idle_ns_max: u64::MAX,
@@ -358,7 +358,7 @@ mod tests {
             ..Limits::default()
         };
         let pools = Pools::new(8_192, 1, 4);
-        let shared = Arc::new(Shared::new(1, &server, crew, pools));
+        let shared = Arc::new(Shared::new(1, &server, worker_pool, pools));
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {

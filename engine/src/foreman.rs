@@ -6,22 +6,21 @@
 //! were started for it (every worker blocks), it starts one more, and twice as many each time that
 //! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
 //! that block to get their workers one by one. When work has waited at [`PATIENCE`] samples in a
-//! row in spite of progress, it starts one.
-//! Shrinking is the crew's own: who idles too long leaves. While the crew is full the foreman
-//! sleeps: a sample is a timer and two switches of threads, tens of microseconds on a virtual
-//! machine.
+//! row in spite of progress, it starts one. Shrinking is the worker pool's own: who idles too long
+//! leaves. While the worker pool is full the foreman sleeps: a sample is a timer and two switches
+//! of threads, tens of microseconds on a virtual machine.
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
 //! attempt doubles up to [`GROWTH_RETRY_NS_MAX`], and the log has one line when that begins and one
 //! when it is over. The workers that run serve meanwhile.
 //!
 //! Ordering
-//! - E1 bell: push, fence (in the crew's `wake_one`), read the flag (`ring`) -> take the flag down,
-//!   fence, look at the queue (`oversee`). One of the two sees the other's store, so work is never
-//!   left waiting behind workers that do not return.
-//! - E2 room: push, fence (in the crew's `wake_one`), look for room (`Shared::call_foreman`) ->
-//!   give up one's place, fence (in the drop of the member), look at the queue (`work`). One of the
-//!   two sees the other's store, and rings.
+//! - E1 bell: push, fence (in the worker pool's `wake_one`), read the flag (`ring`) -> take the
+//!   flag down, fence, look at the queue (`oversee`). One of the two sees the other's store, so
+//!   work is never left waiting behind workers that do not return.
+//! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::call_foreman`)
+//!   -> give up one's place, fence (in the drop of the worker), look at the queue (`work`). One of
+//!   the two sees the other's store, and rings.
 
 use std::io;
 use std::sync::Arc;
@@ -99,7 +98,7 @@ impl Foreman {
                 Ok(Foreman { thread })
             }
             Err(cause) => {
-                shared.crew.stop();
+                shared.worker_pool.stop();
                 for worker in workers {
                     // There was no job, so it leaves at once.
                     let _ = worker.join();
@@ -117,7 +116,7 @@ impl Foreman {
         shared.bell.stop.store(true, Ordering::Release);
         shared.bell.unpark();
         let has_ended = shared.lifecycle.await_end(&self.thread, patience);
-        shared.crew.stop();
+        shared.worker_pool.stop();
         if !has_ended {
             // A thread that it starts is what it waits for; the workers are its own.
             return vec![unknown("the foreman")];
@@ -166,7 +165,7 @@ fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
 
 /// Work is queued, nobody is idle, and there is room for another worker.
 fn is_wanted(shared: &Shared) -> bool {
-    !shared.queue.is_empty() && !shared.crew.has_idle() && shared.crew.may_grow()
+    !shared.queue.is_empty() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
 }
 
 /// Sleeps until the bell rings, then samples until it is calm again. Returns at `stop`.
@@ -208,7 +207,7 @@ fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHa
     }
 }
 
-/// Starts so many workers, or as many as the crew has room for and the kernel allows.
+/// Starts so many workers, or as many as the worker pool has room for and the kernel allows.
 fn grow(
     shared: &Arc<Shared>,
     wanted: u64,
@@ -217,7 +216,7 @@ fn grow(
 ) -> u64 {
     let most = usize::try_from(shared.workers_max).unwrap_or(usize::MAX);
     for started in 0..wanted {
-        // Those that were started a moment ago are not in the crew yet.
+        // Those that were started a moment ago are not in the worker pool yet.
         if started > 0 && workers.len() >= most {
             return started;
         }
@@ -314,10 +313,10 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::pools::Pools;
-    use flatpath_structures::crew::CrewLimits;
+    use flatpath_structures::worker_pool::WorkerPoolLimits;
 
     fn shared(workers_max: u32) -> Arc<Shared> {
-        let crew = CrewLimits {
+        let worker_pool = WorkerPoolLimits {
             workers_min: 0,
             workers_max,
             idle_ns_max: u64::MAX,
@@ -326,7 +325,12 @@ mod tests {
             in_flight_max: 4,
             ..Limits::default()
         };
-        Arc::new(Shared::new(1, &limits, crew, Pools::new(8_192, 1, 4)))
+        Arc::new(Shared::new(
+            1,
+            &limits,
+            worker_pool,
+            Pools::new(8_192, 1, 4),
+        ))
     }
 
     fn is_rung(shared: &Shared) -> bool {
@@ -379,9 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_crew_does_not_call_the_foreman() {
+    fn a_full_worker_pool_does_not_call_the_foreman() {
         let shared = shared(1);
-        let worker = shared.crew.join().expect("room for one");
+        let worker = shared.worker_pool.register().expect("room for one");
         shared.queue.push(0);
         shared.call_foreman();
         assert!(!is_rung(&shared) && !is_wanted(&shared));
@@ -398,14 +402,17 @@ mod tests {
             let shared = Arc::clone(&shared);
             move || work(&shared)
         });
-        while !shared.crew.has_idle() {
+        while !shared.worker_pool.has_idle() {
             assert!(Instant::now() < deadline, "the worker does not go idle");
             std::thread::yield_now();
         }
         // Nobody is woken for it: as if the worker had been on its way out when it came.
         shared.queue.push(0);
-        let departure = shared.crew.stop_one().expect("one is there");
-        assert!(departure.wait(60_000_000_000), "the worker does not leave");
+        let stop_handle = shared.worker_pool.stop_one().expect("one is there");
+        assert!(
+            stop_handle.wait(60_000_000_000),
+            "the worker does not leave"
+        );
         thread.join().expect("it did not panic");
         assert!(is_rung(&shared));
     }

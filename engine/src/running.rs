@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
-use flatpath_structures::crew::CrewLimits;
 use flatpath_structures::panics::contain;
 use flatpath_structures::pool::PoolStatistics;
 use flatpath_structures::queue::INDICES_MAX;
+use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::binding::{bind, bind_patiently};
 use crate::descriptors::{DescriptorBudget, DescriptorFigures};
@@ -109,7 +109,7 @@ impl Handle {
 
     /// Worker threads now.
     pub fn workers(&self) -> u32 {
-        self.0.crew.workers()
+        self.0.worker_pool.workers()
     }
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn start(server: Server) -> Result<Running, Error> {
 }
 
 fn shared(options: &Options, listeners: usize) -> Shared {
-    let crew = CrewLimits {
+    let worker_pool = WorkerPoolLimits {
         workers_min: *options.workers.start(),
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
@@ -238,7 +238,7 @@ fn shared(options: &Options, listeners: usize) -> Shared {
     let mut shared = Shared::new(
         options.network_threads,
         &options.limits,
-        crew,
+        worker_pool,
         pools(options),
     );
     shared.count_listeners(listeners);
@@ -527,7 +527,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn two_threads() -> Arc<Shared> {
-        let crew = CrewLimits {
+        let worker_pool = WorkerPoolLimits {
             workers_min: 1,
             workers_max: 1,
             idle_ns_max: u64::MAX,
@@ -537,7 +537,7 @@ mod tests {
             ..Limits::default()
         };
         let options = Server::new().options;
-        Arc::new(Shared::new(2, &limits, crew, pools(&options)))
+        Arc::new(Shared::new(2, &limits, worker_pool, pools(&options)))
     }
 
     /// As a network thread that has nothing to do: it ends when the server drains. False: it does

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
 use flatpath_driver::{DriverConfig, Shots};
-use flatpath_structures::crew::CrewLimits;
+use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::lifecycle::Stage;
 use crate::limits::Limits;
@@ -96,14 +96,14 @@ impl SimulatedServer {
         }
         let places = places_of(limits.connections_max);
         let pools = Pools::new(limits.buffer_bytes_max, 1, places);
-        // Nobody joins this crew: jobs run in `turn`.
-        let crew = CrewLimits {
+        // Nobody joins this worker pool: jobs run in `turn`.
+        let worker_pool = WorkerPoolLimits {
             workers_min: 1,
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
         let speakers = speakers(places);
-        let mut shared = Shared::new(1, &limits, crew, pools);
+        let mut shared = Shared::new(1, &limits, worker_pool, pools);
         shared.count_listeners(speakers.len());
         let shared = Arc::new(shared);
         let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));

@@ -1,8 +1,8 @@
 //! Workers: threads that run jobs and may block, and what they share with the network threads.
 //!
 //! A network thread puts a job in a place of the table, pushes the place's index on the queue and,
-//! once per turn, wakes one idle worker. The worker pops the index, takes the job, passes the
-//! baton, runs the job, puts it back and pushes the same index on the inbox of the network thread
+//! once per turn, wakes one idle worker. The worker pops the index, takes the job, wakes the next
+//! worker, runs the job, puts it back and pushes the same index on the inbox of the network thread
 //! it came from. So the index travels; jobs move twice, and nothing is allocated.
 //!
 //! | may run beside | dispatch | run_next | collect |
@@ -29,10 +29,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatpath_driver::{Wake as _, Waker};
-use flatpath_structures::crew::{Crew, CrewLimits, Wait, Wake};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::slots::Key;
+use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
 
 use crate::blocking::{Grants, Inside, Share};
 use crate::descriptors::DescriptorBudget;
@@ -91,7 +91,7 @@ struct Place {
 /// What all threads of one server share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
-    pub(crate) crew: Crew,
+    pub(crate) worker_pool: WorkerPool,
     pub(crate) workers_min: u32,
     pub(crate) workers_max: u32,
     /// Listeners of the server, however many network threads accept for each.
@@ -118,14 +118,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(rings: usize, limits: &Limits, crew: CrewLimits, pools: Pools) -> Shared {
+    pub(crate) fn new(
+        rings: usize,
+        limits: &Limits,
+        worker_pool: WorkerPoolLimits,
+        pools: Pools,
+    ) -> Shared {
         let places = rings * limits.in_flight_max;
         let capacity = u32::try_from(places).expect("rings times in_flight_max fits 32 bits");
         Shared {
             queue: Queue::new(capacity),
-            crew: Crew::new(crew),
-            workers_min: crew.workers_min,
-            workers_max: crew.workers_max,
+            worker_pool: WorkerPool::new(worker_pool),
+            workers_min: worker_pool.workers_min,
+            workers_max: worker_pool.workers_max,
             listeners: 1,
             grants: Grants::default(),
             places: (0..places).map(|_| Mutex::default()).collect(),
@@ -214,7 +219,7 @@ impl Shared {
         (place.task, place.dispatched_ns) = (Some(task), now_ns);
     }
 
-    /// Runs the oldest queued job, if there is one. Passes the baton before it starts.
+    /// Runs the oldest queued job, if there is one. Wakes the next worker before it starts.
     pub(crate) fn run_next(self: &Arc<Self>, took: impl FnOnce()) -> bool {
         let Some(index) = self.queue.pop() else {
             return false;
@@ -300,14 +305,14 @@ impl Shared {
         }
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
-        if self.crew.wake_one() == Wake::NobodyIdle {
+        if self.worker_pool.wake_one() == Wake::NobodyIdle {
             self.call_foreman();
         }
     }
 
     /// Work waits and nobody is idle. One load while there is no room for another worker.
     pub(crate) fn call_foreman(&self) {
-        if self.crew.may_grow() {
+        if self.worker_pool.may_grow() {
             self.bell.ring();
         }
     }
@@ -333,21 +338,21 @@ impl Drop for Shared {
     }
 }
 
-/// The body of one worker thread: until the crew says stop or retire.
+/// The body of one worker thread: until the worker pool says stop or retire.
 pub(crate) fn work(shared: &Arc<Shared>) {
-    let Some(mut member) = shared.crew.join() else {
+    let Some(mut worker) = shared.worker_pool.register() else {
         return;
     };
     let has_work = || !shared.queue.is_empty();
-    while member.wait(has_work) == Wait::Work {
+    while worker.wait(has_work) == Wait::Work {
         // Somebody else may have been faster; then the next wait sorts it out.
         shared.run_next(|| {
-            if member.took_work(has_work) == Some(Wake::NobodyIdle) {
+            if worker.took_work(has_work) == Some(Wake::NobodyIdle) {
                 shared.call_foreman();
             }
         });
     }
-    drop(member);
+    drop(worker);
     // Room was made, and a fence passed: edge "room" of the foreman.
     if has_work() {
         shared.call_foreman();

@@ -288,7 +288,7 @@ fn a_forced_end_does_not_wait_for_a_handler() {
 }
 
 #[test]
-fn the_crew_grows_while_every_worker_blocks() {
+fn the_worker_pool_grows_while_every_worker_blocks() {
     on_both(|choice| {
         let site = Site::new(choice, |server| server.workers(1..=64));
         let mut clients: Vec<_> = (0..32).map(|_| site.client()).collect();

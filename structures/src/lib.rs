@@ -12,16 +12,16 @@
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
-//! | [`crew`] | idle threads, woken one at a time | `sp_idle_threads` |
+//! | [`worker_pool`] | idle threads, woken one at a time | `sp_idle_threads` |
 //! | [`tokens`] | who holds which page | `net_iov` user references |
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
-//! Each named edge can be weakened from outside; `drill.toml` says how, and which
-//! test then turns red. What none of these does: look at a clock, or grow without a bound. Two
-//! enter the kernel: an idle [`crew`] parks, and the end of a [`pool`] has all processors fence.
+//! Each named edge can be weakened from outside; `drill.toml` says how, and which test then turns
+//! red. What none of these does: look at a clock, or grow without a bound. Two enter the kernel: an
+//! idle [`worker_pool`] parks, and the end of a [`pool`] has all processors fence.
 
 #![deny(unsafe_code)]
 
@@ -29,12 +29,12 @@ pub mod pairing;
 pub mod panics;
 pub mod pool;
 pub mod queue;
-pub mod crew;
 pub mod slots;
 pub mod stack;
 pub mod table;
 pub mod tokens;
 pub mod wheel;
+pub mod worker_pool;
 
 mod barrier;
 mod buffer;

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use flatpath_structures::crew::Wake;
 use flatpath_structures::panics::drop_contained;
+use flatpath_structures::worker_pool::Wake;
 
 use crate::context::Wanted;
 use crate::rouser::Rouser;
@@ -169,7 +169,7 @@ impl JobDesk {
     fn wake_worker(&mut self) {
         let queued = std::mem::take(&mut self.queued);
         self.timed(|desk| {
-            if desk.shared.crew.wake_one() == Wake::NobodyIdle {
+            if desk.shared.worker_pool.wake_one() == Wake::NobodyIdle {
                 desk.shared.call_foreman();
             }
         });

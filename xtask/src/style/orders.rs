@@ -351,13 +351,16 @@ mod tests {
         let code = "fn a() {\n    // ORDER: E2 publish.\n    x.load(Ordering::Acquire);\n}";
         assert_eq!(faults(&format!("//! - E1 publish\n{code}")), [(3, "edge")]);
         assert_eq!(faults(&format!("//! - E2 publish\n{code}")), []);
-        let child = Source::new(Path::new("structures/src/crew/member.rs"), code);
-        let parent = Source::new(Path::new("structures/src/crew.rs"), "//! - E2 publish\n");
+        let child = Source::new(Path::new("structures/src/worker_pool/worker.rs"), code);
+        let parent = Source::new(
+            Path::new("structures/src/worker_pool.rs"),
+            "//! - E2 publish\n",
+        );
         let other = Source::new(Path::new("structures/src/queue.rs"), "//! - E2 publish\n");
         let mut faults = Vec::new();
         check_edges(&[child, parent], &mut faults);
         assert_eq!(faults, []);
-        let child = Source::new(Path::new("structures/src/crew/member.rs"), code);
+        let child = Source::new(Path::new("structures/src/worker_pool/worker.rs"), code);
         check_edges(&[child, other], &mut faults);
         assert_eq!(faults.len(), 1);
     }

@@ -32,7 +32,7 @@ fn shuttle_four_threads_pop_and_push_back_in_another_order_and_lose_nothing() {
     });
 }
 
-/// The idle list of a crew: each thread removes only itself, and only while it is on top.
+/// The idle list of a worker pool: each thread removes only itself, and only while it is on top.
 #[test]
 fn shuttle_of_four_owners_each_removes_only_itself() {
     model(|| {

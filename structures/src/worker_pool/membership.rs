@@ -1,26 +1,26 @@
-//! The cold half of a crew: who is in it, who was asked to leave, who waits for that.
+//! The cold half of a pool: who is in it, who was asked to leave, who waits for that.
 //!
-//! One lock around plain fields. Nothing here runs while members take work: they read `orders`, a
+//! One lock around plain fields. Nothing here runs while workers take work: they read `orders`, a
 //! word that is written under this lock, and come here only to join or to leave.
 //!
 //! Invariants
 //! - I1: `workers` <= `workers_max`, and each of them has an entry. Who is about to leave has none
 //!   any more, so that a newcomer may take the place at once: work that finds nobody idle at that
 //!   moment is not stranded.
-//! - I2: `requested` - `answered` = `wanted` + victims that did not leave yet. A member that leaves
-//!   for another reason answers a request as well, so that none outlives the last member.
+//! - I2: `requested` - `answered` = `wanted` + victims that did not leave yet. A worker that leaves
+//!   for another reason answers a request as well, so that none outlives the last worker.
 //! - I3: `orders` says `VICTIM` exactly while `wanted` > 0, and `STOP` once `is_stopping`.
 //!
 //! Cost: O(1) under the lock, plus one wake-up for each thread that waits for a departure.
 
-use super::{Crew, Newcomer, STOP, Shared, VICTIM};
+use super::{STOP, Shared, VICTIM, WorkerPool};
 use crate::sync::{Mutex, Ordering, Thread, current, edge, lock, now_ns, park_for};
 
-const ORDERS: Ordering = edge!("crew_orders_release", Release, Relaxed);
+const ORDERS: Ordering = edge!("worker_pool_orders_release", Release, Relaxed);
 
-/// How a member stands on the roster.
+/// How a worker stands on the membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum State {
     /// A worker with an entry.
     Working,
     /// Idled too long. About to leave, without an entry.
@@ -30,24 +30,24 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct Membership {
     workers: u32,
-    /// Members that are no workers any more, but not dropped yet.
+    /// Workers that are no workers any more, but not dropped yet.
     leaving: u32,
     /// Entries used so far, and those of them that are free again.
     touched: u32,
     vacant: Vec<u32>,
-    /// A member of `grow` has not arrived yet.
+    /// A worker of `grow` has not arrived yet.
     is_starting: bool,
     is_stopping: bool,
-    /// Requests that no member has claimed yet.
+    /// Requests that no worker has claimed yet.
     wanted: u32,
     requested: u64,
     answered: u64,
     waiters: Vec<Thread>,
 }
 
-impl Roster {
+impl Membership {
     pub(super) fn workers(&self) -> u32 {
         self.workers
     }
@@ -65,8 +65,8 @@ impl Roster {
     }
 
     /// An entry for a newcomer, if there is room.
-    pub(super) fn enlist(&mut self, shared: &Shared, newcomer: Newcomer) -> Option<u32> {
-        let is_early = newcomer == Newcomer::Starts && self.is_starting;
+    pub(super) fn add(&mut self, shared: &Shared, is_starting: bool) -> Option<u32> {
+        let is_early = is_starting && self.is_starting;
         if self.is_stopping || is_early || self.workers == shared.limits.workers_max {
             return None;
         }
@@ -76,7 +76,7 @@ impl Roster {
             self.touched - 1
         });
         self.workers += 1;
-        self.is_starting |= newcomer == Newcomer::Starts;
+        self.is_starting |= is_starting;
         self.publish(shared);
         Some(index)
     }
@@ -91,10 +91,10 @@ impl Roster {
         self.publish(shared);
     }
 
-    /// One more member shall leave. The number of the request, unless all were asked already.
+    /// One more worker shall leave. The number of the request, unless all were asked already.
     pub(super) fn request(&mut self, shared: &Shared) -> Option<u64> {
         let on_their_way = self.requested - self.answered;
-        if on_their_way >= self.members() {
+        if on_their_way >= self.present() {
             return None;
         }
         self.wanted += 1;
@@ -124,13 +124,13 @@ impl Roster {
         retires
     }
 
-    /// The member is gone: tells those who wait for a departure.
-    pub(super) fn leave(&mut self, shared: &Shared, index: u32, standing: Standing) {
-        match standing {
-            Standing::Working => self.release(shared, index),
-            Standing::Retired | Standing::Victim => self.leaving -= 1,
+    /// The worker is gone: tells those who wait for a departure.
+    pub(super) fn leave(&mut self, shared: &Shared, index: u32, state: State) {
+        match state {
+            State::Working => self.release(shared, index),
+            State::Retired | State::Victim => self.leaving -= 1,
         }
-        if standing == Standing::Victim {
+        if state == State::Victim {
             self.answered += 1;
         } else if self.wanted > 0 {
             self.wanted -= 1;
@@ -148,7 +148,7 @@ impl Roster {
         self.publish(shared);
     }
 
-    fn members(&self) -> u64 {
+    fn present(&self) -> u64 {
         u64::from(self.workers) + u64::from(self.leaving)
     }
 
@@ -156,7 +156,7 @@ impl Roster {
     fn publish(&self, shared: &Shared) {
         let stop = if self.is_stopping { STOP } else { 0 };
         let victim = if self.wanted > 0 { VICTIM } else { 0 };
-        // ORDER: E4 of the crew.
+        // ORDER: E4 of the pool.
         shared.orders.store(stop | victim, ORDERS);
         let is_full = self.workers == shared.limits.workers_max;
         let may_grow = !(is_full || self.is_starting || self.is_stopping);
@@ -167,49 +167,50 @@ impl Roster {
     }
 }
 
-/// A request that a member leave; made by [`Crew::stop_one`]. It stands even if this is dropped.
+/// A request that a worker leave; made by [`WorkerPool::stop_one`]. It stands even if this is
+/// dropped.
 ///
-/// It keeps the crew's storage alive, so it may outlast the last member and every other handle.
+/// It keeps the pool's storage alive, so it may outlast the last worker and every other handle.
 #[derive(Debug)]
 #[must_use = "the request stands; this is how to wait for it"]
-pub struct Departure {
-    crew: Crew,
+pub struct StopHandle {
+    pool: WorkerPool,
     number: u64,
 }
 
-impl Departure {
-    pub(super) fn new(crew: Crew, number: u64) -> Departure {
-        Departure { crew, number }
+impl StopHandle {
+    pub(super) fn new(pool: WorkerPool, number: u64) -> StopHandle {
+        StopHandle { pool, number }
     }
 
-    /// Waits until as many members left as were asked to, this request included, at most
+    /// Waits until as many workers left as were asked to, this request included, at most
     /// `timeout_ns`. Returns whether they have; may be called again.
     pub fn wait(&self, timeout_ns: u64) -> bool {
         let number = self.number;
-        let has_left = |roster: &Roster| roster.answered >= number;
-        wait_until(&self.crew.shared.roster, timeout_ns, has_left)
+        let has_left = |membership: &Membership| membership.answered >= number;
+        wait_until(&self.pool.shared.membership, timeout_ns, has_left)
     }
 }
 
 /// Waits until `is_done`, which some departure makes true, at most `timeout_ns`.
 pub(super) fn wait_until(
-    roster: &Mutex<Roster>,
+    membership: &Mutex<Membership>,
     timeout_ns: u64,
-    is_done: impl Fn(&Roster) -> bool,
+    is_done: impl Fn(&Membership) -> bool,
 ) -> bool {
     let deadline_ns = now_ns().saturating_add(timeout_ns);
     let this = current();
     loop {
         let left_ns = deadline_ns.saturating_sub(now_ns());
         {
-            let mut roster = lock(roster);
-            let done = is_done(&roster);
+            let mut membership = lock(membership);
+            let done = is_done(&membership);
             // Every departure takes the handles out; this one is in at most once.
-            roster.waiters.retain(|waiter| waiter.id() != this.id());
+            membership.waiters.retain(|waiter| waiter.id() != this.id());
             if done || left_ns == 0 {
                 return done;
             }
-            roster.waiters.push(this.clone());
+            membership.waiters.push(this.clone());
         }
         park_for(left_ns);
     }

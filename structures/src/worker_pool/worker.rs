@@ -1,45 +1,45 @@
-//! A member of a crew: one thread's place in it, and the way to sleep and to leave.
+//! A worker of a pool: one thread's place in it, and the way to sleep and to leave.
 //!
-//! The contract, the invariants and the ordering edges are those of the crew. A member belongs to
+//! The contract, the invariants and the ordering edges are those of the pool. A worker belongs to
 //! one thread at a time; it may be handed to another between two calls.
 
-use super::roster::Standing;
-use super::{Crew, Entry, Newcomer, STOP, Shared, VICTIM, Wait, Wake};
+use super::membership::State;
+use super::{Entry, STOP, Shared, VICTIM, Wait, Wake, WorkerPool};
 use crate::sync::{
     AtomicU64, Ordering, Thread, current, edge, fence, lock, now_ns, park, park_for,
 };
 
-const ORDERS: Ordering = edge!("crew_orders_acquire", Acquire, Relaxed);
+const ORDERS: Ordering = edge!("worker_pool_orders_acquire", Acquire, Relaxed);
 
-/// One worker's place in the crew. Dropping it leaves, and passes the baton.
+/// One worker's place in the pool. Dropping it leaves, and wakes the next one.
 #[derive(Debug)]
-pub struct Member {
-    crew: Crew,
+pub struct Worker {
+    pool: WorkerPool,
     index: u32,
     /// The thread whose handle is in the entry.
     thread: Option<Thread>,
-    /// This member set `looking`.
+    /// This worker set `looking`.
     is_looking: bool,
-    /// This member came by `grow` and has not arrived yet.
+    /// This worker came by `grow` and has not arrived yet.
     is_starting: bool,
-    standing: Standing,
+    state: State,
 }
 
-impl Member {
-    pub(super) fn new(crew: Crew, index: u32, newcomer: Newcomer) -> Member {
-        Member {
-            crew,
+impl Worker {
+    pub(super) fn new(pool: WorkerPool, index: u32, is_starting: bool) -> Worker {
+        Worker {
+            pool,
             index,
             thread: None,
             is_looking: false,
-            is_starting: newcomer == Newcomer::Starts,
-            standing: Standing::Working,
+            is_starting,
+            state: State::Working,
         }
     }
 
     /// Waits for work, or for a reason to leave. `has_work` says whether there is work to take; it
     /// is called several times and must be cheap. It may be wrong about work that somebody else is
-    /// taking at the moment, if that one calls [`Member::took_work`] afterwards.
+    /// taking at the moment, if that one calls [`Worker::took_work`] afterwards.
     ///
     /// Returns at once while there is work, so that a worker calls it once per item: that is also
     /// where a busy one learns that it shall leave. Panics of `has_work` are passed on.
@@ -57,15 +57,15 @@ impl Member {
         }
     }
 
-    /// To be called after taking work and before doing it: wakes the next member if `has_more` says
-    /// that more work waits. `None` if not; `NobodyIdle` is the moment to [`Crew::grow`].
+    /// To be called after taking work and before doing it: wakes the next worker if `has_more` says
+    /// that more work waits. `None` if not; `NobodyIdle` is the moment to [`WorkerPool::grow`].
     #[inline]
     pub fn took_work(&mut self, has_more: impl Fn() -> bool) -> Option<Wake> {
         if self.is_starting {
             self.arrive();
         }
         let was_looking = self.end_look();
-        let shared = &self.crew.shared;
+        let shared = &self.pool.shared;
         if !has_more() && shared.orders.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -76,21 +76,21 @@ impl Member {
         Some(shared.wake_head())
     }
 
-    /// The crew this is a member of.
-    pub fn crew(&self) -> &Crew {
-        &self.crew
+    /// The pool this is a worker of.
+    pub fn pool(&self) -> &WorkerPool {
+        &self.pool
     }
 
     /// Why not to sleep, while not listed.
     #[inline]
     fn reason(&mut self, has_work: impl Fn() -> bool) -> Option<Wait> {
-        match self.standing {
-            Standing::Working => {}
-            Standing::Retired => return Some(Wait::Retire),
-            Standing::Victim => return Some(Wait::Stop),
+        match self.state {
+            State::Working => {}
+            State::Retired => return Some(Wait::Retire),
+            State::Victim => return Some(Wait::Stop),
         }
         // ORDER: E4. Before the look for work, not after it.
-        let orders = self.crew.shared.orders.load(ORDERS);
+        let orders = self.pool.shared.orders.load(ORDERS);
         if orders & VICTIM != 0 && self.volunteer() {
             return Some(Wait::Stop);
         }
@@ -103,10 +103,10 @@ impl Member {
     /// Takes the role of a victim, if there is one to take. Gives up the entry then.
     #[cold]
     fn volunteer(&mut self) -> bool {
-        let shared = &self.crew.shared;
-        let is_victim = lock(&shared.roster).claim(shared, self.index);
+        let shared = &self.pool.shared;
+        let is_victim = lock(&shared.membership).claim(shared, self.index);
         if is_victim {
-            self.standing = Standing::Victim;
+            self.state = State::Victim;
             self.end_look();
         }
         is_victim
@@ -116,7 +116,7 @@ impl Member {
     #[cold]
     fn idle(&mut self, has_work: &impl Fn() -> bool) -> Wait {
         self.show_thread();
-        let mut clock = IdleClock::start(&self.crew.shared);
+        let mut clock = IdleClock::start(&self.pool.shared);
         loop {
             let slept = Listed::push(self, &mut clock).stay_unless(has_work);
             if slept == Slept::Notified {
@@ -134,7 +134,7 @@ impl Member {
                 if self.retire() {
                     return Wait::Retire;
                 }
-                clock = IdleClock::start(&self.crew.shared);
+                clock = IdleClock::start(&self.pool.shared);
             }
         }
     }
@@ -153,24 +153,24 @@ impl Member {
     }
 
     fn entry(&self) -> &Entry {
-        self.crew.shared.entries.at(self.index)
+        self.pool.shared.entries.at(self.index)
     }
 
-    /// From now on wakers rely on this member, although it is off the stack.
+    /// From now on wakers rely on this worker, although it is off the stack.
     fn begin_look(&mut self) {
         self.is_looking = true;
         // ORDER: E2. Relaxed: seen late it is of no use, and does no harm either.
-        self.crew.shared.looking.store(true, Ordering::Relaxed);
+        self.pool.shared.looking.store(true, Ordering::Relaxed);
         add_one(&self.entry().wakes);
     }
 
-    /// Wakers no longer rely on this member. Returns whether they did; then they may have skipped a
+    /// Wakers no longer rely on this worker. Returns whether they did; then they may have skipped a
     /// wake, and the caller looks for work once more.
     #[inline]
     fn end_look(&mut self) -> bool {
         let was_looking = std::mem::replace(&mut self.is_looking, false);
         if was_looking {
-            self.crew.shared.looking.store(false, Ordering::Relaxed);
+            self.pool.shared.looking.store(false, Ordering::Relaxed);
             // ORDER: E2.
             fence(Ordering::SeqCst);
         }
@@ -184,39 +184,39 @@ impl Member {
     #[cold]
     fn arrive(&mut self) {
         self.is_starting = false;
-        lock(&self.crew.shared.roster).arrive(&self.crew.shared);
+        lock(&self.pool.shared.membership).arrive(&self.pool.shared);
     }
 
-    /// Retires, if the crew can do without. Gives up the entry then.
+    /// Retires, if the pool can do without. Gives up the entry then.
     fn retire(&mut self) -> bool {
-        let shared = &self.crew.shared;
-        let retires = lock(&shared.roster).retire(shared, self.index);
+        let shared = &self.pool.shared;
+        let retires = lock(&shared.membership).retire(shared, self.index);
         if retires {
-            self.standing = Standing::Retired;
+            self.state = State::Retired;
         }
         retires
     }
 }
 
-impl Drop for Member {
+impl Drop for Worker {
     fn drop(&mut self) {
         if cfg!(loom) && std::thread::panicking() {
             // A model check failed; loom's stack is gone already.
             return;
         }
         debug_assert!(
-            self.standing != Standing::Working || !self.crew.shared.idle.is_listed(self.index),
+            self.state != State::Working || !self.pool.shared.idle.is_listed(self.index),
             "I2: leaves while listed"
         );
         if self.is_starting {
             self.arrive();
         }
         self.end_look();
-        let shared = &self.crew.shared;
-        lock(&shared.roster).leave(shared, self.index, self.standing);
-        // ORDER: E1. Orders, and wakes that this member absorbed, go to the next one.
+        let shared = &self.pool.shared;
+        lock(&shared.membership).leave(shared, self.index, self.state);
+        // ORDER: E1. Orders, and wakes that this worker absorbed, go to the next one.
         fence(Ordering::SeqCst);
-        if self.standing != Standing::Retired {
+        if self.state != State::Retired {
             shared.wake_head();
         } else if let Some(head) = shared.idle.peek() {
             // Work was looked for after leaving the stack. The next one may have idled too long as
@@ -233,7 +233,7 @@ enum Slept {
     TimedOut,
 }
 
-/// A member on the idle stack. Off it again when this is dropped, a panic of `has_work` included.
+/// A worker on the idle stack. Off it again when this is dropped, a panic of `has_work` included.
 struct Listed<'a> {
     shared: &'a Shared,
     entry: &'a Entry,
@@ -243,8 +243,8 @@ struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    fn push(member: &'a Member, clock: &'a mut IdleClock) -> Listed<'a> {
-        let (shared, entry, index) = (&*member.crew.shared, member.entry(), member.index);
+    fn push(worker: &'a Worker, clock: &'a mut IdleClock) -> Listed<'a> {
+        let (shared, entry, index) = (&*worker.pool.shared, worker.entry(), worker.index);
         // ORDER: E5. A notification from now on is for this stay.
         entry.notified.store(false, Ordering::Relaxed);
         shared.idle.push(index);
@@ -265,7 +265,7 @@ impl<'a> Listed<'a> {
         self.leave(has_reason)
     }
 
-    /// Leaves the stack, as soon as this member is its head, but not before a reason to.
+    /// Leaves the stack, as soon as this worker is its head, but not before a reason to.
     fn leave(&mut self, has_reason: bool) -> Slept {
         let mut slept = Slept::NotAtAll;
         let mut may_leave = has_reason;
@@ -310,7 +310,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// How long a member has been idle. Without a deadline while it is needed anyhow.
+/// How long a worker has been idle. Without a deadline while it is needed anyhow.
 struct IdleClock {
     deadline_ns: Option<u64>,
     period_ns: u64,
