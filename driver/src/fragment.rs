@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! - F1: a fragment holds one count of its page, so the page is not received into (region, G2).
-//! - F2: an account's `held` is the number of its live fragments.
-//! - F3: a bell is rung once per `wait_below` that returned true, never without one.
+//! - F2: a quota's `held` is the number of its live fragments.
+//! - F3: a waker wakes once per `wait_below` that returned true, never without one.
 //!
 //! Ordering
 //! - E1 settle: `held` goes down, fence, look at the mark -> set the mark, fence, look at `held`:
@@ -30,32 +30,32 @@ use crate::region::{Pages, Region};
 /// Gives tokens back for an [`Attachment`], from any thread.
 pub type Returner = TokenReturner<Pages>;
 
-/// Is told when an account has fallen to the mark it waits for.
-pub trait Bell: Send + Sync {
-    /// The account with this number has fallen below its mark. From any thread; must not block.
-    fn ring(&self, number: u64);
+/// Notified when a quota has fallen to the mark it waits for.
+pub trait QuotaWaker: Send + Sync {
+    /// The quota with this number has fallen below its mark. From any thread; must not block.
+    fn wake(&self, number: u64);
 }
 
 /// Counts the fragments that one user holds; clones share the count.
 #[derive(Clone)]
-pub struct Account(Arc<Purse>);
+pub struct Quota(Arc<QuotaState>);
 
-struct Purse {
+struct QuotaState {
     held: AtomicU32,
     /// Rings when `held` is below this; 0 when nobody waits.
     mark: AtomicU32,
     number: u64,
-    bell: Arc<dyn Bell>,
+    waker: Arc<dyn QuotaWaker>,
 }
 
-impl Account {
-    /// An account that holds nothing.
-    pub fn new(number: u64, bell: Arc<dyn Bell>) -> Account {
-        Account(Arc::new(Purse {
+impl Quota {
+    /// A quota that holds nothing.
+    pub fn new(number: u64, waker: Arc<dyn QuotaWaker>) -> Quota {
+        Quota(Arc::new(QuotaState {
             held: AtomicU32::new(0),
             mark: AtomicU32::new(0),
             number,
-            bell,
+            waker,
         }))
     }
 
@@ -79,54 +79,54 @@ impl Account {
     }
 }
 
-impl std::fmt::Debug for Account {
+impl std::fmt::Debug for Quota {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Account")
+            .debug_struct("Quota")
             .field("number", &self.0.number)
             .field("held", &self.held())
             .finish_non_exhaustive()
     }
 }
 
-/// One fragment on an account.
-struct Charge(Account);
+/// One fragment on a quota.
+struct QuotaGuard(Quota);
 
-impl Charge {
-    fn on(account: &Account) -> Charge {
-        account.0.held.fetch_add(1, Ordering::Relaxed);
-        Charge(account.clone())
+impl QuotaGuard {
+    fn new(quota: &Quota) -> QuotaGuard {
+        quota.0.held.fetch_add(1, Ordering::Relaxed);
+        QuotaGuard(quota.clone())
     }
 }
 
-impl Drop for Charge {
+impl Drop for QuotaGuard {
     fn drop(&mut self) {
-        let purse = &*self.0.0;
-        let held = purse.held.fetch_sub(1, Ordering::Relaxed) - 1;
+        let state = &*self.0.0;
+        let held = state.held.fetch_sub(1, Ordering::Relaxed) - 1;
         // ORDER: E1, the returner's side.
         fence(Ordering::SeqCst);
-        let mark = purse.mark.load(Ordering::Relaxed);
+        let mark = state.mark.load(Ordering::Relaxed);
         // ORDER: relaxed: of all who see the mark, the one who takes it down rings (F3).
-        if held < mark && purse.mark.swap(0, Ordering::Relaxed) != 0 {
-            purse.bell.ring(purse.number);
+        if held < mark && state.mark.swap(0, Ordering::Relaxed) != 0 {
+            state.waker.wake(state.number);
         }
     }
 }
 
 /// Received bytes in a page of a region. See the module.
 pub struct Fragment {
-    /// Goes before the charge: who is told of it finds the page on its way back.
+    /// Drops before the guard: a connection that is woken by it finds the page on its way back.
     pin: Pinned<Pages>,
-    charge: Charge,
+    quota: QuotaGuard,
     offset: u32,
     length: u32,
 }
 
 impl Fragment {
-    pub(crate) fn new(pin: Pinned<Pages>, account: &Account, offset: u32, length: u32) -> Fragment {
+    pub(crate) fn new(pin: Pinned<Pages>, quota: &Quota, offset: u32, length: u32) -> Fragment {
         Fragment {
             pin,
-            charge: Charge::on(account),
+            quota: QuotaGuard::new(quota),
             offset,
             length,
         }
@@ -185,7 +185,7 @@ impl Fragment {
         let pin = pin.expect("2^31 references to a page do not fit in memory");
         let offset = self.offset + range.start as u32;
         let length = (range.end - range.start) as u32;
-        Fragment::new(pin, &self.charge.0, offset, length)
+        Fragment::new(pin, &self.quota.0, offset, length)
     }
 
     /// Takes the first `bytes` off, as a fragment of their own.

@@ -49,7 +49,7 @@ pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{Descriptors, DriverConfig};
 pub use driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
 pub use eventfd::Eventfd;
-pub use fragment::{Account, Attachment, Bell, Fragment, Returner};
+pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};

@@ -49,7 +49,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::completion::Piece;
-use crate::fragment::{Account, Attachment, Fragment};
+use crate::fragment::{Attachment, Fragment, Quota};
 use crate::waker::{Wake, Waker};
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ impl Region {
     ///
     /// # Panics
     /// When the piece is of another region, or the range is empty or beyond the piece.
-    pub fn keep(&self, piece: &Piece, range: Range<usize>, account: &Account) -> Option<Fragment> {
+    pub fn keep(&self, piece: &Piece, range: Range<usize>, quota: &Quota) -> Option<Fragment> {
         assert_eq!(piece.region, self.id(), "the piece is of another region");
         assert!(
             range.start < range.end && range.end <= piece.len(),
@@ -285,7 +285,7 @@ impl Region {
         let pin = self.0.pin(page)?;
         let length = (range.end - range.start) as u32;
         let offset = piece.offset + range.start as u32;
-        Some(Fragment::new(pin, account, offset, length))
+        Some(Fragment::new(pin, quota, offset, length))
     }
 
     /// The bytes of a piece.

@@ -27,8 +27,8 @@ mod cases {
     use std::time::{Duration, Instant};
 
     use flatpath_driver::{
-        Account, Attachment, Backing, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
-        RegionConfig, Shots, Socket,
+        Attachment, Backing, Driver, DriverConfig, Errno, Fragment, Outcome, Piece, Quota,
+        QuotaWaker, RegionConfig, Shots, Socket,
     };
     use flatpath_structures::tokens::{TakeError, Token};
 
@@ -38,14 +38,14 @@ mod cases {
     #[derive(Default)]
     struct Count(AtomicU64);
 
-    impl Bell for Count {
-        fn ring(&self, _number: u64) {
+    impl QuotaWaker for Count {
+        fn wake(&self, _number: u64) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn account() -> Account {
-        Account::new(1, Arc::new(Count::default()))
+    fn quota() -> Quota {
+        Quota::new(1, Arc::new(Count::default()))
     }
 
     /// Group 1 has 16 pages of 4 KiB, four of them in reserve.
@@ -80,7 +80,7 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let account = account();
+        let quota = quota();
         let mut kept: Vec<(Vec<u8>, Fragment)> = vec![];
         for round in 0..200_u64 {
             let sent: Vec<u8> = (0..100).map(|byte| (round + byte) as u8).collect();
@@ -88,7 +88,7 @@ mod cases {
             let piece = piece(&mut rig, socket, round, 1).expect("a page");
             let bytes = rig.driver.bytes(&piece).to_vec();
             let region = rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 10..bytes.len(), &account);
+            let fragment = region.keep(&piece, 10..bytes.len(), &quota);
             rig.driver.put(piece);
             if let Some(fragment) = fragment {
                 assert_eq!(fragment.offset(), 10);
@@ -101,9 +101,9 @@ mod cases {
                 kept.remove((round % 8) as usize);
             }
         }
-        assert_eq!(account.held() as usize, kept.len());
+        assert_eq!(quota.held() as usize, kept.len());
         kept.clear();
-        assert_eq!(account.held(), 0);
+        assert_eq!(quota.held(), 0);
         assert_eq!(rig.driver.region(1).kept(), 0);
         rig.turn();
         assert_eq!(rig.driver.free(1), 16);
@@ -118,14 +118,14 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let account = account();
+        let quota = quota();
         for _ in 0..3 {
             let (mut kept, mut refused) = (vec![], 0);
             for round in 0..40 {
                 write(&mut client, &[round as u8; 10]);
                 let piece = piece(&mut rig, socket, round, 1).expect("the reserve serves");
                 let region = rig.driver.region(1).clone();
-                match region.keep(&piece, 0..piece.len(), &account) {
+                match region.keep(&piece, 0..piece.len(), &quota) {
                     Some(fragment) => kept.push(fragment),
                     None => refused += 1,
                 }
@@ -138,9 +138,9 @@ mod cases {
             );
             assert_eq!(rig.driver.region(1).kept(), 12);
             assert_eq!(rig.driver.statistics().pages_kept, 12);
-            assert!(account.wait_below(7), "twelve are held");
+            assert!(quota.wait_below(7), "twelve are held");
             drop(kept);
-            assert!(!account.wait_below(7), "none is held");
+            assert!(!quota.wait_below(7), "none is held");
             rig.turn();
             assert_eq!(rig.driver.free(1), 16);
         }
@@ -155,7 +155,7 @@ mod cases {
         rig: Rig<D>,
         client: TcpStream,
         socket: Socket,
-        account: Account,
+        quota: Quota,
         kept: Vec<Fragment>,
         token: u64,
     }
@@ -170,7 +170,7 @@ mod cases {
                 rig,
                 client,
                 socket,
-                account: account(),
+                quota: quota(),
                 kept: vec![],
                 token: 0,
             };
@@ -189,7 +189,7 @@ mod cases {
                 return false;
             };
             let region = self.rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 0..5, &self.account);
+            let fragment = region.keep(&piece, 0..5, &self.quota);
             self.kept.push(fragment.expect("no reserve"));
             self.rig.driver.put(piece);
             true
@@ -275,7 +275,7 @@ mod cases {
             write(&mut client, b"bytes");
             let piece = piece(&mut rig, socket, token, 1).expect("a page");
             let region = rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 1..5, &account()).expect("room");
+            let fragment = region.keep(&piece, 1..5, &quota()).expect("room");
             drop(piece);
             assert_eq!(&fragment[..], b"ytes");
             drop(fragment);
@@ -299,7 +299,7 @@ mod cases {
             (seed >> 11) as usize % below
         };
         let (mut client, socket) = rig.pair();
-        let account = account();
+        let quota = quota();
         let mut held: Vec<(Vec<u8>, Fragment)> = vec![];
         let mut token = 0;
         for step in 0..2_000 {
@@ -329,7 +329,7 @@ mod cases {
                     for _ in 0..random(4) {
                         let from = random(bytes.len());
                         let to = from + 1 + random(bytes.len() - from);
-                        if let Some(fragment) = region.keep(&piece, from..to, &account) {
+                        if let Some(fragment) = region.keep(&piece, from..to, &quota) {
                             held.push((bytes[from..to].to_vec(), fragment));
                         }
                     }
@@ -341,11 +341,7 @@ mod cases {
             pages.dedup();
             let kept = rig.driver.region(1).kept();
             assert_eq!(kept as usize, pages.len(), "step {step}: pages in use");
-            assert_eq!(
-                account.held() as usize,
-                held.len(),
-                "step {step}: fragments"
-            );
+            assert_eq!(quota.held() as usize, held.len(), "step {step}: fragments");
             for (bytes, fragment) in &held {
                 assert_eq!(&fragment[..], &bytes[..], "step {step}: {fragment:?}");
             }
@@ -360,16 +356,16 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let account = account();
+        let quota = quota();
         let region = rig.driver.region(1).clone();
         write(&mut client, b"common");
         let common = piece(&mut rig, socket, 1, 0).expect("a buffer");
         let elsewhere = rig.driver.region(0).clone();
-        let elsewhere = elsewhere.keep(&common, 0..6, &account).expect("room");
+        let elsewhere = elsewhere.keep(&common, 0..6, &quota).expect("room");
         rig.driver.put(common);
         write(&mut client, b"message");
         let piece = piece(&mut rig, socket, 2, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..7, &account).expect("room");
+        let fragment = region.keep(&piece, 0..7, &quota).expect("room");
         rig.driver.put(piece);
 
         let mut one = region.attach(2).expect("open");
@@ -406,14 +402,14 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         let region = rig.driver.region(1).clone();
-        let account = account();
+        let quota = quota();
         let sent = pattern(3_000);
         write(&mut client, &sent);
         let mut seen = vec![];
         let mut kept = vec![];
         for token in 0.. {
             let piece = piece(&mut rig, socket, token, 1).expect("a page");
-            let fragment = region.keep(&piece, 0..piece.len(), &account);
+            let fragment = region.keep(&piece, 0..piece.len(), &quota);
             rig.driver.put(piece);
             let fragment = fragment.expect("room");
             let at = fragment.page() * region.page_bytes() + fragment.offset();
@@ -454,7 +450,7 @@ mod cases {
         let region = rig.driver.region(1).clone();
         assert_eq!(region.bytes(), 2 << 30);
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..5, &account()).expect("room");
+        let fragment = region.keep(&piece, 0..5, &quota()).expect("room");
         rig.driver.put(piece);
         let attach = |_| region.attach(TOKENS as u32).expect("open");
         let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
@@ -479,7 +475,7 @@ mod cases {
         write(&mut client, b"kept");
         let region = rig.driver.region(1).clone();
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..4, &account()).expect("room");
+        let fragment = region.keep(&piece, 0..4, &quota()).expect("room");
         rig.driver.put(piece);
         drop(rig);
         assert_eq!(&fragment[..], b"kept");
@@ -493,11 +489,11 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let account = account();
+        let quota = quota();
         write(&mut client, b"abcdef");
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
         let region = rig.driver.region(1).clone();
-        let mut fragment = region.keep(&piece, 0..4, &account).expect("kept");
+        let mut fragment = region.keep(&piece, 0..4, &quota).expect("kept");
         assert!(!fragment.try_append(b"x"), "the piece is out");
         rig.driver.put(piece);
         let other = fragment.slice(1..2);

@@ -21,7 +21,7 @@ mod cases {
 
     use flatpath_driver::probe::{Finding, Probe};
     use flatpath_driver::{
-        Account, Attachment, Bell, Driver, DriverConfig, Errno, Fragment, Outcome, Piece,
+        Attachment, Driver, DriverConfig, Errno, Fragment, Outcome, Piece, Quota, QuotaWaker,
         RegionConfig, Shots, SmallReceives, Socket,
     };
     use flatpath_structures::tokens::Token;
@@ -33,12 +33,12 @@ mod cases {
 
     struct Silent;
 
-    impl Bell for Silent {
-        fn ring(&self, _number: u64) {}
+    impl QuotaWaker for Silent {
+        fn wake(&self, _number: u64) {}
     }
 
-    fn account() -> Account {
-        Account::new(1, Arc::new(Silent))
+    fn quota() -> Quota {
+        Quota::new(1, Arc::new(Silent))
     }
 
     fn config() -> DriverConfig {
@@ -81,7 +81,7 @@ mod cases {
     /// Keeps all of it, and puts the piece back.
     fn keep<D: Driver>(rig: &mut Rig<D>, piece: Piece) -> Option<Fragment> {
         let region = rig.driver.region(1);
-        let kept = region.keep(&piece, 0..piece.len(), &account());
+        let kept = region.keep(&piece, 0..piece.len(), &quota());
         rig.driver.put(piece);
         kept
     }
@@ -389,7 +389,7 @@ mod cases {
                 assert_eq!(rig.driver.bytes(&piece), bytes, "step {step}");
                 let from = random(piece.len());
                 let region = rig.driver.region(1);
-                let fragment = region.keep(&piece, from..piece.len(), &account());
+                let fragment = region.keep(&piece, from..piece.len(), &quota());
                 rig.driver.put(piece);
                 kept.extend(fragment.map(|fragment| (fragment, bytes[from..].to_vec())));
             }

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use flatpath_driver::{Account, Piece, Socket};
+use flatpath_driver::{Piece, Quota, Socket};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
@@ -212,7 +212,7 @@ pub(crate) struct Connection {
     /// Whether it may share a page.
     pub(crate) receive_shares: bool,
     /// Counts the fragments held; made with the first one.
-    pub(crate) account: Option<Account>,
+    pub(crate) quota: Option<Quota>,
     pub(crate) control: Control,
     pub(crate) joint: Option<Joint>,
     pub(crate) output: Output,
@@ -269,7 +269,7 @@ impl Connection {
             shares: false,
             receive_group: 0,
             receive_shares: false,
-            account: None,
+            quota: None,
             control: Control::default(),
             joint: None,
             output: Output::default(),

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Account, Fragment, Piece, Piped, Region, Segment, Socket};
+use flatpath_driver::{Fragment, Piece, Piped, Quota, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Closing, Control};
@@ -97,11 +97,11 @@ pub enum Pages {
     Shared,
 }
 
-/// What a call can keep of its input, and on whose account.
+/// What a call can keep of its input, and on whose quota.
 pub(crate) struct Keeping<'a> {
     /// The input's piece, and where in it the input begins; `None` for input that was copied.
     pub(crate) source: Option<(&'a Region, &'a Piece, usize)>,
-    pub(crate) account: &'a mut Option<Account>,
+    pub(crate) quota: &'a mut Option<Quota>,
     pub(crate) returns: &'a Arc<Returns>,
     pub(crate) statistics: &'a Statistics,
     /// Where the connection receives next.
@@ -279,12 +279,12 @@ impl<P: Protocol> Context<'_, P> {
         let (region, piece, from) = self.keeping.source?;
         let key = self.connection.key;
         let returns = self.keeping.returns;
-        let account = self
+        let quota = self
             .keeping
-            .account
-            .get_or_insert_with(|| Account::new(number_of(key), Arc::clone(returns) as _));
+            .quota
+            .get_or_insert_with(|| Quota::new(number_of(key), Arc::clone(returns) as _));
         let bytes = range.len() as u64;
-        let fragment = region.keep(piece, from + range.start..from + range.end, account)?;
+        let fragment = region.keep(piece, from + range.start..from + range.end, quota)?;
         self.keeping.statistics.body_bytes_kept.add(bytes);
         Some(fragment)
     }
@@ -332,7 +332,7 @@ impl<P: Protocol> Context<'_, P> {
 
     /// Fragments that this connection's users hold now.
     pub fn held(&self) -> u32 {
-        self.keeping.account.as_ref().map_or(0, Account::held)
+        self.keeping.quota.as_ref().map_or(0, Quota::held)
     }
 
     /// Chooses where the next receive goes, from then on. [`Pages::Listener`] means the common

@@ -1,7 +1,7 @@
 //! What other threads tell a network thread about its connections: fragments have come back, or a
 //! stall is over.
 //!
-//! Rare events: a number is put when an account falls to the mark that its connection waits for,
+//! Rare events: a number is put when a quota falls to the mark that its connection waits for,
 //! not for every fragment. So a locked table does.
 //!
 //! Invariant K1: a connection stands in the table once, however often it is put; and so does an
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath_driver::{Bell, Wake as _, Waker};
+use flatpath_driver::{QuotaWaker, Wake as _, Waker};
 use flatpath_structures::slots::Key;
 
 /// Numbers of connections to look at. See the module.
@@ -61,8 +61,8 @@ impl Returns {
     }
 }
 
-impl Bell for Returns {
-    fn ring(&self, number: u64) {
+impl QuotaWaker for Returns {
+    fn wake(&self, number: u64) {
         let key = key_of(number);
         self.connections()
             .entry(key.index)
@@ -109,7 +109,7 @@ impl Resumer {
 
     /// The reason is over. Harmless when the connection is not stalled, or gone.
     pub fn resume(&self) {
-        self.returns.ring(self.number);
+        self.returns.wake(self.number);
     }
 }
 

@@ -7,19 +7,19 @@ use std::thread;
 
 use super::*;
 use crate::buffers::Buffers;
-use crate::fragment::Bell;
+use crate::fragment::QuotaWaker;
 
 const PAGE_BYTES: u32 = 64;
 const ROUNDS: usize = if cfg!(miri) { 40 } else { 5_000 };
 
 struct Silent;
 
-impl Bell for Silent {
-    fn ring(&self, _number: u64) {}
+impl QuotaWaker for Silent {
+    fn wake(&self, _number: u64) {}
 }
 
-fn account() -> Account {
-    Account::new(1, Arc::new(Silent))
+fn quota() -> Quota {
+    Quota::new(1, Arc::new(Silent))
 }
 
 /// Four pages, of which three may be kept.
@@ -50,7 +50,7 @@ fn read_all(fragments: &Receiver<(u8, Fragment)>) -> usize {
 
 #[test]
 fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
-    let (mut buffers, account) = (buffers(), account());
+    let (mut buffers, quota) = (buffers(), quota());
     let (senders, readers): (Vec<_>, Vec<_>) = (0..2)
         .map(|_| {
             let (sender, fragments) = channel();
@@ -65,7 +65,7 @@ fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
         let ranges = [0..20, 20..48].into_iter();
         for (sender, range) in senders.iter().zip(ranges) {
             // None: three pages are with the readers still.
-            if let Some(fragment) = buffers.region().keep(&piece, range, &account) {
+            if let Some(fragment) = buffers.region().keep(&piece, range, &quota) {
                 sender.send((mark, fragment)).expect("it listens");
                 given += 1;
             }
@@ -79,13 +79,13 @@ fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
         .sum();
     assert_eq!(read, given);
     buffers.reclaim();
-    assert_eq!((account.held(), buffers.in_use()), (0, 0));
+    assert_eq!((quota.held(), buffers.in_use()), (0, 0));
 }
 
 /// Whoever is alone with a page may write behind its bytes: all others have read by then.
 #[test]
 fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
-    let (mut buffers, account) = (buffers(), account());
+    let (mut buffers, quota) = (buffers(), quota());
     let (sender, fragments) = channel();
     let reader = thread::spawn(move || read_all(&fragments));
     let mut grown = 0;
@@ -93,7 +93,7 @@ fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
         buffers.reclaim();
         let mark = round as u8;
         let piece = receive(&mut buffers, mark, 8);
-        let kept = buffers.region().keep(&piece, 0..8, &account);
+        let kept = buffers.region().keep(&piece, 0..8, &quota);
         buffers.put(piece);
         let Some(mut fragment) = kept else {
             continue;
@@ -112,13 +112,13 @@ fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
     drop(sender);
     assert!(reader.join().expect("no panic") >= grown);
     buffers.reclaim();
-    assert_eq!((account.held(), buffers.in_use()), (0, 0));
+    assert_eq!((quota.held(), buffers.in_use()), (0, 0));
 }
 
 /// Tokens that another thread returns, some of them twice, beside an end that sweeps the rest.
 #[test]
 fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
-    let (mut buffers, account) = (buffers(), account());
+    let (mut buffers, quota) = (buffers(), quota());
     let mut attachment = buffers.region().attach(8).expect("open");
     let returner = attachment.returner();
     let (sender, tokens) = channel();
@@ -134,7 +134,7 @@ fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
     for round in 0..ROUNDS {
         buffers.reclaim();
         let piece = receive(&mut buffers, round as u8, 8);
-        let fragment = buffers.region().keep(&piece, 0..8, &account);
+        let fragment = buffers.region().keep(&piece, 0..8, &quota);
         buffers.put(piece);
         let token = fragment.and_then(|fragment| attachment.take(&fragment).ok());
         if let Some(token) = token {

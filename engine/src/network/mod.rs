@@ -451,7 +451,7 @@ impl<D: Driver> Network<D> {
             session: connection.session,
             keeping: Keeping {
                 source: None,
-                account: &mut connection.account,
+                quota: &mut connection.quota,
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
                 group: &mut connection.group,

@@ -232,7 +232,7 @@ impl<D: Driver> Network<D> {
             session: connection.session,
             keeping: crate::context::Keeping {
                 source: Some((region, &piece, from as usize)),
-                account: &mut connection.account,
+                quota: &mut connection.quota,
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
                 group: &mut connection.group,

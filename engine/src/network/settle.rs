@@ -27,7 +27,7 @@ impl<D: Driver> Network<D> {
                 break;
             }
         }
-        self.weigh_account(key);
+        self.check_quota(key);
         self.weigh_memory(key);
         self.settle_joint(key);
         self.arrange_receive(key);
@@ -106,16 +106,16 @@ impl<D: Driver> Network<D> {
     }
 
     /// A connection whose users hold too much receives nothing until they have given back half.
-    fn weigh_account(&mut self, key: Key) {
+    fn check_quota(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(account) = &connection.account else {
+        let Some(quota) = &connection.quota else {
             return;
         };
         let pages_max = self.listeners[usize::from(connection.listener)].pages_max;
-        if !connection.holds_too_much && account.held() >= pages_max {
-            connection.holds_too_much = account.wait_below(pages_max / 2 + 1);
+        if !connection.holds_too_much && quota.held() >= pages_max {
+            connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
             if connection.holds_too_much {
                 self.shared.statistics.keep_stalls.add(1);
             }
