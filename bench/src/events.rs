@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
-use flatpath::{Choice, Running, Server};
+use flatpath::{DriverChoice, Running, Server};
 use flatpath_echo::Echo;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
@@ -141,7 +141,7 @@ struct Rig {
 
 impl Rig {
     /// `None`: this machine does not have the driver.
-    fn new(choice: Choice, way: Way, sources: usize) -> Result<Option<Rig>, Error> {
+    fn new(choice: DriverChoice, way: Way, sources: usize) -> Result<Option<Rig>, Error> {
         let mut rig = Rig {
             burst: Burst::new(sources),
             eventfds: Vec::new(),
@@ -288,7 +288,10 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         ],
         rows: Vec::new(),
     };
-    for (name, choice) in [("uring", Choice::Uring), ("epoll", Choice::Epoll)] {
+    for (name, choice) in [
+        ("uring", DriverChoice::Uring),
+        ("epoll", DriverChoice::Epoll),
+    ] {
         for &sources in sizes {
             stage.step(&format!("events: {sources} sources, {name}"));
             let bursts = (bursts / sources.isqrt()).max(2);
@@ -326,7 +329,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
 
 /// All ways, interleaved. `None`: no such driver here.
 fn measure(
-    choice: Choice,
+    choice: DriverChoice,
     sources: usize,
     bursts: usize,
     rounds: usize,
@@ -360,7 +363,7 @@ mod tests {
 
     #[test]
     fn every_way_calls_every_function() {
-        for choice in [Choice::Uring, Choice::Epoll] {
+        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
             for way in [Way::Worker, Way::Direct, Way::Threads] {
                 let Some(rig) = Rig::new(choice, way, 5).expect("it starts") else {
                     eprintln!("not run: no io_uring");

@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use flatpath::limits::DESCRIPTORS_RESERVED;
-use flatpath::{Choice, DriverConfig, Limits};
+use flatpath::{DriverChoice, DriverConfig, Limits};
 use flatpath_driver::probe::{Finding, Probe, Use};
 use flatpath_files::{Files, Resolution};
 use rustix::process::{Resource, getrlimit};
@@ -149,7 +149,7 @@ fn numbers(name: &str) -> Option<Vec<i64>> {
 
 impl Verdict {
     fn of(limits: &MachineLimits) -> Result<Self, Failure> {
-        let selection = flatpath_driver::select(Choice::Auto, &DriverConfig::default());
+        let selection = flatpath_driver::select(DriverChoice::Auto, &DriverConfig::default());
         let selection = selection.map_err(|refusal| Failure::Failed(refusal.to_string()))?;
         let descriptors = limits.descriptors.now.unwrap_or(u64::MAX);
         let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use flatpath::{Choice, Error, Limits, Running, Server, Shots, SignalWatch};
+use flatpath::{DriverChoice, Error, Limits, Running, Server, Shots, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
 use flatpath_files::limits::HOT_ENTRIES_MAX;
@@ -152,9 +152,9 @@ fn server(
         server = server.workers(workers.0.clone());
     }
     server = server.driver(match settings.driver {
-        None | Some(Driver::Auto) => Choice::Auto,
-        Some(Driver::Uring) => Choice::Uring,
-        Some(Driver::Epoll) => Choice::Epoll,
+        None | Some(Driver::Auto) => DriverChoice::Auto,
+        Some(Driver::Uring) => DriverChoice::Uring,
+        Some(Driver::Epoll) => DriverChoice::Epoll,
     });
     server = server.defer_accept(settings.no_defer_accept != Some(true));
     Ok(server.accept(match settings.accept {

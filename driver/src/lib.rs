@@ -54,7 +54,7 @@ pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
-pub use select::{Choice, Selection, select};
+pub use select::{DriverChoice, Selection, select};
 pub use socket::{Listener, Socket};
 pub use statistics::DriverStatistics;
 pub use waker::{Wake, Waker};

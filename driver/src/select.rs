@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 
 /// What the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum DriverChoice {
     /// io_uring where it works, epoll where it is refused.
     #[default]
     Auto,
@@ -59,10 +59,10 @@ impl fmt::Display for Selection {
 /// a millisecond.
 ///
 /// # Errors
-/// [`Choice::Uring`] and it is refused; or, with any choice, a configuration that cannot be.
-pub fn select(choice: Choice, config: &DriverConfig) -> Result<Selection, Refusal> {
+/// [`DriverChoice::Uring`] and it is refused; or, with any choice, a configuration that cannot be.
+pub fn select(choice: DriverChoice, config: &DriverConfig) -> Result<Selection, Refusal> {
     crate::uring::setup::check(config)?;
-    if choice == Choice::Epoll {
+    if choice == DriverChoice::Epoll {
         let reason = "it was asked for".to_owned();
         return Ok(Selection {
             uring: false,
@@ -79,7 +79,7 @@ pub fn select(choice: Choice, config: &DriverConfig) -> Result<Selection, Refusa
                 refusal: None,
             })
         }
-        (Err(refusal), Choice::Uring) => Err(refusal),
+        (Err(refusal), DriverChoice::Uring) => Err(refusal),
         (Err(refusal), _) => {
             let reason = format!("io_uring does not work here: {refusal}");
             Ok(Selection {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use flatpath_driver::probe::Probe;
-use flatpath_driver::{Cause, Choice, Descriptors, DriverConfig, Then, select, uring::Uring};
+use flatpath_driver::{Cause, Descriptors, DriverChoice, DriverConfig, Then, select, uring::Uring};
 use libc::{EACCES, EINVAL, EMFILE, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -43,12 +43,12 @@ fn assert_falls_back(calls: &[i64], errno: i32, cause: Cause, cure: &str) {
         return;
     }
     refuse(calls, errno);
-    let selection = select(Choice::Auto, &small()).expect("epoll is there");
+    let selection = select(DriverChoice::Auto, &small()).expect("epoll is there");
     assert_eq!(selection.name(), "epoll", "{selection}");
     assert!(selection.reason().contains(cure), "{selection}");
     let told = selection.refusal().expect("a reason").clone();
     assert_eq!(told.cause, cause, "{told}");
-    let refusal = select(Choice::Uring, &small()).expect_err("refused");
+    let refusal = select(DriverChoice::Uring, &small()).expect_err("refused");
     assert_eq!(refusal, told, "one reason for both");
     assert_eq!(refusal.errno, errno);
     let probe = Probe::run();
@@ -111,14 +111,14 @@ refusals! {
 fn resources_are_reported_as_such() {
     if in_child("resources_are_reported_as_such") {
         refuse(&[SETUP], ENOMEM);
-        let selection = select(Choice::Auto, &small()).expect("epoll is there");
+        let selection = select(DriverChoice::Auto, &small()).expect("epoll is there");
         assert!(selection.refusal().expect("a reason").cause.is_resource());
     }
 }
 
 #[test]
 fn epoll_is_taken_when_it_is_asked_for() {
-    let selection = select(Choice::Epoll, &DriverConfig::default()).expect("always there");
+    let selection = select(DriverChoice::Epoll, &DriverConfig::default()).expect("always there");
     assert!(!selection.is_uring());
     assert_eq!(selection.refusal(), None);
 }
@@ -129,7 +129,7 @@ fn an_impossible_configuration_is_refused_whatever_the_choice() {
         receive_buffers: 3,
         ..DriverConfig::default()
     };
-    for choice in [Choice::Auto, Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Uring, DriverChoice::Epoll] {
         let refusal = select(choice, &config).expect_err("three is no power of two");
         assert_eq!(refusal.cause, Cause::Configuration, "{refusal}");
     }

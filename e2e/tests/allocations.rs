@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use flatpath::{Choice, Running, Server};
+use flatpath::{DriverChoice, Running, Server};
 use flatpath_e2e::Driver;
 use flatpath_files::Files;
 use flatpath_http::{Http, Request, Response};
@@ -80,7 +80,7 @@ fn finish(running: Running) {
     running.wait().expect("a clean end");
 }
 
-fn check(name: &str, server: Server, choice: Choice) {
+fn check(name: &str, server: Server, choice: DriverChoice) {
     let running = server.start().expect("started");
     let count = allocations(&running, "/", b"hello\n");
     assert_eq!(count, 0, "{name} on {choice:?}, {COUNTED} requests");
@@ -98,8 +98,8 @@ fn after_warm_up_no_request_allocates() {
         .and_then(|file| file.set_modified(past))
         .expect("an older file");
     for (driver, choice) in [
-        (Driver::Uring, Choice::Uring),
-        (Driver::Epoll, Choice::Epoll),
+        (Driver::Uring, DriverChoice::Uring),
+        (Driver::Epoll, DriverChoice::Epoll),
     ] {
         if !driver.is_here() {
             continue;

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use flatpath::{Choice, Server};
+use flatpath::{DriverChoice, Server};
 use flatpath_e2e::Driver;
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::Http;
@@ -49,7 +49,7 @@ fn assert_status(mut client: TcpStream, status: &str) {
 
 /// Refuses bursts of one upload; returns the bytes that are allocated afterwards and were not
 /// before.
-fn allocated_by(request: &str, status: &str, directory: &Path, choice: Choice) -> isize {
+fn allocated_by(request: &str, status: &str, directory: &Path, choice: DriverChoice) -> isize {
     let options = WriteOptions {
         bytes_max: 1 << 20,
         unfinished_bytes_max: Some(1_000),
@@ -86,8 +86,8 @@ fn refused_uploads_leave_nothing_behind() {
     let hidden = "PUT /.new HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\nbegun";
     let full = format!("{TUS}Upload-Length: 500\r\nContent-Length: 500\r\n\r\nbegun");
     for (driver, choice) in [
-        (Driver::Uring, Choice::Uring),
-        (Driver::Epoll, Choice::Epoll),
+        (Driver::Uring, DriverChoice::Uring),
+        (Driver::Epoll, DriverChoice::Epoll),
     ] {
         if !driver.is_here() {
             continue;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Server as Engine};
+use flatpath::{DriverChoice, Server as Engine};
 use flatpath_e2e::site::noise;
 use flatpath_e2e::{Client, Driver, Launch, Server, Site, binary, each_driver};
 use flatpath_files::{Files, WriteOptions, Writing};
@@ -30,10 +30,10 @@ each_driver!(
     a_handler_keeps_its_body_past_the_reply_and_on_another_thread,
 );
 
-fn choice(driver: Driver) -> Choice {
+fn choice(driver: Driver) -> DriverChoice {
     match driver {
-        Driver::Uring => Choice::Uring,
-        Driver::Epoll => Choice::Epoll,
+        Driver::Uring => DriverChoice::Uring,
+        Driver::Epoll => DriverChoice::Epoll,
     }
 }
 

@@ -42,7 +42,7 @@ pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use error::{Error, LeftBehind};
 pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{
-    Attachment, Backing, Choice, DriverConfig, Fragment, PipeLeave, Piped, Pipes, Region,
+    Attachment, Backing, DriverChoice, DriverConfig, Fragment, PipeLeave, Piped, Pipes, Region,
     RegionConfig, Returner, Shots, SmallReceives,
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolHandle, PoolStatistics};

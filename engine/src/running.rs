@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use flatpath_driver::{Choice, Driver, Listener, Selection, Waker, epoll::Epoll, uring::Uring};
+use flatpath_driver::{
+    Driver, DriverChoice, Listener, Selection, Waker, epoll::Epoll, uring::Uring,
+};
 use flatpath_structures::panics::contain;
 use flatpath_structures::pool::PoolStatistics;
 use flatpath_structures::queue::INDICES_MAX;
@@ -445,7 +447,7 @@ impl NetworkThread {
         }
         match Uring::new(&self.options.driver) {
             Ok(driver) => self.serve(driver, spoken, report),
-            Err(refusal) if self.options.choice == Choice::Uring => {
+            Err(refusal) if self.options.choice == DriverChoice::Uring => {
                 give_up(&io::Error::other(refusal.to_string()), report)
             }
             Err(refusal) => {

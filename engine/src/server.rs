@@ -10,7 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use flatpath_driver::{Choice, DriverConfig, Shots};
+use flatpath_driver::{DriverChoice, DriverConfig, Shots};
 
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     pub(crate) workers: RangeInclusive<u32>,
     pub(crate) worker_idle_ns_max: u64,
     pub(crate) observes_dispatch: bool,
-    pub(crate) choice: Choice,
+    pub(crate) choice: DriverChoice,
     pub(crate) accept_shots: Shots,
     pub(crate) defer_accept: bool,
     pub(crate) driver: DriverConfig,
@@ -77,7 +77,7 @@ impl Server {
                 workers: WORKERS_MIN..=Server::WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
                 observes_dispatch: false,
-                choice: Choice::Auto,
+                choice: DriverChoice::Auto,
                 accept_shots: Shots::Many,
                 defer_accept: true,
                 driver: DriverConfig::default(),
@@ -132,8 +132,8 @@ impl Server {
         self
     }
 
-    /// Which driver; [`Choice::Uring`] refuses to start where io_uring is refused.
-    pub fn driver(mut self, choice: Choice) -> Server {
+    /// Which driver; [`DriverChoice::Uring`] refuses to start where io_uring is refused.
+    pub fn driver(mut self, choice: DriverChoice) -> Server {
         self.options.choice = choice;
         self
     }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use flatpath::limits::TURN_ACCEPTS_MAX;
-use flatpath::{Choice, Context, Protocol, Server};
+use flatpath::{Context, DriverChoice, Protocol, Server};
 
 const CROWD: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,7 +86,7 @@ fn answer(client: &mut BufReader<TcpStream>) -> usize {
     line.trim().parse().expect("a number")
 }
 
-fn holds(choice: Choice) {
+fn holds(choice: DriverChoice) {
     let _alone = ALONE.lock().expect("no test panicked");
     let ((held, is_held), (go_on, may_go_on)) = (channel(), channel());
     let door = Door {
@@ -95,7 +95,7 @@ fn holds(choice: Choice) {
     };
     let server = Server::new().listen("127.0.0.1:0", door).driver(choice);
     let Ok(running) = server.start() else {
-        assert_eq!(choice, Choice::Uring, "epoll is everywhere");
+        assert_eq!(choice, DriverChoice::Uring, "epoll is everywhere");
         eprintln!("io_uring is refused here: not tested");
         return;
     };
@@ -122,10 +122,10 @@ fn holds(choice: Choice) {
 
 #[test]
 fn a_client_that_is_in_is_answered_before_a_crowd_is_let_in_on_uring() {
-    holds(Choice::Uring);
+    holds(DriverChoice::Uring);
 }
 
 #[test]
 fn a_client_that_is_in_is_answered_before_a_crowd_is_let_in_on_epoll() {
-    holds(Choice::Epoll);
+    holds(DriverChoice::Epoll);
 }

@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use flatpath::{Choice, Error, Limits, Running, Server};
+use flatpath::{DriverChoice, Error, Limits, Running, Server};
 use gate::{Gate, Gated, Opener, PATIENCE, client};
 use lines::on_both;
 
-fn start(choice: Choice, gate: &Gate, limits: Limits) -> Running {
+fn start(choice: DriverChoice, gate: &Gate, limits: Limits) -> Running {
     let server = Server::new().driver(choice).limits(limits);
     let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
     server.start().expect("started")
@@ -35,7 +35,7 @@ fn ended(told: &Receiver<Result<(), Error>>) -> Result<(), Error> {
 }
 
 /// A request that blocks its thread until the end, and what the end says of it.
-fn left_behind(choice: Choice, word: &[u8], is_forced: bool) -> Vec<flatpath::LeftBehind> {
+fn left_behind(choice: DriverChoice, word: &[u8], is_forced: bool) -> Vec<flatpath::LeftBehind> {
     let gate = Gate::default();
     let _opener = Opener(gate.clone());
     let limits = Limits {

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use collector::{Collected, Collector, collect};
 use flatpath::pairing::{Endpoint, Feed, Item, Pairings, Token};
-use flatpath::{Choice, Protocol, Running, Server};
+use flatpath::{DriverChoice, Protocol, Running, Server};
 use interrupts::{Count, Teller};
 use rendezvous::Rendezvous;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn start(choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+fn start(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
     let server = Server::new().driver(choice);
     let running = server.listen("127.0.0.1:0", protocol).start();
     let running = running.expect("started");
@@ -57,7 +57,7 @@ fn end(running: Running) {
 
 #[test]
 fn rendezvous_joins_one_who_gives_with_one_who_takes() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let (running, address) = start(choice, Rendezvous::new());
         let mut giver = say(address, b"give coffee\n");
         let mut taker = say(address, b"take coffee\n");
@@ -73,7 +73,7 @@ fn rendezvous_joins_one_who_gives_with_one_who_takes() {
 
 #[test]
 fn interrupts_call_the_consumer_and_wake_no_worker() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let count = Count::default();
         let (running, address) = start(choice, Teller(Arc::clone(&count)));
         let pairings = Pairings::new(100);
@@ -112,7 +112,7 @@ fn interrupts_call_the_consumer_and_wake_no_worker() {
 
 #[test]
 fn the_collector_collects_what_clients_and_threads_send() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let pairings = Pairings::new(100);
         let collected = Collected::default();
         let (running, address) = start(choice, Collector(pairings.clone()));

@@ -8,18 +8,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath::limits::{JOINED_BYTES_MAX, JOINED_FILL_BYTES};
-use flatpath::{Choice, Limits, Running, Server};
+use flatpath::{DriverChoice, Limits, Running, Server};
 use knots::Knots;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn on_both(body: impl Fn(Choice)) {
-    for choice in [Choice::Uring, Choice::Epoll] {
+fn on_both(body: impl Fn(DriverChoice)) {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         body(choice);
     }
 }
 
-fn start(choice: Choice, limits: Limits) -> (Running, SocketAddr) {
+fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
     let server = Server::new()
         .driver(choice)
         .limits(limits)

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Choice, Context, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig, Running,
-    Server, Shots, Stall, WorkerScope,
+    Context, DriverChoice, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig,
+    Running, Server, Shots, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Faults, Random, each_seed,
@@ -160,11 +160,11 @@ fn pages(pages: u32, page_bytes: u32, reserve_pages: u32) -> Option<RegionConfig
     })
 }
 
-fn start(choice: Choice, tally: &Tally, limits: Limits) -> Option<Running> {
+fn start(choice: DriverChoice, tally: &Tally, limits: Limits) -> Option<Running> {
     let server = Server::new().driver(choice).limits(limits);
     match server.listen("127.0.0.1:0", tally.clone()).start() {
         Ok(running) => Some(running),
-        Err(error) if choice == Choice::Uring => {
+        Err(error) if choice == DriverChoice::Uring => {
             eprintln!("not run: {error}");
             None
         }
@@ -172,8 +172,10 @@ fn start(choice: Choice, tally: &Tally, limits: Limits) -> Option<Running> {
     }
 }
 
-fn on_both(run: impl Fn(Choice)) {
-    [Choice::Uring, Choice::Epoll].into_iter().for_each(run);
+fn on_both(run: impl Fn(DriverChoice)) {
+    [DriverChoice::Uring, DriverChoice::Epoll]
+        .into_iter()
+        .for_each(run);
 }
 
 fn message(first: u8, seed: u64, length: usize) -> Vec<u8> {

@@ -11,7 +11,7 @@ use flatpath::pairing::{
     Callback, Consume, Endpoint, EventSource, Eventfd, Feed, Intake, Item, Pairings, Produce,
     Refused, RegisterError, Token,
 };
-use flatpath::{Choice, Running, Server};
+use flatpath::{DriverChoice, Running, Server};
 use lines::Lines;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -316,7 +316,7 @@ fn a_callback_may_feed_its_own_producer() {
     assert_eq!(sum.load(Ordering::Relaxed), 4 + 3 + 2 + 1);
 }
 
-fn start(choice: Choice) -> Running {
+fn start(choice: DriverChoice) -> Running {
     let server = Server::new().driver(choice).network_threads(2);
     let running = server.listen("127.0.0.1:0", Lines).start();
     running.expect("started")
@@ -346,7 +346,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn signals_survive_pairs_that_come_and_go() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let source = source(&running);
@@ -382,7 +382,7 @@ fn signals_survive_pairs_that_come_and_go() {
 
 #[test]
 fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let source = source(&running);
@@ -408,7 +408,7 @@ fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
 
 #[test]
 fn a_source_of_a_server_that_has_ended_is_refused_and_not_registered() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let (early, late) = (source(&running), source(&running));

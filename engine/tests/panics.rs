@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use flatpath::{Bytes, Choice, Context, Job, Limits, Protocol, Server, WorkerScope};
+use flatpath::{Bytes, Context, DriverChoice, Job, Limits, Protocol, Server, WorkerScope};
 use lines::on_both;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -263,7 +263,7 @@ fn ask_often(address: SocketAddr, word: &[u8]) -> Vec<u8> {
     panic!("no answer to {word:?}");
 }
 
-fn survives(choice: Choice, place: Where) {
+fn survives(choice: DriverChoice, place: Where) {
     let limits = Limits {
         in_flight_max: 2,
         ..Limits::default()

@@ -7,14 +7,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use flatpath::{Choice, Limits, Running, Server};
+use flatpath::{DriverChoice, Limits, Running, Server};
 use gate::{Gate, Gated, Opener, PATIENCE, client};
 use lines::{Lines, on_both};
 
 const JOBS: usize = 20;
 
 /// A server of the two, and a client of the slow one with all its requests sent.
-fn site(choice: Choice, gate: &Gate, limits: Limits) -> (Running, TcpStream) {
+fn site(choice: DriverChoice, gate: &Gate, limits: Limits) -> (Running, TcpStream) {
     let server = Server::new().driver(choice).workers(1..=4).limits(limits);
     let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
     let server = server.listen("127.0.0.1:0", Lines);

@@ -5,7 +5,7 @@ mod lines;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Limits};
+use flatpath::{DriverChoice, Limits};
 use lines::{Client, Site};
 
 const WRITE_SECONDS: u64 = 2;
@@ -21,7 +21,7 @@ fn narrow_client(site: &Site) -> Client {
 
 /// Reads 40 kB a second, of a socket at the other end that takes nothing new for far longer than
 /// the deadline for sending, then stops.
-fn reads_slowly_and_stops(choice: Choice) {
+fn reads_slowly_and_stops(choice: DriverChoice) {
     let limits = Limits {
         write_ns_max: WRITE_SECONDS * 1_000_000_000,
         ..Limits::default()
@@ -48,7 +48,7 @@ fn reads_slowly_and_stops(choice: Choice) {
 #[test]
 fn a_steady_slow_reader_lives_and_one_that_stops_does_not() {
     std::thread::scope(|scope| {
-        for choice in [Choice::Uring, Choice::Epoll] {
+        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
             scope.spawn(move || reads_slowly_and_stops(choice));
         }
     });

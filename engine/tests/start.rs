@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Context, Error, Protocol, Server};
+use flatpath::{Context, DriverChoice, Error, Protocol, Server};
 use lines::{Lines, on_both};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -86,7 +86,7 @@ fn a_start_that_fails_half_way_leaves_no_thread() {
         ..before
     };
     setrlimit(Resource::As, few).expect("lowered");
-    let server = Server::new().driver(Choice::Epoll).workers(100..=100);
+    let server = Server::new().driver(DriverChoice::Epoll).workers(100..=100);
     let error = fails(server.listen("127.0.0.1:0", Lines));
     setrlimit(Resource::As, before).expect("raised again");
     assert!(matches!(error, Error::Thread(_)), "{error:?}");

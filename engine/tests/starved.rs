@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Choice, Context, End, Limits, Pages, Part, Payload, Protocol, RegionConfig, Rouser, Server,
-    Stall,
+    Context, DriverChoice, End, Limits, Pages, Part, Payload, Protocol, RegionConfig, Rouser,
+    Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 
@@ -137,7 +137,7 @@ fn wait_for(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Clients 1 and 2 take both pages, 3 to 5 starve for longer than a head may take.
-fn one_by_one(choice: Choice) {
+fn one_by_one(choice: DriverChoice) {
     let keeper = Keeper::default();
     let limits = Limits {
         head_ns_max: 3 * SECOND / 2,
@@ -184,12 +184,12 @@ fn one_by_one(choice: Choice) {
 
 #[test]
 fn starved_connections_are_served_as_pages_come_back_one_by_one_epoll() {
-    one_by_one(Choice::Epoll);
+    one_by_one(DriverChoice::Epoll);
 }
 
 #[test]
 fn starved_connections_are_served_as_pages_come_back_one_by_one_uring() {
-    one_by_one(Choice::Uring);
+    one_by_one(DriverChoice::Uring);
 }
 
 /// A simulated server whose waits last as long as they may: nothing but what ends a wait does.

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use flatpath::{Choice, Server};
+use flatpath::{DriverChoice, Server};
 use flatpath_nfs::{Nfs, Options, Squash};
 use serde::{Deserialize, Serialize};
 
@@ -45,9 +45,9 @@ pub(crate) fn serve(arguments: Serve) -> Result<(), Failure> {
         driver,
     } = arguments;
     let choice = match &*driver {
-        "auto" => Choice::Auto,
-        "uring" => Choice::Uring,
-        "epoll" => Choice::Epoll,
+        "auto" => DriverChoice::Auto,
+        "uring" => DriverChoice::Uring,
+        "epoll" => DriverChoice::Epoll,
         other => return Err(format!("{other} is no driver").into()),
     };
     let options = Options {

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Running};
+use flatpath::{DriverChoice, Running};
 use flatpath_bench_common::fuse::{Content, Fuse, Pause};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -48,10 +48,10 @@ impl Candidate {
         }
     }
 
-    fn driver(self) -> Choice {
+    fn driver(self) -> DriverChoice {
         match self {
-            Self::Uring => Choice::Uring,
-            Self::Epoll | Self::Nginx => Choice::Epoll,
+            Self::Uring => DriverChoice::Uring,
+            Self::Epoll | Self::Nginx => DriverChoice::Epoll,
         }
     }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::{Bytes, Choice, DriverConfig, Limits, Server, SignalWatch};
+use flatpath::{Bytes, DriverChoice, DriverConfig, Limits, Server, SignalWatch};
 use flatpath_e2e::site::noise;
 use flatpath_echo::Echo;
 use flatpath_http::{Body, Head, Http, Request, Response, Route};
@@ -51,8 +51,8 @@ fn configured(mut arguments: impl Iterator<Item = String>) -> Result<Server, Str
             .next()
             .ok_or_else(|| format!("{name} wants a value"))?;
         match name.as_str() {
-            "--driver" if value == "uring" => server = server.driver(Choice::Uring),
-            "--driver" if value == "epoll" => server = server.driver(Choice::Epoll),
+            "--driver" if value == "uring" => server = server.driver(DriverChoice::Uring),
+            "--driver" if value == "epoll" => server = server.driver(DriverChoice::Epoll),
             "--workers" => {
                 let (least, most) = value.split_once("..").ok_or("workers are MIN..MAX")?;
                 server = server.workers(number(least)?..=number(most)?);

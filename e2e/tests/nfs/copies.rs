@@ -1,6 +1,6 @@
 //! WRITE takes its data to the file from where it was received: every copied byte is counted.
 
-use flatpath::{Choice, Running, Server};
+use flatpath::{DriverChoice, Running, Server};
 use flatpath_e2e::site::noise;
 use flatpath_e2e::{Driver, Site, each_driver};
 use flatpath_nfs::{Nfs, Options};
@@ -23,8 +23,8 @@ fn start(driver: Driver, site: &Site) -> Running {
     std::fs::set_permissions(site.path(), open).expect("our own directory");
     let nfs = Nfs::open(Options::new(site.path())).expect("a directory");
     let choice = match driver {
-        Driver::Uring => Choice::Uring,
-        Driver::Epoll => Choice::Epoll,
+        Driver::Uring => DriverChoice::Uring,
+        Driver::Epoll => DriverChoice::Epoll,
     };
     let server = Server::new().driver(choice);
     server

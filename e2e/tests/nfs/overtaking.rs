@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use flatpath::{Choice, PoolHandle, Server};
+use flatpath::{DriverChoice, PoolHandle, Server};
 use flatpath_e2e::deadline::{LONG_PATIENCE, until};
 use flatpath_e2e::{Driver, each_driver};
 use flatpath_rpc::xdr::Writer;
@@ -99,8 +99,8 @@ fn serve(driver: Driver) -> (flatpath::Running, Arc<Gate>) {
 fn serve_with(workers: u32, driver: Driver) -> (flatpath::Running, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let choice = match driver {
-        Driver::Uring => Choice::Uring,
-        Driver::Epoll => Choice::Epoll,
+        Driver::Uring => DriverChoice::Uring,
+        Driver::Epoll => DriverChoice::Epoll,
     };
     let server = Server::new()
         .driver(choice)

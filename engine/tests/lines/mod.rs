@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use flatpath::{Choice, Context, Job, Phase, Protocol, Running, Server, Stall, WorkerScope};
+use flatpath::{Context, DriverChoice, Job, Phase, Protocol, Running, Server, Stall, WorkerScope};
 
 /// Jobs of one connection at once.
 const PIPELINE_MAX: u32 = 64;
@@ -187,7 +187,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(choice: Choice, adjust: impl FnOnce(Server) -> Server) -> Site {
+    pub(crate) fn new(choice: DriverChoice, adjust: impl FnOnce(Server) -> Server) -> Site {
         let server = Server::new().driver(choice).listen("127.0.0.1:0", Lines);
         let running = adjust(server).start().expect("the server starts");
         let address = running.addresses()[0].address;
@@ -273,8 +273,8 @@ impl Client {
 }
 
 /// Runs a test body on both drivers.
-pub(crate) fn on_both(body: impl Fn(Choice)) {
-    for choice in [Choice::Uring, Choice::Epoll] {
+pub(crate) fn on_both(body: impl Fn(DriverChoice)) {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         body(choice);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Limits, Running, Server};
+use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_echo::Echo;
 
 /// Longer than anything here takes; a hang becomes a named failure.
@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs a body against a server on io_uring, where there is any, and against one on epoll.
 fn on_every_driver(limits: &Limits, body: impl Fn(&Running, SocketAddr)) {
-    for choice in [Choice::Auto, Choice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let server = Server::new().driver(choice).limits(limits.clone());
         let running = server.listen("127.0.0.1:0", Echo).start().expect("start");
         let bound = running.addresses()[0];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Limits, Running, Server};
+use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_relay::{Relay, Snapshot, Statistics};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ struct Site {
 }
 
 impl Site {
-    fn new(choice: Choice, relay: Relay, limits: Limits) -> Site {
+    fn new(choice: DriverChoice, relay: Relay, limits: Limits) -> Site {
         let statistics = relay.statistics();
         let server = Server::new()
             .driver(choice)
@@ -97,7 +97,7 @@ impl Site {
 }
 
 fn on_both(body: impl Fn(Site)) {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         body(Site::new(choice, Relay::new(), Limits::default()));
     }
 }
@@ -333,7 +333,7 @@ fn half_close_a_large_stream_and_a_reset_pass() {
 
 #[test]
 fn waiting_clients_are_limited_in_number_and_time() {
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let site = Site::new(choice, Relay::new().waiting_max(2), Limits::default());
         let (mut one, mut two) = (site.wait(1, ""), site.wait(2, ""));
         let mut three = site.say(&please(3, ""));
@@ -365,7 +365,7 @@ fn waiting_clients_are_limited_in_number_and_time() {
 #[test]
 fn one_address_that_fills_the_places_keeps_no_other_client_out() {
     const PLACES: u32 = 8;
-    for choice in [Choice::Uring, Choice::Epoll] {
+    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
         let relay = Relay::new().waiting_max(PLACES);
         let site = Site::new(choice, relay, Limits::default());
         let mut idlers: Vec<TcpStream> = (0..2 * PLACES as u8)

@@ -9,7 +9,7 @@
 use std::io;
 use std::thread;
 
-use flatpath::{Choice, Limits, Protocol, Server, SignalWatch};
+use flatpath::{DriverChoice, Limits, Protocol, Server, SignalWatch};
 use flatpath_http::{Head, Http, Request, Response, Route};
 use http::{HeaderValue, header};
 
@@ -59,11 +59,11 @@ fn run_with(serve: &Serve, protocol: impl Protocol) -> io::Result<()> {
     signals.run(running).map_err(io::Error::other)
 }
 
-fn driver(name: &str) -> io::Result<Choice> {
+fn driver(name: &str) -> io::Result<DriverChoice> {
     match name {
-        "auto" => Ok(Choice::Auto),
-        "uring" => Ok(Choice::Uring),
-        "epoll" => Ok(Choice::Epoll),
+        "auto" => Ok(DriverChoice::Auto),
+        "uring" => Ok(DriverChoice::Uring),
+        "epoll" => Ok(DriverChoice::Epoll),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("no driver is named {name}"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flatpath::Choice;
+use flatpath::DriverChoice;
 use flatpath_http::{Head, Http, Limits, Reply, Request, Response, Run, Service};
 use http::StatusCode;
 
@@ -49,7 +49,7 @@ fn pattern(bytes: usize) -> String {
         .collect()
 }
 
-fn bodies_arrive_whole_whatever_their_framing_and_size(choice: Choice) {
+fn bodies_arrive_whole_whatever_their_framing_and_size(choice: DriverChoice) {
     let limits = Limits {
         body_bytes_max: 1 << 20,
         ..Limits::default()
@@ -74,7 +74,7 @@ fn bodies_arrive_whole_whatever_their_framing_and_size(choice: Choice) {
     }
 }
 
-fn bodies_that_are_too_long_are_refused_and_the_answer_is_read(choice: Choice) {
+fn bodies_that_are_too_long_are_refused_and_the_answer_is_read(choice: DriverChoice) {
     let limits = Limits {
         body_bytes_max: 1000,
         ..Limits::default()
@@ -113,7 +113,7 @@ fn bodies_that_are_too_long_are_refused_and_the_answer_is_read(choice: Choice) {
 const EXPECTING: &str =
     "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
 
-fn continue_is_sent_when_the_body_will_be_read(choice: Choice) {
+fn continue_is_sent_when_the_body_will_be_read(choice: DriverChoice) {
     let limits = Limits {
         body_bytes_max: 5,
         ..Limits::default()
@@ -130,7 +130,7 @@ fn continue_is_sent_when_the_body_will_be_read(choice: Choice) {
     assert_eq!(client.reply().status, 413, "the body would not be read");
 }
 
-fn continue_waits_for_the_replies_before_it(choice: Choice) {
+fn continue_waits_for_the_replies_before_it(choice: DriverChoice) {
     let door = Arc::new(Door::default());
     let guard = Arc::clone(&door);
     let handler = move |request: &Request| {
@@ -154,7 +154,7 @@ fn continue_waits_for_the_replies_before_it(choice: Choice) {
     assert_eq!(client.reply().text(), "hello");
 }
 
-fn a_body_that_is_on_its_way_needs_no_continue(choice: Choice) {
+fn a_body_that_is_on_its_way_needs_no_continue(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(echo));
     let mut client = Client::connect(address);
     client.send(EXPECTING.to_owned() + "hello" + &get("/"));
@@ -185,7 +185,7 @@ impl Service for ReadOnly {
     }
 }
 
-fn an_early_answer_skips_a_short_body_and_ends_at_a_long_one(choice: Choice) {
+fn an_early_answer_skips_a_short_body_and_ends_at_a_long_one(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::service(ReadOnly));
     let mut client = Client::connect(address);
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Limits, Server};
+use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Http, Request, Response};
 
 use crate::client::{Client, Ending, get};
@@ -21,7 +21,7 @@ fn hello(_: &Request) -> Response {
     Response::new("hello".into())
 }
 
-fn serve(choice: Choice, limits: Limits) -> (flatpath::Running, std::net::SocketAddr) {
+fn serve(choice: DriverChoice, limits: Limits) -> (flatpath::Running, std::net::SocketAddr) {
     start(
         Server::new().workers(1..=2).limits(limits),
         choice,
@@ -29,7 +29,7 @@ fn serve(choice: Choice, limits: Limits) -> (flatpath::Running, std::net::Socket
     )
 }
 
-fn a_head_that_takes_too_long_is_told_so(choice: Choice) {
+fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let (_server, address) = serve(
         choice,
         Limits {
@@ -57,7 +57,7 @@ fn a_head_that_takes_too_long_is_told_so(choice: Choice) {
 }
 
 /// It is told of its late head, and then takes too long to close.
-fn a_client_that_is_late_twice_is_counted_once(choice: Choice) {
+fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
     let limits = Limits {
         head_ns_max: SHORT_NS,
         linger_ns_max: SHORT_NS,
@@ -76,7 +76,7 @@ fn a_client_that_is_late_twice_is_counted_once(choice: Choice) {
     assert_eq!(handle.statistics().expired.read(), 1);
 }
 
-fn a_body_that_takes_too_long_is_told_so(choice: Choice) {
+fn a_body_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let limits = Limits {
         body_grace_ns: SHORT_NS,
         ..Limits::default()
@@ -88,7 +88,7 @@ fn a_body_that_takes_too_long_is_told_so(choice: Choice) {
     assert!(reply.status == 408 && reply.closes());
 }
 
-fn a_connection_without_a_request_is_closed_without_a_word(choice: Choice) {
+fn a_connection_without_a_request_is_closed_without_a_word(choice: DriverChoice) {
     let limits = Limits {
         head_ns_max: SHORT_NS,
         idle_ns_max: SHORT_NS,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flatpath::Choice;
+use flatpath::DriverChoice;
 use flatpath_http::{Http, Request, Response};
 
 use crate::client::{Client, Ending, get, post};
@@ -28,7 +28,7 @@ fn behind_a_door() -> (
     (door, handler)
 }
 
-fn a_drain_finishes_what_is_in_flight_and_says_so(choice: Choice) {
+fn a_drain_finishes_what_is_in_flight_and_says_so(choice: DriverChoice) {
     let (door, handler) = behind_a_door();
     let (server, address) = serve(choice, Http::pooled(handler));
     let mut client = Client::connect(address);
@@ -49,7 +49,7 @@ fn a_drain_finishes_what_is_in_flight_and_says_so(choice: Choice) {
     server.wait().expect("the drain is complete");
 }
 
-fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: Choice) {
+fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: DriverChoice) {
     let (_door, handler) = behind_a_door();
     let (server, address) = serve(choice, Http::pooled(handler));
     let mut head = Client::connect(address);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use flatpath::{Choice, Protocol, Running, Server};
+use flatpath::{DriverChoice, Protocol, Running, Server};
 
 /// Runs a test once on each driver. Where io_uring is refused, its test says so and stops there.
 #[macro_export]
@@ -25,13 +25,13 @@ macro_rules! on_each_driver {
                 #[test]
                 fn holds_on_uring() {
                     if $crate::has_uring() {
-                        super::$name(flatpath::Choice::Uring);
+                        super::$name(flatpath::DriverChoice::Uring);
                     }
                 }
 
                 #[test]
                 fn holds_on_epoll() {
-                    super::$name(flatpath::Choice::Epoll);
+                    super::$name(flatpath::DriverChoice::Epoll);
                 }
             }
         )+
@@ -43,7 +43,7 @@ pub(crate) fn has_uring() -> bool {
     let http = flatpath_http::Http::inline(|_| flatpath_http::Response::default());
     match Server::new()
         .listen("127.0.0.1:0", http)
-        .driver(Choice::Uring)
+        .driver(DriverChoice::Uring)
         .start()
     {
         Ok(_) => true,
@@ -55,14 +55,14 @@ pub(crate) fn has_uring() -> bool {
 }
 
 /// A server of one protocol with few workers.
-pub(crate) fn serve(choice: Choice, protocol: impl Protocol) -> (Running, SocketAddr) {
+pub(crate) fn serve(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
     start(Server::new().workers(2..=8), choice, protocol)
 }
 
 /// A server of one protocol, otherwise as it is set up.
 pub(crate) fn start(
     server: Server,
-    choice: Choice,
+    choice: DriverChoice,
     protocol: impl Protocol,
 ) -> (Running, SocketAddr) {
     let running = server

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::{Choice, Limits, Server};
+use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Head, Http, Request, Response, Route};
 
 use crate::client::{Client, get};
@@ -32,7 +32,7 @@ fn sleepy(request: &Request) -> Response {
     Response::new(path.to_owned().into())
 }
 
-fn replies_come_in_the_order_of_their_requests(choice: Choice) {
+fn replies_come_in_the_order_of_their_requests(choice: DriverChoice) {
     let route = |head: &Head<'_>| match head.path().ends_with("-0") {
         true => Route::Inline,
         false => Route::Pooled,
@@ -48,7 +48,7 @@ fn replies_come_in_the_order_of_their_requests(choice: Choice) {
     }
 }
 
-fn a_slow_request_holds_back_the_replies_behind_it_and_nothing_else(choice: Choice) {
+fn a_slow_request_holds_back_the_replies_behind_it_and_nothing_else(choice: DriverChoice) {
     let door = Arc::new(Door::default());
     let guard = Arc::clone(&door);
     let handler = move |request: &Request| {
@@ -72,7 +72,7 @@ fn a_slow_request_holds_back_the_replies_behind_it_and_nothing_else(choice: Choi
     }
 }
 
-fn a_fault_behind_other_requests_waits_for_its_turn(choice: Choice) {
+fn a_fault_behind_other_requests_waits_for_its_turn(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(sleepy));
     let mut client = Client::connect(address);
     client.send(get("/a-50") + &get("/b-1") + "BAD\r\n\r\n" + &get("/c"));
@@ -84,7 +84,7 @@ fn a_fault_behind_other_requests_waits_for_its_turn(choice: Choice) {
     assert_eq!(client.rest().0, b"");
 }
 
-fn nothing_behind_connection_close_is_answered(choice: Choice) {
+fn nothing_behind_connection_close_is_answered(choice: DriverChoice) {
     let close = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     for (_server, address) in [
         serve(choice, Http::inline(sleepy)),
@@ -100,7 +100,7 @@ fn nothing_behind_connection_close_is_answered(choice: Choice) {
     }
 }
 
-fn everybody_is_served(choice: Choice, limits: Limits) {
+fn everybody_is_served(choice: DriverChoice, limits: Limits) {
     const CLIENTS: usize = 20;
     const REQUESTS: usize = 30;
     let server = Server::new().workers(2..=4).limits(limits);
@@ -121,7 +121,7 @@ fn everybody_is_served(choice: Choice, limits: Limits) {
     });
 }
 
-fn one_job_at_a_time_serves_everybody(choice: Choice) {
+fn one_job_at_a_time_serves_everybody(choice: DriverChoice) {
     everybody_is_served(
         choice,
         Limits {
@@ -131,7 +131,7 @@ fn one_job_at_a_time_serves_everybody(choice: Choice) {
     );
 }
 
-fn little_memory_serves_everybody(choice: Choice) {
+fn little_memory_serves_everybody(choice: DriverChoice) {
     everybody_is_served(
         choice,
         Limits {
@@ -142,7 +142,7 @@ fn little_memory_serves_everybody(choice: Choice) {
 }
 
 /// Answers of many sizes in a memory that holds few of them: each is made once and arrives once.
-fn inline_answers_wait_for_memory_and_are_given_once(choice: Choice) {
+fn inline_answers_wait_for_memory_and_are_given_once(choice: DriverChoice) {
     const REQUESTS: usize = 300;
     let made = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&made);

@@ -1,6 +1,6 @@
 //! What comes back for one request.
 
-use flatpath::Choice;
+use flatpath::DriverChoice;
 use flatpath_http::{Body, Head, Http, Reply, Request, Response, Route, Run, Service};
 use http::StatusCode;
 
@@ -33,7 +33,7 @@ fn describe(request: &Request) -> Response {
         .expect("a valid response")
 }
 
-fn inline_pooled_and_routed_handlers_answer_alike(choice: Choice) {
+fn inline_pooled_and_routed_handlers_answer_alike(choice: DriverChoice) {
     let routed = Http::routed(
         |head: &Head<'_>| {
             if head.path() == "/fast" {
@@ -66,7 +66,7 @@ fn inline_pooled_and_routed_handlers_answer_alike(choice: Choice) {
     }
 }
 
-fn head_gets_the_head_of_get(choice: Choice) {
+fn head_gets_the_head_of_get(choice: DriverChoice) {
     for http in [
         serve(choice, Http::inline(describe)),
         serve(choice, Http::pooled(describe)),
@@ -86,7 +86,7 @@ fn head_gets_the_head_of_get(choice: Choice) {
     }
 }
 
-fn old_clients_are_kept_when_they_ask(choice: Choice) {
+fn old_clients_are_kept_when_they_ask(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(describe));
     let mut kept = Client::connect(address);
     for _ in 0..3 {
@@ -97,7 +97,7 @@ fn old_clients_are_kept_when_they_ask(choice: Choice) {
     assert_eq!(kept.rest().0, b"");
 }
 
-fn requests_one_byte_at_a_time_are_served(choice: Choice) {
+fn requests_one_byte_at_a_time_are_served(choice: DriverChoice) {
     let (_server, address) = serve(
         choice,
         Http::pooled(|request| {
@@ -123,7 +123,7 @@ fn requests_one_byte_at_a_time_are_served(choice: Choice) {
     }
 }
 
-fn panicking_handlers_are_a_500_and_the_server_lives(choice: Choice) {
+fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
     let handler = |request: &Request| {
         assert!(
             request.uri().path() != "/panic",
@@ -146,7 +146,7 @@ fn panicking_handlers_are_a_500_and_the_server_lives(choice: Choice) {
     }
 }
 
-fn later_minor_versions_are_answered_as_1_1(choice: Choice) {
+fn later_minor_versions_are_answered_as_1_1(choice: DriverChoice) {
     for (_server, address) in [
         serve(choice, Http::inline(describe)),
         serve(choice, Http::pooled(describe)),
@@ -160,7 +160,7 @@ fn later_minor_versions_are_answered_as_1_1(choice: Choice) {
     }
 }
 
-fn a_half_closed_client_gets_its_replies(choice: Choice) {
+fn a_half_closed_client_gets_its_replies(choice: DriverChoice) {
     for (_server, address) in [
         serve(choice, Http::inline(describe)),
         serve(choice, Http::pooled(describe)),
@@ -217,7 +217,7 @@ impl Service for Counter {
     }
 }
 
-fn what_a_worker_sends_to_the_lane_arrives(choice: Choice) {
+fn what_a_worker_sends_to_the_lane_arrives(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::service(Counter));
     let mut client = Client::connect(address);
     for count in 0..4 {
@@ -226,7 +226,7 @@ fn what_a_worker_sends_to_the_lane_arrives(choice: Choice) {
     }
 }
 
-fn large_heads_of_replies_are_sent_whole(choice: Choice) {
+fn large_heads_of_replies_are_sent_whole(choice: DriverChoice) {
     let value = |request: &Request| "v".repeat(request.uri().path()[1..].parse().unwrap_or(0));
     let handler = move |request: &Request| {
         let fields = http::Response::builder().header("x-large", value(request));
@@ -251,7 +251,7 @@ fn large_heads_of_replies_are_sent_whole(choice: Choice) {
     );
 }
 
-fn faults_are_answered_and_end_the_connection(choice: Choice) {
+fn faults_are_answered_and_end_the_connection(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::inline(describe));
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(9000));
     let fields = format!(

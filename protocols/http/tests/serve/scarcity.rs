@@ -3,7 +3,7 @@
 
 use std::io;
 
-use flatpath::{Choice, Limits, Payload, Server, Turn, WorkerScope};
+use flatpath::{DriverChoice, Limits, Payload, Server, Turn, WorkerScope};
 use flatpath_http::{Body, Head, Http, Opened, Reply, Request, Response, Run, Service, Sink};
 
 use crate::client::{Client, get};
@@ -80,7 +80,7 @@ fn check_others(address: std::net::SocketAddr, kept: &mut Client) {
     }
 }
 
-fn slow_streams_leave_places_to_short_requests(choice: Choice) {
+fn slow_streams_leave_places_to_short_requests(choice: DriverChoice) {
     let (_server, address) = start(few_places(), choice, Http::service(Mixed));
     let mut kept = Client::connect(address);
     let mut slow: Vec<Client> = (0..PLACES).map(|_| Client::connect(address)).collect();
@@ -115,7 +115,7 @@ fn begun_uploads(address: std::net::SocketAddr, count: usize) -> Vec<Client> {
     (0..count).map(begin).collect()
 }
 
-fn slow_uploads_leave_places_to_short_requests(choice: Choice) {
+fn slow_uploads_leave_places_to_short_requests(choice: DriverChoice) {
     let (_server, address) = start(few_places(), choice, Http::service(Mixed));
     let mut kept = Client::connect(address);
     let mut slow = begun_uploads(address, PLACES);
@@ -127,7 +127,7 @@ fn slow_uploads_leave_places_to_short_requests(choice: Choice) {
     }
 }
 
-fn what_is_asked_behind_a_slow_stream_leaves_places_too(choice: Choice) {
+fn what_is_asked_behind_a_slow_stream_leaves_places_too(choice: DriverChoice) {
     let (_server, address) = start(few_places(), choice, Http::service(Mixed));
     let mut kept = Client::connect(address);
     let mut slow: Vec<Client> = (0..4).map(|_| Client::connect(address)).collect();
@@ -139,7 +139,7 @@ fn what_is_asked_behind_a_slow_stream_leaves_places_too(choice: Choice) {
     check_others(address, &mut kept);
 }
 
-fn slow_uploads_hold_no_memory_for_their_replies(choice: Choice) {
+fn slow_uploads_hold_no_memory_for_their_replies(choice: DriverChoice) {
     // Of the smallest buffers, 256 in all, and more uploads than that.
     const UPLOADS: usize = 400;
     let limits = Limits {

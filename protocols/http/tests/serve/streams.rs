@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flatpath::{Choice, Limits, Server};
+use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Body, Http, Request, Response};
 
 use crate::client::{Client, Ending, get};
@@ -120,17 +120,17 @@ fn all_framings(mut client: Client) {
     assert!(is_pattern(&old.body, 1_000_000), "up to the close");
 }
 
-fn streams_arrive_whole_in_every_framing(choice: Choice) {
+fn streams_arrive_whole_in_every_framing(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(streaming()));
     all_framings(Client::connect(address));
 }
 
-fn inline_handlers_may_stream_too(choice: Choice) {
+fn inline_handlers_may_stream_too(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::inline(streaming()));
     all_framings(Client::connect(address));
 }
 
-fn a_stream_that_breaks_off_looks_broken(choice: Choice) {
+fn a_stream_that_breaks_off_looks_broken(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(streaming()));
     for kind in ["m", "e", "p"] {
         for bytes in [0, 10, 200_000] {
@@ -161,7 +161,7 @@ fn a_stream_that_breaks_off_looks_broken(choice: Choice) {
     );
 }
 
-fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: Choice) {
+fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: DriverChoice) {
     const LARGE: u64 = 1 << 40;
     let read = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&read);
@@ -193,7 +193,7 @@ fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: Choice) {
     );
 }
 
-fn streams_go_on_when_memory_is_short(choice: Choice) {
+fn streams_go_on_when_memory_is_short(choice: DriverChoice) {
     let limits = Limits {
         buffer_bytes_max: 96 * 1024,
         ..Limits::default()
@@ -212,7 +212,7 @@ fn streams_go_on_when_memory_is_short(choice: Choice) {
     });
 }
 
-fn head_of_a_stream_has_no_body(choice: Choice) {
+fn head_of_a_stream_has_no_body(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(streaming()));
     let mut client = Client::connect(address);
     client.send("HEAD /1000/1000/t HTTP/1.1\r\nHost: h\r\n\r\n");

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use flatpath::{Choice, Running, Server};
+use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_ingest::{Desk, Figures, Ingest, Settings};
 
@@ -38,7 +38,7 @@ pub fn small(socket: PathBuf) -> Settings {
 }
 
 impl Rig {
-    pub fn new(choice: Choice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
+    pub fn new(choice: DriverChoice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("ingest");
         let settings = settings(socket.clone());
@@ -113,7 +113,7 @@ impl Rig {
 
 /// Runs a body on io_uring, where there is any, and on epoll.
 pub fn on_every_driver(settings: impl Fn(PathBuf) -> Settings, body: impl Fn(Rig)) {
-    for choice in [Choice::Auto, Choice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         body(Rig::new(choice, &settings));
     }
 }
