@@ -15,7 +15,7 @@ use crate::plot::Plot;
 use crate::published;
 use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 use flatpath_bench_common::crowd::{self, Manner, Visit};
-use server::{Server, Shots};
+use server::{OperationMode, Server};
 
 pub(crate) mod server;
 
@@ -158,8 +158,8 @@ fn compare(
     driver: &mut String,
 ) -> Result<[Runs; 2], Error> {
     let servers = [
-        Server::start(stage.server, Shots::Once)?,
-        Server::start(stage.server, Shots::Many)?,
+        Server::start(stage.server, OperationMode::Single)?,
+        Server::start(stage.server, OperationMode::Multishot)?,
     ];
     let mut all = [Runs::default(), Runs::default()];
     // The first round warms up: pools fill, ports are new.

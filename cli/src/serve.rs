@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use flatpath::{DriverChoice, Error, Limits, Running, Server, Shots, SignalWatch};
+use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
 use flatpath_files::limits::HOT_ENTRIES_MAX;
@@ -158,8 +158,8 @@ fn server(
     });
     server = server.defer_accept(settings.no_defer_accept != Some(true));
     Ok(server.accept(match settings.accept {
-        None | Some(Accept::Multishot) => Shots::Many,
-        Some(Accept::Single) => Shots::Once,
+        None | Some(Accept::Multishot) => OperationMode::Multishot,
+        Some(Accept::Single) => OperationMode::Single,
     }))
 }
 

@@ -51,12 +51,12 @@ pub const TOKEN_MAX: u64 = (1 << 62) - 1;
 
 /// How often an operation completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shots {
+pub enum OperationMode {
     /// Once; its only completion has `more` false.
-    Once,
+    Single,
     /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early for want of
     /// room. The final completion may carry a connection or bytes like any other.
-    Many,
+    Multishot,
 }
 
 /// What becomes of the socket after the last byte of a send.
@@ -120,11 +120,11 @@ pub trait Driver {
     /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket
     /// was closed or after a pause: at once would spin. Any other failure (CONNABORTED and its
     /// like) hit one connection: re-arm. The listener stays open until the final completion.
-    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots);
+    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode);
 
     /// Starts receiving into the common buffers: [`Driver::receive_into`] with group 0.
-    fn receive(&mut self, socket: Socket, token: u64, shots: Shots) {
-        self.receive_into(socket, token, shots, 0);
+    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode) {
+        self.receive_into(socket, token, mode, 0);
     }
 
     /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
@@ -138,7 +138,7 @@ pub trait Driver {
     ///
     /// # Panics
     /// When there is no such group.
-    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16);
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16);
 
     /// Starts receiving once into the pages of a region, where what comes may share a page with
     /// what came before, and with what comes next on any connection: see
@@ -148,7 +148,7 @@ pub trait Driver {
     /// # Panics
     /// When there is no such group.
     fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
-        self.receive_into(socket, token, Shots::Once, group);
+        self.receive_into(socket, token, OperationMode::Single, group);
     }
 
     /// The region of a group.

@@ -19,7 +19,9 @@ mod cases {
     use std::os::unix::net::UnixStream;
 
     use bytes::Bytes;
-    use flatpath_driver::{Completion, Driver, Operation, Outcome, SendList, Shots, Socket, Then};
+    use flatpath_driver::{
+        Completion, Driver, Operation, OperationMode, Outcome, SendList, Socket, Then,
+    };
 
     use crate::rig::{Make, Rig, read_exactly, small, write};
 
@@ -49,7 +51,7 @@ mod cases {
 
     /// Receives a request that is there, answers it, and does what `then` says.
     fn answer<D: Driver>(rig: &mut Rig<D>, socket: Socket, then: Then) {
-        rig.driver.receive(socket, 2, Shots::Once);
+        rig.driver.receive(socket, 2, OperationMode::Single);
         let completion = next(rig, 2);
         let Outcome::Received(piece) = completion.outcome else {
             panic!("{completion:?}")
@@ -71,7 +73,7 @@ mod cases {
         std::io::Read::read_exact(client, &mut bytes).expect("an answer");
         assert_eq!(bytes, REPLY);
         // A receive that comes to nothing.
-        rig.driver.receive(socket, 4, Shots::Many);
+        rig.driver.receive(socket, 4, OperationMode::Multishot);
         rig.driver.cancel(Operation::Receive(socket), 4);
         let completion = next(rig, 4);
         assert!(
@@ -116,7 +118,7 @@ mod cases {
         clients.iter_mut().for_each(|client| write(client, REQUEST));
         cover_descriptors(&mut rig);
         let round = |rig: &mut Rig<M::Driver>| {
-            rig.driver.accept(&rig.listener, 1, Shots::Once);
+            rig.driver.accept(&rig.listener, 1, OperationMode::Single);
             let completion = next(rig, 1);
             let Outcome::Accepted(socket) = completion.outcome else {
                 panic!("{completion:?}")

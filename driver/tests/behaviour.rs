@@ -27,7 +27,7 @@ mod cases {
     use std::os::fd::OwnedFd;
 
     use flatpath_driver::{
-        Driver, DriverConfig, Errno, Listener, Operation, Outcome, Shots, TOKEN_MAX, Then,
+        Driver, DriverConfig, Errno, Listener, Operation, OperationMode, Outcome, TOKEN_MAX, Then,
     };
 
     use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small, write};
@@ -38,7 +38,8 @@ mod cases {
         };
         let clients: Vec<_> = (0..3).map(|_| rig.connect()).collect();
         for token in 0..clients.len() as u64 {
-            rig.driver.accept(&rig.listener, token, Shots::Once);
+            rig.driver
+                .accept(&rig.listener, token, OperationMode::Single);
             let completion = rig.next(token);
             assert!(!completion.more);
             assert!(
@@ -57,7 +58,8 @@ mod cases {
             return;
         };
         let mut clients: Vec<_> = (0..100).map(|_| rig.connect()).collect();
-        rig.driver.accept(&rig.listener, 7, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 7, OperationMode::Multishot);
         for round in 0..200 {
             let completion = rig.next(7);
             assert!(completion.more, "{completion:?}");
@@ -82,7 +84,8 @@ mod cases {
             return;
         };
         for token in 0..10 {
-            rig.driver.accept(&rig.listener, token, Shots::Many);
+            rig.driver
+                .accept(&rig.listener, token, OperationMode::Multishot);
             if token % 2 == 0 {
                 rig.turn();
             }
@@ -109,8 +112,9 @@ mod cases {
         };
         let listener = rig.listener.descriptor().expect("a real one");
         let listener = Listener::new(listener.try_clone_to_owned().expect("a duplicate"));
-        rig.driver.accept(&rig.listener, 1, Shots::Many);
-        other.accept(&listener, 1, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 1, OperationMode::Multishot);
+        other.accept(&listener, 1, OperationMode::Multishot);
         let _clients: Vec<_> = (0..50).map(|_| rig.connect()).collect();
         let mut theirs = vec![];
         rig.until("50 connections", |rig| {
@@ -134,7 +138,8 @@ mod cases {
         let mut speaker = rig.connect();
         write(&mut speaker, b"first");
         speaker.shutdown(Shutdown::Write).expect("half-closed");
-        rig.driver.accept(&rig.listener, 7, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 7, OperationMode::Multishot);
         let sockets: Vec<_> = (0..2)
             .map(|_| match rig.next(7).outcome {
                 Outcome::Accepted(socket) => socket,
@@ -165,18 +170,18 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for shots in [Shots::Once, Shots::Many] {
+        for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (mut client, socket) = rig.pair();
-            rig.driver.receive(socket, 5, shots);
+            rig.driver.receive(socket, 5, mode);
             for _ in 0..3 {
                 rig.turn();
                 assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
             }
             write(&mut client, b"late");
             let completion = rig.next(5);
-            assert_eq!(completion.more, shots == Shots::Many);
+            assert_eq!(completion.more, mode == OperationMode::Multishot);
             assert_eq!(rig.received(completion), b"late");
-            if shots == Shots::Once {
+            if mode == OperationMode::Single {
                 rig.driver.close(socket);
             }
         }
@@ -201,7 +206,7 @@ mod cases {
         let mut writer = Some(writer);
         loop {
             if !armed {
-                rig.driver.receive(socket, 9, Shots::Many);
+                rig.driver.receive(socket, 9, OperationMode::Multishot);
                 arms += 1;
             }
             let completion = rig.next(9);
@@ -229,10 +234,10 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for shots in [Shots::Once, Shots::Many] {
+        for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (mut client, socket) = rig.pair();
             client.shutdown(Shutdown::Write).expect("open");
-            rig.driver.receive(socket, 5, shots);
+            rig.driver.receive(socket, 5, mode);
             let completion = rig.next(5);
             assert!(!completion.more);
             assert!(
@@ -251,9 +256,9 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for shots in [Shots::Once, Shots::Many] {
+        for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (client, socket) = rig.pair();
-            rig.driver.receive(socket, 5, shots);
+            rig.driver.receive(socket, 5, mode);
             rig.turn();
             rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))
                 .expect("a socket");
@@ -274,12 +279,12 @@ mod cases {
         };
         for round in 0..8 {
             let (mut client, socket) = rig.pair();
-            let shots = if round % 2 == 0 {
-                Shots::Once
+            let mode = if round % 2 == 0 {
+                OperationMode::Single
             } else {
-                Shots::Many
+                OperationMode::Multishot
             };
-            rig.driver.receive(socket, round, shots);
+            rig.driver.receive(socket, round, mode);
             if round > 3 {
                 rig.turn();
             }
@@ -303,13 +308,13 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         write(&mut client, b"first");
-        rig.driver.receive(socket, 5, Shots::Once);
+        rig.driver.receive(socket, 5, OperationMode::Single);
         let completion = rig.next(5);
         rig.driver.cancel(Operation::Receive(socket), 5);
         rig.driver.cancel(Operation::Send(socket), 6);
         assert_eq!(rig.received(completion), b"first");
         // The same token again: the late cancel does not hit it.
-        rig.driver.receive(socket, 5, Shots::Once);
+        rig.driver.receive(socket, 5, OperationMode::Single);
         write(&mut client, b"second");
         let completion = rig.next(5);
         assert_eq!(rig.received(completion), b"second");
@@ -331,7 +336,7 @@ mod cases {
         write(&mut client, &sent);
         client.shutdown(Shutdown::Write).expect("open");
         let (mut all, mut kept, mut stalls) = (vec![], vec![], 0);
-        rig.driver.receive(socket, 5, Shots::Many);
+        rig.driver.receive(socket, 5, OperationMode::Multishot);
         loop {
             let completion = rig.next(5);
             let rearm = !completion.more;
@@ -349,7 +354,7 @@ mod cases {
                 _ => panic!("{completion:?}"),
             }
             if rearm {
-                rig.driver.receive(socket, 5, Shots::Many);
+                rig.driver.receive(socket, 5, OperationMode::Multishot);
             }
         }
         for piece in kept.drain(..) {
@@ -370,12 +375,13 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.receive(socket, TOKEN_MAX, Shots::Once);
+        rig.driver.receive(socket, TOKEN_MAX, OperationMode::Single);
         write(&mut client, b"x");
         let completion = rig.next(TOKEN_MAX);
         assert_eq!(rig.received(completion), b"x");
         rig.send_all(socket, TOKEN_MAX, b"y", Then::Close);
-        rig.driver.accept(&rig.listener, TOKEN_MAX, Shots::Once);
+        rig.driver
+            .accept(&rig.listener, TOKEN_MAX, OperationMode::Single);
         let _client = rig.connect();
         assert!(matches!(rig.next(TOKEN_MAX).outcome, Outcome::Accepted(_)));
     }
@@ -390,7 +396,7 @@ mod cases {
         ours.set_nonblocking(true).expect("a socket");
         let (mut peer, _) = elsewhere.accept().expect("a connection");
         let socket = rig.driver.adopt(OwnedFd::from(ours)).expect("a socket");
-        rig.driver.receive(socket, 5, Shots::Once);
+        rig.driver.receive(socket, 5, OperationMode::Single);
         rig.turn();
         write(&mut peer, b"hello");
         let completion = rig.next(5);

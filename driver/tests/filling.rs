@@ -16,7 +16,7 @@ mod cases {
     use std::net::{Shutdown, TcpStream};
     use std::time::Duration;
 
-    use flatpath_driver::{Driver, Outcome, Shots, Socket};
+    use flatpath_driver::{Driver, OperationMode, Outcome, Socket};
     use flatpath_structures::pool::{Buffer, Pool, PoolConfig, Zero};
 
     use crate::rig::{Make, Rig, pattern, small, write};
@@ -132,7 +132,7 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let buffer = filled(&mut rig, socket, pool.take(1).expect("room"));
         assert!(buffer.is_empty());
-        rig.driver.receive(socket, 6, Shots::Once);
+        rig.driver.receive(socket, 6, OperationMode::Single);
         write(&mut client, b"late");
         let completion = rig.next(6);
         assert_eq!(rig.received(completion), b"late");

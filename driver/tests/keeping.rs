@@ -27,8 +27,8 @@ mod cases {
     use std::time::{Duration, Instant};
 
     use flatpath_driver::{
-        Attachment, Backing, Driver, DriverConfig, Errno, Fragment, Outcome, Piece, Quota,
-        QuotaWaker, RegionConfig, Shots, Socket,
+        Attachment, Backing, Driver, DriverConfig, Errno, Fragment, OperationMode, Outcome, Piece,
+        Quota, QuotaWaker, RegionConfig, Socket,
     };
     use flatpath_structures::tokens::{TakeError, Token};
 
@@ -64,7 +64,8 @@ mod cases {
 
     /// The next piece of a single receive, or `None` for a stall.
     fn piece<D: Driver>(rig: &mut Rig<D>, socket: Socket, token: u64, group: u16) -> Option<Piece> {
-        rig.driver.receive_into(socket, token, Shots::Once, group);
+        rig.driver
+            .receive_into(socket, token, OperationMode::Single, group);
         match rig.next(token).outcome {
             Outcome::Received(piece) => {
                 assert_eq!(piece.group(), group);

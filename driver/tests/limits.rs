@@ -38,7 +38,7 @@ mod cases {
 
     use flatpath_driver::uring::Uring;
     use flatpath_driver::{
-        Descriptors, Driver, DriverConfig, Errno, Listener, Outcome, Shots, Then, Wake,
+        Descriptors, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome, Then, Wake,
     };
 
     use rustix::fs::OFlags;
@@ -49,7 +49,7 @@ mod cases {
     };
 
     /// Serves `clients` with an echo server; every one of them checks its bytes.
-    fn serve<M: Make>(config: &DriverConfig, clients: usize, bytes: usize, shots: Shots) {
+    fn serve<M: Make>(config: &DriverConfig, clients: usize, bytes: usize, mode: OperationMode) {
         let (listener, address) = listen();
         let Some(mut driver) = M::make(config) else {
             return;
@@ -67,7 +67,7 @@ mod cases {
                 );
             }
         });
-        let mut echo = Echo::new(listener, shots, shots);
+        let mut echo = Echo::new(listener, mode, mode);
         let deadline = Instant::now() + PATIENCE;
         while echo.ended < clients {
             echo.turn(&mut driver, 50_000_000);
@@ -97,7 +97,7 @@ mod cases {
             completion_entries: 8,
             ..small()
         };
-        serve::<M>(&config, 1_000, 500, Shots::Many);
+        serve::<M>(&config, 1_000, 500, OperationMode::Multishot);
     }
 
     pub(crate) fn a_submission_queue_of_four_takes_a_hundred_operations<M: Make>(_: &str) {
@@ -105,7 +105,7 @@ mod cases {
             submission_entries: 4,
             ..small()
         };
-        serve::<M>(&config, 100, 5_000, Shots::Many);
+        serve::<M>(&config, 100, 5_000, OperationMode::Multishot);
     }
 
     pub(crate) fn four_buffers_serve_three_hundred_clients<M: Make>(_: &str) {
@@ -114,7 +114,7 @@ mod cases {
             receive_buffer_bytes: 1000,
             ..small()
         };
-        serve::<M>(&config, 300, 2_500, Shots::Many);
+        serve::<M>(&config, 300, 2_500, OperationMode::Multishot);
     }
 
     pub(crate) fn one_buffer_and_single_shots_serve_fifty_clients<M: Make>(_: &str) {
@@ -123,7 +123,7 @@ mod cases {
             receive_buffer_bytes: 64,
             ..small()
         };
-        serve::<M>(&config, 50, 300, Shots::Once);
+        serve::<M>(&config, 50, 300, OperationMode::Single);
     }
 
     pub(crate) fn no_descriptor_left_keeps_connections_in_the_backlog<M: Make>(name: &str) {
@@ -149,7 +149,8 @@ mod cases {
         let mut open = vec![];
         let mut refusals = 0;
         while served < clients.len() {
-            rig.driver.accept(&rig.listener, 1, Shots::Many);
+            rig.driver
+                .accept(&rig.listener, 1, OperationMode::Multishot);
             loop {
                 if served + open.len() == clients.len() {
                     break;
@@ -198,7 +199,8 @@ mod cases {
             return;
         };
         let mut clients: Vec<_> = (0..4).map(|_| rig.connect()).collect();
-        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 1, OperationMode::Multishot);
         let mut open = vec![];
         for _ in 0..3 {
             let completion = rig.next(1);
@@ -236,11 +238,12 @@ mod cases {
             let mut clients = vec![];
             for token in 0..20_u64 {
                 let (client, socket) = rig.pair();
-                rig.driver.receive(socket, token, Shots::Many);
+                rig.driver.receive(socket, token, OperationMode::Multishot);
                 rig.send(socket, 100 + token, &pattern(5 << 20), Then::Keep);
                 clients.push(client);
             }
-            rig.driver.accept(&rig.listener, 50, Shots::Many);
+            rig.driver
+                .accept(&rig.listener, 50, OperationMode::Multishot);
             if round % 2 == 0 {
                 rig.turn();
             }
@@ -342,7 +345,8 @@ mod cases {
         let queued = Arc::new(AtomicUsize::new(0));
         let (mut talkers, sockets): (Vec<_>, Vec<_>) = (0..clients).map(|_| rig.pair()).unzip();
         for (number, socket) in sockets.iter().enumerate() {
-            rig.driver.receive(*socket, number as u64, Shots::Once);
+            rig.driver
+                .receive(*socket, number as u64, OperationMode::Single);
         }
         let mut threads: Vec<_> = (0..3)
             .map(|_| {
@@ -380,7 +384,7 @@ mod cases {
                 let number = completion.token;
                 assert!(rig.received(completion).iter().all(|byte| *byte == b'x'));
                 rig.driver
-                    .receive(sockets[number as usize], number, Shots::Once);
+                    .receive(sockets[number as usize], number, OperationMode::Single);
             }
         }
         over.store(1, Ordering::Release);
@@ -427,7 +431,7 @@ mod cases {
                 }
             }
         });
-        let mut echo = Echo::new(listener, Shots::Many, Shots::Many);
+        let mut echo = Echo::new(listener, OperationMode::Multishot, OperationMode::Multishot);
         let deadline = Instant::now() + PATIENCE;
         while !clients.is_finished() || echo.accepted < 400 {
             echo.turn(&mut driver, 10_000_000);
@@ -451,7 +455,8 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 1, OperationMode::Multishot);
         let start = rig.driver.now_ns();
         for timeout_ns in [0, 1, 1_000_000, 1_500_000, 20_000_000] {
             let before = rig.driver.now_ns();
@@ -498,7 +503,7 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.receive(socket, 1, Shots::Many);
+        rig.driver.receive(socket, 1, OperationMode::Multishot);
         for _ in 0..3 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
@@ -530,7 +535,8 @@ mod cases {
         };
         let (_first, once) = rig.pair();
         let _second = rig.connect();
-        rig.driver.accept(&rig.listener, 1, Shots::Many);
+        rig.driver
+            .accept(&rig.listener, 1, OperationMode::Multishot);
         let completion = rig.next(1);
         let Outcome::Accepted(many) = completion.outcome else {
             panic!("{completion:?}")

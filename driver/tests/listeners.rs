@@ -14,7 +14,7 @@ mod cases {
     use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    use flatpath_driver::{Driver, Listener, Outcome, Shots};
+    use flatpath_driver::{Driver, Listener, OperationMode, Outcome};
     use rustix::io::fcntl_dupfd_cloexec;
 
     use crate::rig::{Make, Rig, connect, small, write};
@@ -42,7 +42,7 @@ mod cases {
     /// Accepts once, after having waited for it, and closes the listener, as the contract allows.
     fn accept_once_and_close<D: Driver>(rig: &mut Rig<D>, number: RawFd) {
         let (listener, address) = listen_at(number);
-        rig.driver.accept(&listener, 1, Shots::Once);
+        rig.driver.accept(&listener, 1, OperationMode::Single);
         rig.turn();
         assert!(rig.arrived.is_empty());
         let _client = connect(address);
@@ -65,7 +65,7 @@ mod cases {
         let (ours, _) = other.accept().expect("a connection");
         let ours = at(number, &ours);
         let socket = rig.driver.adopt(ours).expect("a socket");
-        rig.driver.receive(socket, 2, Shots::Many);
+        rig.driver.receive(socket, 2, OperationMode::Multishot);
         // Watched from now on, and slept with.
         for _ in 0..3 {
             rig.turn();
@@ -86,7 +86,7 @@ mod cases {
         accept_once_and_close(&mut rig, number);
         let (listener, address) = listen_at(number);
         for token in 2..5 {
-            rig.driver.accept(&listener, token, Shots::Once);
+            rig.driver.accept(&listener, token, OperationMode::Single);
             rig.turn();
             let _client = connect(address);
             let completion = rig.next(token);

@@ -25,7 +25,7 @@ mod cases {
     use std::net::Shutdown;
 
     use bytes::Bytes;
-    use flatpath_driver::{Driver, Errno, Operation, Outcome, Shots, Then};
+    use flatpath_driver::{Driver, Errno, Operation, OperationMode, Outcome, Then};
 
     use crate::rig::{Make, Rig, list, pattern, read_exactly, read_to_end, small, write};
 
@@ -129,7 +129,7 @@ mod cases {
         for _ in 0..20 {
             let (mut client, socket) = rig.pair();
             write(&mut client, b"request");
-            rig.driver.receive(socket, 4, Shots::Once);
+            rig.driver.receive(socket, 4, OperationMode::Single);
             let completion = rig.next(4);
             assert_eq!(rig.received(completion), b"request");
             rig.send_all(socket, 5, b"goodbye", Then::Close);

@@ -21,8 +21,8 @@ mod cases {
 
     use flatpath_driver::probe::{Finding, Probe};
     use flatpath_driver::{
-        Attachment, Driver, DriverConfig, Errno, Fragment, Outcome, Piece, Quota, QuotaWaker,
-        RegionConfig, Shots, SmallReceives, Socket,
+        Attachment, Driver, DriverConfig, Errno, Fragment, OperationMode, Outcome, Piece, Quota,
+        QuotaWaker, RegionConfig, SmallReceives, Socket,
     };
     use flatpath_structures::tokens::Token;
 
@@ -100,7 +100,8 @@ mod cases {
         let mut pieces = vec![];
         for number in 0..PAGES / 2 {
             write(&mut client, &bytes_of(number as usize, 10));
-            rig.driver.receive_into(socket, token, Shots::Once, 1);
+            rig.driver
+                .receive_into(socket, token, OperationMode::Single, 1);
             pieces.push(arrived(rig, token).expect("a page is free"));
         }
         for piece in pieces {
@@ -260,7 +261,7 @@ mod cases {
         let mut whole = vec![];
         loop {
             write(&mut client, b"whole");
-            rig.driver.receive_into(socket, 1, Shots::Once, 1);
+            rig.driver.receive_into(socket, 1, OperationMode::Single, 1);
             match arrived(&mut rig, 1) {
                 Some(piece) => whole.push(piece),
                 None => break,
@@ -374,7 +375,7 @@ mod cases {
             }
             let socket = flow.socket;
             match random(3) {
-                0 => rig.driver.receive_into(socket, 1, Shots::Once, 1),
+                0 => rig.driver.receive_into(socket, 1, OperationMode::Single, 1),
                 _ => rig.driver.receive_sharing(socket, 1, 1),
             }
             if let Some(piece) = arrived(&mut rig, 1) {

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Network, Simulation};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Errno, Listener, Operation, Outcome, Shots,
-    Socket, Then,
+    Completion, Descriptors, Driver, DriverConfig, Errno, Listener, Operation, OperationMode,
+    Outcome, Socket, Then,
 };
 
 use self::rig::echo::Echo;
@@ -98,18 +98,18 @@ fn run(seed: u64, faults: Faults) -> (Injected, usize, usize) {
     let (mut simulation, network) = Simulation::new(seed, &config(seed), faults);
     network.set_window_bytes(300);
     network.set_sockets_max(if seed.is_multiple_of(5) { 3 } else { 1_000 });
-    let shots = |bit: u64| {
+    let mode = |bit: u64| {
         if seed >> bit & 1 == 0 {
-            Shots::Many
+            OperationMode::Multishot
         } else {
-            Shots::Once
+            OperationMode::Single
         }
     };
     let listener = network.listen();
     let mut clients: Vec<Checked> = (0..12)
         .map(|number| Checked::new(&network, &listener, 100 + 613 * number))
         .collect();
-    let mut echo = Echo::new(listener, shots(1), shots(2));
+    let mut echo = Echo::new(listener, mode(1), mode(2));
     let mut round = 0;
     while clients.iter().any(|client| !client.over) {
         for client in &mut clients {
@@ -187,7 +187,7 @@ fn trace(seed: u64) -> Vec<String> {
         client.write(&pattern(50 * number));
     }
     let (mut words, mut completions, mut next, mut accepting) = (vec![], vec![], 2, 1);
-    simulation.accept(&listener, accepting, Shots::Many);
+    simulation.accept(&listener, accepting, OperationMode::Multishot);
     for _ in 0..200 {
         simulation
             .wait(Some(1_000_000), &|| false, &mut completions)
@@ -197,12 +197,12 @@ fn trace(seed: u64) -> Vec<String> {
             if completion.token == accepting && !completion.more {
                 next += 1;
                 accepting = next;
-                simulation.accept(&listener, accepting, Shots::Many);
+                simulation.accept(&listener, accepting, OperationMode::Multishot);
             }
             match completion.outcome {
                 Outcome::Accepted(socket) => {
                     next += 1;
-                    simulation.receive(socket, next, Shots::Many);
+                    simulation.receive(socket, next, OperationMode::Multishot);
                 }
                 Outcome::Received(piece) => simulation.put(piece),
                 _ => {}
@@ -235,7 +235,7 @@ fn desk() -> Desk {
     let (mut simulation, network) = Simulation::new(77, &DriverConfig::default(), Faults::none());
     let listener = network.listen();
     let client = network.connect(&listener);
-    simulation.accept(&listener, 1, Shots::Once);
+    simulation.accept(&listener, 1, OperationMode::Single);
     let completion = next(&mut simulation);
     let Outcome::Accepted(socket) = completion.outcome else {
         panic!("{completion:?}")
@@ -287,30 +287,38 @@ fn bytes() -> flatpath_driver::SendList {
 #[test]
 fn broken_promises_are_found_out_and_named_with_the_seed() {
     assert_found_out("C1", |desk| {
-        desk.simulation.receive(desk.socket, u64::MAX, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, u64::MAX, OperationMode::Single);
     });
     assert_found_out("C1", |desk| {
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
         desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
     });
     assert_found_out("C2: a second receive", |desk| {
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
-        desk.simulation.receive(desk.socket, 6, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
+        desk.simulation
+            .receive(desk.socket, 6, OperationMode::Single);
     });
     assert_found_out("C2: a second send", |desk| {
         desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
         desk.simulation.send(desk.socket, 6, bytes(), Then::Keep);
     });
     assert_found_out("C2: a second accept", |desk| {
-        desk.simulation.accept(&desk.listener, 5, Shots::Many);
-        desk.simulation.accept(&desk.listener, 6, Shots::Many);
+        desk.simulation
+            .accept(&desk.listener, 5, OperationMode::Multishot);
+        desk.simulation
+            .accept(&desk.listener, 6, OperationMode::Multishot);
     });
     assert_found_out("C3", |desk| {
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
         desk.simulation.close(desk.socket);
     });
     assert_found_out("C3", |desk| {
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
         // A cancel is not an end: the final completion has to be seen first.
         desk.simulation.cancel(Operation::Receive(desk.socket), 5);
         desk.simulation.reset(desk.socket);
@@ -324,13 +332,15 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
         desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
     });
     assert_found_out("C3", |desk| {
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
         desk.simulation.send(desk.socket, 6, bytes(), Then::Close);
         let _ = next(&mut desk.simulation);
     });
     assert_found_out("C4", |desk| {
         desk.simulation.close(desk.socket);
-        desk.simulation.receive(desk.socket, 5, Shots::Once);
+        desk.simulation
+            .receive(desk.socket, 5, OperationMode::Single);
     });
     assert_found_out("C4", |desk| {
         desk.simulation.send(desk.socket, 5, bytes(), Then::Close);
@@ -344,7 +354,7 @@ fn a_piece_of_another_driver_is_found_out() {
     let mut one = desk();
     let mut other = desk();
     one.client.write(b"hello");
-    one.simulation.receive(one.socket, 5, Shots::Once);
+    one.simulation.receive(one.socket, 5, OperationMode::Single);
     let completion = next(&mut one.simulation);
     let Outcome::Received(piece) = completion.outcome else {
         panic!("{completion:?}")
@@ -363,7 +373,8 @@ fn a_piece_of_another_driver_is_found_out() {
 fn what_is_not_given_back_is_listed() {
     let mut desk = desk();
     desk.client.write(b"hello");
-    desk.simulation.receive(desk.socket, 5, Shots::Many);
+    desk.simulation
+        .receive(desk.socket, 5, OperationMode::Multishot);
     let completion = next(&mut desk.simulation);
     assert!(completion.more);
     let Outcome::Received(piece) = completion.outcome else {
@@ -390,7 +401,8 @@ fn a_full_table_of_sockets_keeps_connections_in_the_backlog() {
     let mut desk = desk();
     desk.network.set_sockets_max(1);
     let _waiting = desk.network.connect(&desk.listener);
-    desk.simulation.accept(&desk.listener, 5, Shots::Many);
+    desk.simulation
+        .accept(&desk.listener, 5, OperationMode::Multishot);
     let completion = next(&mut desk.simulation);
     assert!(!completion.more);
     assert!(
@@ -398,7 +410,8 @@ fn a_full_table_of_sockets_keeps_connections_in_the_backlog() {
         "{completion:?}"
     );
     desk.simulation.close(desk.socket);
-    desk.simulation.accept(&desk.listener, 6, Shots::Many);
+    desk.simulation
+        .accept(&desk.listener, 6, OperationMode::Multishot);
     let completion = next(&mut desk.simulation);
     assert!(
         matches!(completion.outcome, Outcome::Accepted(_)),

@@ -42,8 +42,8 @@ pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use error::{Error, LeftBehind};
 pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{
-    Attachment, Backing, DriverChoice, DriverConfig, Fragment, PipeLeave, Piped, Pipes, Region,
-    RegionConfig, Returner, Shots, SmallReceives,
+    Attachment, Backing, DriverChoice, DriverConfig, Fragment, OperationMode, PipeLeave, Piped,
+    Pipes, Region, RegionConfig, Returner, SmallReceives,
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolHandle, PoolStatistics};
 pub use limits::Limits;

@@ -484,7 +484,7 @@ impl NetworkThread {
                 ring: self.ring,
                 shared: self.shared,
                 limits: self.options.limits,
-                accept_shots: self.options.accept_shots,
+                accept_mode: self.options.accept_mode,
                 listeners,
                 numbers,
                 groups,

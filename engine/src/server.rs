@@ -10,7 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use flatpath_driver::{DriverChoice, DriverConfig, Shots};
+use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     pub(crate) worker_idle_ns_max: u64,
     pub(crate) observes_dispatch: bool,
     pub(crate) choice: DriverChoice,
-    pub(crate) accept_shots: Shots,
+    pub(crate) accept_mode: OperationMode,
     pub(crate) defer_accept: bool,
     pub(crate) driver: DriverConfig,
     pub(crate) limits: Limits,
@@ -78,7 +78,7 @@ impl Server {
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
                 observes_dispatch: false,
                 choice: DriverChoice::Auto,
-                accept_shots: Shots::Many,
+                accept_mode: OperationMode::Multishot,
                 defer_accept: true,
                 driver: DriverConfig::default(),
                 limits: Limits::default(),
@@ -144,9 +144,9 @@ impl Server {
         self
     }
 
-    /// One accept for all connections ([`Shots::Many`], the default) or one for each.
-    pub fn accept(mut self, shots: Shots) -> Server {
-        self.options.accept_shots = shots;
+    /// One accept for all connections ([`OperationMode::Multishot`], the default) or one for each.
+    pub fn accept(mut self, mode: OperationMode) -> Server {
+        self.options.accept_mode = mode;
         self
     }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
-use flatpath_driver::{DriverConfig, Shots};
+use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::lifecycle::Stage;
@@ -33,7 +33,7 @@ pub struct Conditions {
     /// The server's bounds; `connections_max` of zero means 1,000 here.
     pub limits: Limits,
     /// How connections are accepted.
-    pub accept: Shots,
+    pub accept: OperationMode,
 }
 
 impl Conditions {
@@ -44,7 +44,7 @@ impl Conditions {
             faults: Faults::none(),
             driver: DriverConfig::default(),
             limits: Limits::default(),
-            accept: Shots::Many,
+            accept: OperationMode::Multishot,
         }
     }
 }
@@ -113,7 +113,7 @@ impl SimulatedServer {
             ring: 0,
             shared: Arc::clone(&shared),
             limits,
-            accept_shots: accept,
+            accept_mode: accept,
             numbers: (0..).take(speakers.len()).collect(),
             listeners: speakers
                 .into_iter()

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, DriverConfig, Job, Limits, Pages, Payload, Protocol, RegionConfig,
-    Running, Server, Shots, Stall, WorkerScope,
+    Context, DriverChoice, DriverConfig, Job, Limits, OperationMode, Pages, Payload, Protocol,
+    RegionConfig, Running, Server, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Faults, Random, each_seed,
@@ -443,7 +443,7 @@ fn conditions(seed: u64, dice: &mut Random) -> Conditions {
             pages_per_connection_max: 1 + dice.below(40) as u32,
             ..Limits::default()
         },
-        accept: Shots::Many,
+        accept: OperationMode::Multishot,
     }
 }
 

@@ -5,7 +5,7 @@ mod lines;
 use std::net::Shutdown;
 use std::time::Duration;
 
-use flatpath::{DriverConfig, Limits, Shots};
+use flatpath::{DriverConfig, Limits, OperationMode};
 use lines::{Site, on_both};
 
 #[test]
@@ -213,7 +213,7 @@ fn a_completion_queue_of_eight_loses_nobody() {
 #[test]
 fn single_accept_serves_as_well() {
     on_both(|choice| {
-        let site = Site::new(choice, |server| server.accept(Shots::Once));
+        let site = Site::new(choice, |server| server.accept(OperationMode::Single));
         let mut clients: Vec<_> = (0..100).map(|_| site.client()).collect();
         for client in &mut clients {
             assert_eq!(client.ask("ping\n"), "pong\n");

@@ -11,7 +11,7 @@
 mod lines;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, Shots};
+use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::Descriptors;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use lines::Lines;
@@ -166,9 +166,9 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             ..Limits::default()
         },
         accept: if dice.below(3) == 0 {
-            Shots::Once
+            OperationMode::Single
         } else {
-            Shots::Many
+            OperationMode::Multishot
         },
     }
 }

@@ -11,7 +11,7 @@
 mod knots;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, Shots};
+use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use knots::Knots;
 
@@ -109,7 +109,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             drain_ns_max: 100_000 * SECOND,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2)],
+        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::ServerProgram;
 use crate::error::Error;
 
-pub(crate) use flatpath::Shots;
+pub(crate) use flatpath::OperationMode;
 
 /// How long a server may take to start, to become quiet, or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,10 +54,10 @@ pub(crate) struct End {
 
 impl Server {
     /// Starts an echo server on a free port.
-    pub(crate) fn start(program: &ServerProgram, shots: Shots) -> Result<Self, Error> {
+    pub(crate) fn start(program: &ServerProgram, mode: OperationMode) -> Result<Self, Error> {
         match program {
-            ServerProgram::Program(path) => Process::start(path, shots),
-            ServerProgram::ThisProcess => here(shots),
+            ServerProgram::Program(path) => Process::start(path, mode),
+            ServerProgram::ThisProcess => here(mode),
         }
     }
 
@@ -107,12 +107,12 @@ impl Server {
     }
 }
 
-fn here(shots: Shots) -> Result<Server, Error> {
+fn here(mode: OperationMode) -> Result<Server, Error> {
     let failed = |error: flatpath::Error| Error::Server(error.to_string());
     let before = tasks(std::process::id())?;
     let server = flatpath::Server::new()
         .listen("127.0.0.1:0", Echo)
-        .accept(shots);
+        .accept(mode);
     let running = server.start().map_err(failed)?;
     let after = tasks(std::process::id())?;
     let bound = running.addresses().first().map(|bound| bound.address);
@@ -131,10 +131,10 @@ struct Process {
 }
 
 impl Process {
-    fn start(program: &Path, shots: Shots) -> Result<Server, Error> {
-        let how = match shots {
-            Shots::Once => "single",
-            Shots::Many => "multishot",
+    fn start(program: &Path, mode: OperationMode) -> Result<Server, Error> {
+        let how = match mode {
+            OperationMode::Single => "single",
+            OperationMode::Multishot => "multishot",
         };
         let failed = |cause: io::Error| Error::Server(format!("{}: {cause}", program.display()));
         let mut child = Command::new(program)
@@ -288,15 +288,16 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_an_error() {
         let program = ServerProgram::Program("/bin/false".into());
-        let error = Server::start(&program, Shots::Many).err();
+        let error = Server::start(&program, OperationMode::Multishot).err();
         assert!(matches!(error, Some(Error::Server(_))), "{error:?}");
         let program = ServerProgram::Program("/no/such/program".into());
-        assert!(Server::start(&program, Shots::Many).is_err());
+        assert!(Server::start(&program, OperationMode::Multishot).is_err());
     }
 
     #[test]
     fn the_cpu_time_of_a_server_in_this_process_is_that_of_its_threads() {
-        let server = Server::start(&ServerProgram::ThisProcess, Shots::Many).expect("it starts");
+        let server = Server::start(&ServerProgram::ThisProcess, OperationMode::Multishot)
+            .expect("it starts");
         assert!(server.settled_cpu_ns().expect("it lives") > 0);
         let Home::Here { tasks, .. } = &server.home else {
             panic!("it is in this process")

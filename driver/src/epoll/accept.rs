@@ -8,8 +8,8 @@
 //! - A1: a listener is watched only while an accept on it is armed. With the final completion the
 //!   caller may close it; its number may be another file's then, and means nothing here.
 //!
-//! Cost: a single accept that had to wait takes two calls more than its part of one of many shots,
-//! to begin and to end watching.
+//! Cost: a single accept that had to wait takes two calls more than its part of one multishot
+//! accept, to begin and to end watching.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -19,7 +19,7 @@ use rustix::net::{SocketFlags, accept_with};
 use super::table::Entry;
 use super::{Epoll, LISTENER, Work};
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::socket::{Handle, Listener, Mode, Socket};
 
 /// Connections accepted from one listener in one turn, so that established ones get theirs.
@@ -28,14 +28,14 @@ const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// A listener that was accepted from.
 pub(super) struct Accepting {
     descriptor: RawFd,
-    operation: Option<(u64, Shots)>,
+    operation: Option<(u64, OperationMode)>,
     watched: bool,
     acceptable: bool,
     queued: bool,
 }
 
 impl Epoll {
-    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
         let descriptor = listener.prepare(Mode::NonBlocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
@@ -45,7 +45,7 @@ impl Epoll {
             accepting.operation.is_none(),
             "C2: a second accept on listener {descriptor}"
         );
-        accepting.operation = Some((token, shots));
+        accepting.operation = Some((token, mode));
         // A1: it is not watched, so only a call tells.
         accepting.acceptable = true;
         self.queue_accept(index);
@@ -97,7 +97,7 @@ impl Epoll {
         self.listeners[index].queued = false;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let accepting = &self.listeners[index];
-            let Some((token, shots)) = accepting.operation else {
+            let Some((token, mode)) = accepting.operation else {
                 return;
             };
             // SAFETY: the caller keeps the listener open while an accept is outstanding on it.
@@ -105,7 +105,7 @@ impl Epoll {
             self.counters.system_calls += 1;
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
-                    let more = shots == Shots::Many;
+                    let more = mode == OperationMode::Multishot;
                     if !more {
                         self.listeners[index].operation = None;
                         self.forget_listener(index);

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, recv};
 use super::table::Receive;
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Mode, Socket};
 
@@ -29,7 +29,7 @@ impl Epoll {
         );
         entry.receive = Some(Receive {
             token,
-            shots: Shots::Once,
+            mode: OperationMode::Single,
             group: 0,
         });
         entry.fill = Some(buffer);

@@ -43,7 +43,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -284,14 +284,14 @@ impl Driver for Epoll {
         Ok(self.open(descriptor))
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_accept(listener, token, shots);
+        self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, shots, group);
+        self.start_receive(socket, token, mode, group);
     }
 
     fn region(&self, group: u16) -> &Region {

@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use super::table::{Receive, Watched};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::socket::Socket;
 
 /// Buffers filled for one connection in one turn, so that the others get theirs.
@@ -24,7 +24,13 @@ enum Read {
 }
 
 impl Epoll {
-    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+    pub(super) fn start_receive(
+        &mut self,
+        socket: Socket,
+        token: u64,
+        mode: OperationMode,
+        group: u16,
+    ) {
         assert!(
             usize::from(group) < self.buffers.len(),
             "there is no group {group}"
@@ -40,11 +46,7 @@ impl Epoll {
             entry.receive.is_none(),
             "C2: a second receive on {socket:?}"
         );
-        entry.receive = Some(Receive {
-            token,
-            shots,
-            group,
-        });
+        entry.receive = Some(Receive { token, mode, group });
         self.queue_receive(descriptor);
     }
 
@@ -66,12 +68,7 @@ impl Epoll {
         for _ in 0..PIECES_PER_TURN_MAX {
             let entry = self.entry_of(descriptor);
             // Cancelled, or completed with one shot.
-            let Some(Receive {
-                token,
-                shots,
-                group,
-            }) = entry.receive
-            else {
+            let Some(Receive { token, mode, group }) = entry.receive else {
                 return;
             };
             if !entry.readable {
@@ -89,7 +86,7 @@ impl Epoll {
             let Read::Outcome(outcome) = self.read(descriptor, group) else {
                 continue;
             };
-            let more = shots == Shots::Many && matches!(outcome, Outcome::Received(_));
+            let more = mode == OperationMode::Multishot && matches!(outcome, Outcome::Received(_));
             if !more {
                 self.entry_of(descriptor).receive = None;
             }

@@ -15,14 +15,14 @@ use std::os::fd::OwnedFd;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::driver::{Shots, Then};
+use crate::driver::{OperationMode, Then};
 use crate::segment::SendList;
 
 /// A receive under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
     pub(super) token: u64,
-    pub(super) shots: Shots,
+    pub(super) mode: OperationMode,
     pub(super) group: u16,
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::trial::{Bench, expect, finish, pair, result, target, write};
 use crate::completion::Piece;
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::region::{RegionConfig, SmallReceives};
 use crate::uring::buffers::BufferRing;
 use crate::uring::entry::receive_entry;
@@ -52,7 +52,8 @@ impl Stage {
 
     fn start(&mut self, stream: &TcpStream) -> Result<(), Errno> {
         let group = self.buffers.shared_group();
-        let entry = receive_entry(target(stream), Shots::Once, group).user_data(CANCELLED);
+        let entry =
+            receive_entry(target(stream), OperationMode::Single, group).user_data(CANCELLED);
         // SAFETY: the pages outlive the operation: they go when it was seen to end, or never.
         unsafe { self.bench.push(&entry) }
     }

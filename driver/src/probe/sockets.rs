@@ -10,7 +10,7 @@ use io_uring::{cqueue, opcode, types};
 use rustix::io::Errno;
 
 use super::trial::{Bench, connect, expect, finish, listen, number, pair, result, target, write};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::region::RegionConfig;
 use crate::uring::buffers::BufferRing;
 use crate::uring::entry::{accept_entry, close_entry, receive_entry};
@@ -35,7 +35,12 @@ fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno>
 pub(super) fn multishot_accept() -> Result<(), Errno> {
     let listener = listen()?;
     let mut bench = Bench::new()?;
-    let entry = accept_entry(types::Fd(listener.as_raw_fd()), Shots::Many, false).user_data(1);
+    let entry = accept_entry(
+        types::Fd(listener.as_raw_fd()),
+        OperationMode::Multishot,
+        false,
+    )
+    .user_data(1);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&entry) }?;
     bench.submit()?;
@@ -56,7 +61,13 @@ pub(super) fn multishot_receive() -> Result<(), Errno> {
     let mut bench = Bench::new()?;
     let mut buffers = buffers(&bench, 64)?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
-    unsafe { bench.push(&receive_entry(target(&server), Shots::Many, GROUP)) }?;
+    unsafe {
+        bench.push(&receive_entry(
+            target(&server),
+            OperationMode::Multishot,
+            GROUP,
+        ))
+    }?;
     bench.submit()?;
     for bytes in [b"one", b"two"] {
         write(&client, bytes)?;
@@ -119,7 +130,7 @@ pub(super) fn direct_descriptors() -> Result<(), Errno> {
     client
         .set_read_timeout(patience)
         .map_err(|error| number(&error))?;
-    let entry = accept_entry(types::Fd(listener.as_raw_fd()), Shots::Once, true);
+    let entry = accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Single, true);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&entry) }?;
     let slot = types::Fixed(result(&bench.next()?)?);

@@ -26,14 +26,14 @@ pub struct Faults {
     pub no_file_permille: u16,
     /// A connection is gone before it is accepted (ECONNABORTED).
     pub aborted_permille: u16,
-    /// An operation of many shots ends after this one, for no visible reason.
+    /// A multishot operation ends after this one, for no visible reason.
     pub early_end_permille: u16,
     /// A completion comes late, by up to `late_ns_max`.
     pub late_permille: u16,
     /// The final completion of an operation comes again, late and without what it carried.
     pub duplicate_permille: u16,
-    /// A turn finds the completion queue overflown: few completions come, and operations of many
-    /// shots that had one on the way end with it.
+    /// A turn finds the completion queue overflown: few completions come, and multishot operations
+    /// that had one on the way end with it.
     pub overflow_permille: u16,
     /// A cancelled operation comes to something before the cancel reaches it.
     pub cancel_race_permille: u16,

@@ -39,7 +39,7 @@ use flatpath_structures::pool::Buffer;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
@@ -90,7 +90,7 @@ impl Simulation {
         (simulation, network)
     }
 
-    fn start(&mut self, token: u64, kind: Kind, shots: Shots) {
+    fn start(&mut self, token: u64, kind: Kind, mode: OperationMode) {
         let mut world = self.network.world();
         if token > TOKEN_MAX {
             world.broken_promise(&format!("C1: {token:#x} is above TOKEN_MAX"));
@@ -102,11 +102,11 @@ impl Simulation {
         {
             world.broken_promise(&format!("C1: token {token:#x} is in use"));
         }
-        world.operations.start(token, kind, shots);
+        world.operations.start(token, kind, mode);
     }
 
     /// A receive, or a fill.
-    fn start_receive(&mut self, socket: u32, token: u64, into: Received, shots: Shots) {
+    fn start_receive(&mut self, socket: u32, token: u64, into: Received, mode: OperationMode) {
         let mut world = self.network.world();
         world.connection_of(socket, "a receive");
         let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
@@ -118,7 +118,7 @@ impl Simulation {
             world.broken_promise(&format!("C2: a second receive on socket {socket}"));
         }
         drop(world);
-        self.start(token, Kind::Receive { socket, into }, shots);
+        self.start(token, Kind::Receive { socket, into }, mode);
     }
 
     /// Moves the clock to what happens next, at most by a step.
@@ -216,7 +216,7 @@ impl Driver for Simulation {
             .peer
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
         let listener = listener.number();
         let world = self.network.world();
         let same = |kind: &Kind| matches!(kind, Kind::Accept { listener: on } if *on == listener);
@@ -229,17 +229,17 @@ impl Driver for Simulation {
         }
         drop(world);
         self.counters.accepts_armed += 1;
-        self.start(token, Kind::Accept { listener }, shots);
+        self.start(token, Kind::Accept { listener }, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
-        self.start_receive(number_of(socket), token, Received::Group(group), shots);
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
+        self.start_receive(number_of(socket), token, Received::Group(group), mode);
     }
 
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         assert!(buffer.room() > 0, "a fill of a full buffer");
         let into = Received::Buffer(Some(buffer));
-        self.start_receive(number_of(socket), token, into, Shots::Once);
+        self.start_receive(number_of(socket), token, into, OperationMode::Single);
     }
 
     fn pull(
@@ -270,7 +270,11 @@ impl Driver for Simulation {
             world.broken_promise(&format!("C2: a second send on socket {socket}"));
         }
         drop(world);
-        self.start(token, Kind::Send { socket, list, then }, Shots::Once);
+        self.start(
+            token,
+            Kind::Send { socket, list, then },
+            OperationMode::Single,
+        );
     }
 
     fn bytes_acked(&self, socket: Socket) -> Option<u64> {
@@ -294,7 +298,7 @@ impl Driver for Simulation {
         }
         drop(world);
         // Not `Many`: a driver keeps a watch alive through an overflow.
-        self.start(token, Kind::Watch { event }, Shots::Once);
+        self.start(token, Kind::Watch { event }, OperationMode::Single);
     }
 
     fn finish(&mut self, socket: Socket) {

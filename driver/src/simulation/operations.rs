@@ -14,7 +14,7 @@ use flatpath_structures::pool::Buffer;
 
 use super::random::Random;
 use crate::completion::{Completion, Outcome};
-use crate::driver::{Shots, Then};
+use crate::driver::{OperationMode, Then};
 use crate::eventfd::Eventfd;
 use crate::segment::SendList;
 
@@ -59,7 +59,7 @@ pub(super) enum Received {
 pub(super) struct Running {
     pub(super) token: u64,
     pub(super) kind: Kind,
-    pub(super) shots: Shots,
+    pub(super) mode: OperationMode,
     pub(super) cancelled: bool,
     /// Its final completion is on the way.
     pub(super) over: bool,
@@ -83,7 +83,7 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) fn start(&mut self, token: u64, kind: Kind, shots: Shots) {
+    pub(super) fn start(&mut self, token: u64, kind: Kind, mode: OperationMode) {
         // A caller's numbers return one day, after 256 operations of a connection at the earliest;
         // no completion is that late.
         let oldest = (self.started + 1).saturating_sub(STARTS_LATE_MAX);
@@ -92,7 +92,7 @@ impl Operations {
         let running = Running {
             token,
             kind,
-            shots,
+            mode,
             cancelled: false,
             over: false,
             way,
@@ -150,12 +150,12 @@ impl Operations {
         ));
     }
 
-    /// Ends operations of many shots whose last completion is on the way: it becomes the final one.
+    /// Ends multishot operations whose last completion is on the way: it becomes the final one.
     /// Returns how many.
     pub(super) fn end_with_what_is_on_the_way(&mut self) -> u64 {
         let mut ended = 0;
         for running in self.running.values_mut() {
-            let many = running.shots == Shots::Many && !running.over;
+            let many = running.mode == OperationMode::Multishot && !running.over;
             if let Some((_, last)) = running.way.back_mut().filter(|_| many) {
                 last.more = false;
                 running.over = true;

@@ -6,7 +6,7 @@ use super::operations::{Kind, Received};
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
-use crate::driver::{Shots, Then};
+use crate::driver::{OperationMode, Then};
 use crate::eventfd::Eventfd;
 use crate::socket::{Handle, Socket};
 
@@ -79,7 +79,7 @@ impl World {
 
     /// Whether an operation goes on after this shot.
     fn goes_on(&mut self, number: u64) -> bool {
-        if self.operations.at(number).shots == Shots::Once {
+        if self.operations.at(number).mode == OperationMode::Single {
             return false;
         }
         let ends = self.random.chance(self.faults.early_end_permille);
@@ -238,10 +238,10 @@ impl World {
         true
     }
 
-    /// Some kernels fail a receive of many shots at once when no buffer is free, others when bytes
+    /// Some kernels fail a multishot receive at once when no buffer is free, others when bytes
     /// come: here chance decides.
     fn arm_without_buffers(&mut self, number: u64, buffers: &mut Buffers) -> bool {
-        let many = self.operations.at(number).shots == Shots::Many;
+        let many = self.operations.at(number).mode == OperationMode::Multishot;
         if many && buffers.is_empty() && self.random.chance(500) {
             return self.fail(number, Errno::NOBUFS);
         }

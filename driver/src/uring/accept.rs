@@ -10,15 +10,15 @@ use super::Uring;
 use super::entry::accept_entry;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::socket::{Handle, Listener, Mode, Socket};
 
 impl Uring {
-    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
         let descriptor = listener.prepare(Mode::Blocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
-        let entry = accept_entry(types::Fd(descriptor), shots, self.direct);
+        let entry = accept_entry(types::Fd(descriptor), mode, self.direct);
         let entry = entry.user_data(Origin::Accept { token }.pack());
         // SAFETY: an accept without an address points to nothing.
         unsafe { self.ring.push(entry, None) };

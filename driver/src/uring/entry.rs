@@ -7,7 +7,7 @@ use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
 
 use super::user_data::{Origin, Own};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::socket::{Handle, Socket};
 
 /// How an entry names its socket.
@@ -28,15 +28,19 @@ impl Target {
 }
 
 /// The entry that accepts from `listener`.
-pub(crate) fn accept_entry(listener: types::Fd, shots: Shots, direct: bool) -> squeue::Entry {
+pub(crate) fn accept_entry(
+    listener: types::Fd,
+    mode: OperationMode,
+    direct: bool,
+) -> squeue::Entry {
     // Descriptors in a direct table do not survive an exec anyway, and the kernel refuses the flag.
     let flags = if direct { 0 } else { libc::SOCK_CLOEXEC };
-    match shots {
-        Shots::Many => opcode::AcceptMulti::new(listener)
+    match mode {
+        OperationMode::Multishot => opcode::AcceptMulti::new(listener)
             .allocate_file_index(direct)
             .flags(flags)
             .build(),
-        Shots::Once => {
+        OperationMode::Single => {
             let place = direct.then(types::DestinationSlot::auto_target);
             opcode::Accept::new(listener, std::ptr::null_mut(), std::ptr::null_mut())
                 .flags(flags)
@@ -47,11 +51,15 @@ pub(crate) fn accept_entry(listener: types::Fd, shots: Shots, direct: bool) -> s
 }
 
 /// The entry that receives from `target` into a buffer of the group.
-pub(crate) fn receive_entry(target: Target, shots: Shots, group: u16) -> squeue::Entry {
-    match (shots, target) {
-        (Shots::Many, Target::Descriptor(fd)) => opcode::RecvMulti::new(fd, group).build(),
-        (Shots::Many, Target::Slot(slot)) => opcode::RecvMulti::new(slot, group).build(),
-        (Shots::Once, target) => {
+pub(crate) fn receive_entry(target: Target, mode: OperationMode, group: u16) -> squeue::Entry {
+    match (mode, target) {
+        (OperationMode::Multishot, Target::Descriptor(fd)) => {
+            opcode::RecvMulti::new(fd, group).build()
+        }
+        (OperationMode::Multishot, Target::Slot(slot)) => {
+            opcode::RecvMulti::new(slot, group).build()
+        }
+        (OperationMode::Single, target) => {
             let none = std::ptr::null_mut();
             let entry = match target {
                 Target::Descriptor(fd) => opcode::Recv::new(fd, none, 0).buf_group(group).build(),

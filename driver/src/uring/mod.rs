@@ -51,7 +51,7 @@ use self::user_data::{Origin, Own};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{Driver, Operation, Shots, TOKEN_MAX, Then};
+use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
@@ -253,14 +253,14 @@ impl Driver for Uring {
         Ok(socket)
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, shots: Shots) {
+    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_accept(listener, token, shots);
+        self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, shots, group);
+        self.start_receive(socket, token, mode, group);
     }
 
     fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {

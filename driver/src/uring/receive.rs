@@ -1,8 +1,8 @@
 //! Receive: the kernel picks a buffer when bytes are there, so a waiting connection holds none.
 //!
 //! ENOBUFS means that no buffer was free, and is passed on as such: never as an end of stream.
-//! Whether a receive without data fails with it at once differs between kernels and between one and
-//! many shots.
+//! Whether a receive without data fails with it at once differs between kernels and between single
+//! and multishot receives.
 
 use io_uring::cqueue;
 
@@ -11,28 +11,34 @@ use super::buffers::BufferRing;
 use super::entry::{Target, receive_entry};
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Shots;
+use crate::driver::OperationMode;
 use crate::socket::Socket;
 
 impl Uring {
-    pub(super) fn start_receive(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+    pub(super) fn start_receive(
+        &mut self,
+        socket: Socket,
+        token: u64,
+        mode: OperationMode,
+        group: u16,
+    ) {
         let group = self.buffers[usize::from(group)].whole_group();
-        self.start_receive_from(socket, token, shots, group);
+        self.start_receive_from(socket, token, mode, group);
     }
 
     pub(super) fn start_receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
         let group = self.buffers[usize::from(group)].shared_group();
-        self.start_receive_from(socket, token, Shots::Once, group);
+        self.start_receive_from(socket, token, OperationMode::Single, group);
     }
 
     /// `group` is the kernel's number.
-    fn start_receive_from(&mut self, socket: Socket, token: u64, shots: Shots, group: u16) {
+    fn start_receive_from(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
         );
         self.outstanding += 1;
-        let entry = receive_entry(Target::of(socket), shots, group);
+        let entry = receive_entry(Target::of(socket), mode, group);
         let entry = entry.user_data(Origin::Receive { token }.pack());
         // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
         // (B2).

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::config::DriverConfig;
-    use crate::driver::{Driver, Shots, Then};
+    use crate::driver::{Driver, OperationMode, Then};
     use crate::segment::SendList;
     use crate::socket::Listener;
 
@@ -123,14 +123,14 @@ mod tests {
                 clients.push(TcpStream::connect(address).expect("listening"));
                 let ours = TcpStream::connect(address).expect("listening");
                 let socket = uring.adopt(ours.into()).expect("a socket");
-                uring.receive(socket, token, Shots::Many);
+                uring.receive(socket, token, OperationMode::Multishot);
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
                 assert!(list.push(bytes.into()).is_ok());
                 uring.send(socket, token, list, Then::Keep);
             }
             // Connections that nobody will take, and a send that cannot end.
-            uring.accept(&listener, 100, Shots::Many);
+            uring.accept(&listener, 100, OperationMode::Multishot);
             uring
                 .wait(Some(0), &|| false, &mut vec![])
                 .expect("goes on");

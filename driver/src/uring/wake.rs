@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use crate::completion::{Completion, Outcome};
     use crate::config::DriverConfig;
-    use crate::driver::{Driver, Shots};
+    use crate::driver::{Driver, OperationMode};
     use crate::waker::Wake;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ mod tests {
             let ours = TcpStream::connect(address).expect("listening");
             clients.push(listener.accept().expect("connected").0);
             let socket = uring.adopt(ours.into()).expect("a socket");
-            uring.receive(socket, token, Shots::Once);
+            uring.receive(socket, token, OperationMode::Single);
         }
         let mut completions = vec![];
         uring

@@ -1,4 +1,4 @@
-//! Watch: a poll of many shots on an eventfd, and one read for each time it fires.
+//! Watch: a multishot poll on an eventfd, and one read for each time it fires.
 //!
 //! A read of the ring would save the call where nothing waits, but it waits in the queue until the
 //! next turn, and it fails at once on a descriptor in non-blocking mode, which is its owner's to

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener, Operation, Outcome, SEGMENTS_MAX, SendList, Shots, Socket,
-    Then,
+    Completion, Driver, Errno, Listener, Operation, OperationMode, Outcome, SEGMENTS_MAX, SendList,
+    Socket, Then,
 };
 
 const ACCEPT: u64 = 1;
@@ -29,8 +29,8 @@ struct Connection {
 
 pub(crate) struct Echo {
     listener: Listener,
-    accept_shots: Shots,
-    receive_shots: Shots,
+    accept_mode: OperationMode,
+    receive_mode: OperationMode,
     close_at_end: Then,
     connections: Vec<(u32, Option<Connection>)>,
     vacant: Vec<usize>,
@@ -50,11 +50,15 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) fn new(listener: Listener, accept_shots: Shots, receive_shots: Shots) -> Echo {
+    pub(crate) fn new(
+        listener: Listener,
+        accept_mode: OperationMode,
+        receive_mode: OperationMode,
+    ) -> Echo {
         Echo {
             listener,
-            accept_shots,
-            receive_shots,
+            accept_mode,
+            receive_mode,
             close_at_end: Then::Close,
             connections: vec![],
             vacant: vec![],
@@ -84,7 +88,7 @@ impl Echo {
             self.accept_due = false;
             let token = token(ACCEPT, self.accepts, 0);
             self.accepting = Some(token);
-            driver.accept(&self.listener, token, self.accept_shots);
+            driver.accept(&self.listener, token, self.accept_mode);
         }
         let statistics = driver.statistics();
         if statistics.buffers_in_use < statistics.buffers {
@@ -109,7 +113,7 @@ impl Echo {
             connection.parked = false;
             connection.receiving = true;
             let token = token(RECEIVE, *generation, index);
-            driver.receive(connection.socket, token, self.receive_shots);
+            driver.receive(connection.socket, token, self.receive_mode);
         }
     }
 

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Listener, Outcome, Refusal, SendList, Shots,
-    Socket, Then,
+    Completion, Descriptors, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
+    SendList, Socket, Then,
 };
 
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
@@ -213,7 +213,8 @@ impl<D: Driver> Rig<D> {
     fn accept_one(&mut self) -> Socket {
         self.accepts += 1;
         let token = 1_000_000 + self.accepts;
-        self.driver.accept(&self.listener, token, Shots::Once);
+        self.driver
+            .accept(&self.listener, token, OperationMode::Single);
         let completion = self.next(token);
         assert!(!completion.more);
         let Outcome::Accepted(socket) = completion.outcome else {
@@ -259,11 +260,11 @@ impl<D: Driver> Rig<D> {
         bytes
     }
 
-    /// Receives with single shots until the stream ends.
+    /// Receives one by one until the stream ends.
     pub(crate) fn receive_to_end(&mut self, socket: Socket, token: u64) -> Vec<u8> {
         let mut all = vec![];
         loop {
-            self.driver.receive(socket, token, Shots::Once);
+            self.driver.receive(socket, token, OperationMode::Single);
             let completion = self.next(token);
             assert!(!completion.more, "one shot, one completion");
             if matches!(completion.outcome, Outcome::EndOfStream) {

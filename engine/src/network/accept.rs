@@ -13,7 +13,7 @@
 //! refused in the protocol's words: see `room.rs`.
 
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener as Source, Operation, Outcome, Shots, Socket,
+    Completion, Driver, Errno, Listener as Source, Operation, OperationMode, Outcome, Socket,
 };
 use flatpath_structures::slots::Key;
 
@@ -28,7 +28,7 @@ use super::{KIND_ACCEPT, Network, token};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Off,
-    Armed(Shots),
+    Armed(OperationMode),
     Cancelling,
     PausedUntil(u64),
     Stopped,
@@ -195,29 +195,29 @@ impl<D: Driver> Network<D> {
                 listener.state = State::Off;
             }
             let plenty = room > ACCEPT_ONE_BY_ONE && listener.failures <= FAILURES_MAX;
-            let shots = if plenty {
-                self.accept_shots
+            let mode = if plenty {
+                self.accept_mode
             } else {
-                Shots::Once
+                OperationMode::Single
             };
             match listener.state {
-                State::Off if accepts => self.arm_accept(index, shots),
-                State::Armed(Shots::Many) if !plenty => self.cancel_accept(index),
+                State::Off if accepts => self.arm_accept(index, mode),
+                State::Armed(OperationMode::Multishot) if !plenty => self.cancel_accept(index),
                 State::Armed(_) if !accepts => self.cancel_accept(index),
                 _ => {}
             }
         }
     }
 
-    fn arm_accept(&mut self, index: usize, shots: Shots) {
+    fn arm_accept(&mut self, index: usize, mode: OperationMode) {
         let listener = &mut self.listeners[index];
         let Some(source) = &listener.source else {
             return;
         };
-        listener.state = State::Armed(shots);
+        listener.state = State::Armed(mode);
         listener.operation = listener.operation.wrapping_add(1);
         let token = accept_token(index, listener.operation);
-        self.driver.accept(source, token, shots);
+        self.driver.accept(source, token, mode);
     }
 
     fn cancel_accept(&mut self, index: usize) {

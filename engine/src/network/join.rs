@@ -21,7 +21,7 @@
 //!   taken.
 //! - J3: bytes leave in the order in which they came; the words of `Protocol::joined` go first.
 
-use flatpath_driver::{Driver, Piece, Segment, Shots};
+use flatpath_driver::{Driver, OperationMode, Piece, Segment};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
@@ -255,14 +255,14 @@ impl<D: Driver> Network<D> {
     }
 
     /// How a joined connection is received from.
-    pub(super) fn shots_of(connection: &Connection) -> Shots {
+    pub(super) fn receive_mode_of(connection: &Connection) -> OperationMode {
         // One at a time where what comes next may be for another: its room is asked for each time.
         let single = connection.joint.is_some() || connection.control.phase == Phase::Wait;
         // Into a listener's pages, too: what arrives is likely to be kept.
         if connection.spoke && !single && !connection.crowds && connection.group == 0 {
-            Shots::Many
+            OperationMode::Multishot
         } else {
-            Shots::Once
+            OperationMode::Single
         }
     }
 

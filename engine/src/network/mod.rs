@@ -42,7 +42,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use flatpath_driver::{Completion, Driver, Outcome, Piece, Pipes, Region, Shots};
+use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, Region};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
@@ -77,7 +77,7 @@ pub(crate) struct Setup {
     pub(crate) ring: u16,
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
-    pub(crate) accept_shots: Shots,
+    pub(crate) accept_mode: OperationMode,
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
@@ -104,7 +104,7 @@ pub(crate) struct Network<D: Driver> {
     turn: Turn,
     stage: Stage,
     drain_started_ns: u64,
-    accept_shots: Shots,
+    accept_mode: OperationMode,
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     sources: Slots<Source>,
     sources_refused: usize,
@@ -266,7 +266,7 @@ impl<D: Driver> Network<D> {
             sources_refused: 0,
             stage: Stage::Running,
             drain_started_ns: 0,
-            accept_shots: setup.accept_shots,
+            accept_mode: setup.accept_mode,
             starved: Starved::new(places, groups),
             receive_buffer_bytes,
             pipes,

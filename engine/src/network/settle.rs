@@ -4,7 +4,7 @@
 //! queue ends stalls; receiving next, because it decides whether a socket can be closed; the
 //! deadline last, because everything before may move it.
 
-use flatpath_driver::{Driver, Operation, Shots};
+use flatpath_driver::{Driver, Operation, OperationMode};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Listed, Receive, Send};
@@ -167,10 +167,10 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let shots = Network::<D>::shots_of(connection);
-        connection.receive = match shots {
-            Shots::Once => Receive::Once,
-            Shots::Many => Receive::Many,
+        let mode = Network::<D>::receive_mode_of(connection);
+        connection.receive = match mode {
+            OperationMode::Single => Receive::Once,
+            OperationMode::Multishot => Receive::Many,
         };
         connection.operation = connection.operation.wrapping_add(1);
         connection.receive_operation = connection.operation;
@@ -181,7 +181,7 @@ impl<D: Driver> Network<D> {
         match buffer {
             Some(buffer) => self.driver.fill(socket, token, buffer),
             None if connection.shares => self.driver.receive_sharing(socket, token, group),
-            None => self.driver.receive_into(socket, token, shots, group),
+            None => self.driver.receive_into(socket, token, mode, group),
         }
     }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, Shots};
+use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use flatpath_ingest::{DeskByHand, Ingest, Settings};
@@ -158,7 +158,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             drain_ns_max: LONG,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2)],
+        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }

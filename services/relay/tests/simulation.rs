@@ -11,7 +11,7 @@
 //! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, Shots};
+use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use flatpath_relay::{Relay, WAITING_MAX};
 
@@ -120,7 +120,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             drain_ns_max: 100_000 * SECOND,
             ..Limits::default()
         },
-        accept: [Shots::Once, Shots::Many][dice.below(2)],
+        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
         ..Conditions::calm(seed)
     }
 }
