@@ -6,8 +6,8 @@
 //!   listener; one watch at a time per eventfd.
 //! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
 //!   on a socket that is finished.
-//! - C4: a closed socket is not used again. A send with [`Then::Close`] closes it as soon as its
-//!   final completion says `closed`.
+//! - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
+//!   its final completion says `closed`.
 //! - C5: every [`Piece`](crate::Piece) is put back once, to the driver it came from.
 //! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
 //!   also when its token means nothing to the caller any more (a late completion after a cancel).
@@ -61,9 +61,9 @@ pub enum OperationMode {
 
 /// What becomes of the socket after the last byte of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum AfterSend {
     /// It stays open.
-    Keep,
+    KeepOpen,
     /// It is closed. When the send fails, it is not: the caller closes.
     Close,
 }
@@ -211,12 +211,12 @@ pub trait Driver {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped>;
 
-    /// Starts sending the whole list, then does what `then` says. Short sends are continued.
+    /// Starts sending the whole list, after does what `after` says. Short sends are continued.
     ///
     /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
     /// An empty one completes with zero bytes.
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then);
+    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend);
 
     /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
     /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where

@@ -47,7 +47,7 @@ pub mod shared;
 pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{Descriptors, DriverConfig};
-pub use driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
+pub use driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
 pub use eventfd::Eventfd;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};
 pub use pipe::{PipeLeave, Piped, Pipes};

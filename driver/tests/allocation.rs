@@ -20,7 +20,7 @@ mod cases {
 
     use bytes::Bytes;
     use flatpath_driver::{
-        Completion, Driver, Operation, OperationMode, Outcome, SendList, Socket, Then,
+        AfterSend, Completion, Driver, Operation, OperationMode, Outcome, SendList, Socket,
     };
 
     use crate::rig::{Make, Rig, read_exactly, small, write};
@@ -49,8 +49,8 @@ mod cases {
         panic!("no completion of {token}")
     }
 
-    /// Receives a request that is there, answers it, and does what `then` says.
-    fn answer<D: Driver>(rig: &mut Rig<D>, socket: Socket, then: Then) {
+    /// Receives a request that is there, answers it, and does what `after` says.
+    fn answer<D: Driver>(rig: &mut Rig<D>, socket: Socket, after: AfterSend) {
         rig.driver.receive(socket, 2, OperationMode::Single);
         let completion = next(rig, 2);
         let Outcome::Received(piece) = completion.outcome else {
@@ -58,7 +58,7 @@ mod cases {
         };
         assert_eq!(rig.driver.bytes(&piece), REQUEST);
         rig.driver.put(piece);
-        rig.driver.send(socket, 3, reply(), then);
+        rig.driver.send(socket, 3, reply(), after);
         let completion = next(rig, 3);
         assert!(
             matches!(completion.outcome, Outcome::Sent { .. }),
@@ -68,7 +68,7 @@ mod cases {
 
     fn kept_round<D: Driver>(rig: &mut Rig<D>, client: &mut TcpStream, socket: Socket) {
         write(client, REQUEST);
-        answer(rig, socket, Then::Keep);
+        answer(rig, socket, AfterSend::KeepOpen);
         let mut bytes = [0; REPLY.len()];
         std::io::Read::read_exact(client, &mut bytes).expect("an answer");
         assert_eq!(bytes, REPLY);
@@ -123,7 +123,7 @@ mod cases {
             let Outcome::Accepted(socket) = completion.outcome else {
                 panic!("{completion:?}")
             };
-            answer(rig, socket, Then::Close);
+            answer(rig, socket, AfterSend::Close);
         };
         for _ in 0..20 {
             round(&mut rig);

@@ -27,7 +27,8 @@ mod cases {
     use std::os::fd::OwnedFd;
 
     use flatpath_driver::{
-        Driver, DriverConfig, Errno, Listener, Operation, OperationMode, Outcome, TOKEN_MAX, Then,
+        AfterSend, Driver, DriverConfig, Errno, Listener, Operation, OperationMode, Outcome,
+        TOKEN_MAX,
     };
 
     use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small, write};
@@ -99,7 +100,7 @@ mod cases {
         }
         // Nobody swallowed the connection that comes now.
         let (mut client, socket) = rig.pair();
-        rig.send_all(socket, 11, b"hello", Then::Close);
+        rig.send_all(socket, 11, b"hello", AfterSend::Close);
         assert_eq!(read_to_end(&mut client), b"hello");
     }
 
@@ -244,7 +245,7 @@ mod cases {
                 matches!(completion.outcome, Outcome::EndOfStream),
                 "{completion:?}"
             );
-            rig.send_all(socket, 6, b"answer", Then::Keep);
+            rig.send_all(socket, 6, b"answer", AfterSend::KeepOpen);
             assert_eq!(read_exactly(&mut client, 6), b"answer");
             rig.driver.close(socket);
             rig.turn();
@@ -318,7 +319,7 @@ mod cases {
         write(&mut client, b"second");
         let completion = rig.next(5);
         assert_eq!(rig.received(completion), b"second");
-        rig.send_all(socket, 6, b"third", Then::Close);
+        rig.send_all(socket, 6, b"third", AfterSend::Close);
         assert_eq!(read_to_end(&mut client), b"third");
     }
 
@@ -379,7 +380,7 @@ mod cases {
         write(&mut client, b"x");
         let completion = rig.next(TOKEN_MAX);
         assert_eq!(rig.received(completion), b"x");
-        rig.send_all(socket, TOKEN_MAX, b"y", Then::Close);
+        rig.send_all(socket, TOKEN_MAX, b"y", AfterSend::Close);
         rig.driver
             .accept(&rig.listener, TOKEN_MAX, OperationMode::Single);
         let _client = rig.connect();
@@ -401,7 +402,7 @@ mod cases {
         write(&mut peer, b"hello");
         let completion = rig.next(5);
         assert_eq!(rig.received(completion), b"hello");
-        rig.send_all(socket, 6, b"goodbye", Then::Close);
+        rig.send_all(socket, 6, b"goodbye", AfterSend::Close);
         rig.turn();
         assert_eq!(read_to_end(&mut peer), b"goodbye");
         assert_eq!(rig.driver.statistics().sockets, 0);

@@ -38,7 +38,7 @@ mod cases {
 
     use flatpath_driver::uring::Uring;
     use flatpath_driver::{
-        Descriptors, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome, Then, Wake,
+        AfterSend, Descriptors, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome, Wake,
     };
 
     use rustix::fs::OFlags;
@@ -174,7 +174,7 @@ mod cases {
             rig.turn();
             assert!(rig.driver.statistics().enters <= enters + 2, "it spins");
             for socket in open.drain(..) {
-                rig.send_all(socket, 2, b"served", Then::Close);
+                rig.send_all(socket, 2, b"served", AfterSend::Close);
                 served += 1;
             }
             rig.turn();
@@ -221,7 +221,7 @@ mod cases {
             rig.driver.close(socket);
         }
         let (mut client, socket) = rig.pair();
-        rig.send_all(socket, 2, b"room again", Then::Close);
+        rig.send_all(socket, 2, b"room again", AfterSend::Close);
         rig.turn();
         assert_eq!(read_to_end(&mut client), b"room again");
     }
@@ -239,7 +239,7 @@ mod cases {
             for token in 0..20_u64 {
                 let (client, socket) = rig.pair();
                 rig.driver.receive(socket, token, OperationMode::Multishot);
-                rig.send(socket, 100 + token, &pattern(5 << 20), Then::Keep);
+                rig.send(socket, 100 + token, &pattern(5 << 20), AfterSend::KeepOpen);
                 clients.push(client);
             }
             rig.driver
@@ -482,7 +482,7 @@ mod cases {
         assert!(rig.arrived.is_empty());
         // And what was started meanwhile is submitted all the same.
         let (mut client, socket) = rig.pair();
-        rig.send(socket, 1, b"sent", Then::Close);
+        rig.send(socket, 1, b"sent", AfterSend::Close);
         let deadline = Instant::now() + PATIENCE;
         while rig.arrived.is_empty() || rig.driver.statistics().sockets > 0 {
             rig.driver

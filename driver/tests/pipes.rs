@@ -78,7 +78,7 @@ fn padding_follows_the_pages() {
 
 mod cases {
     use bytes::Bytes;
-    use flatpath_driver::{Driver, Errno, Operation, Outcome, Pipes, Segment, SendList, Then};
+    use flatpath_driver::{AfterSend, Driver, Errno, Operation, Outcome, Pipes, Segment, SendList};
 
     use super::{file, filled};
     use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small};
@@ -108,7 +108,7 @@ mod cases {
             expected.extend_from_slice(b" between ");
             expected.extend_from_slice(&content[..10]);
             expected.extend_from_slice(b" after");
-            rig.driver.send(socket, 5, list, Then::Keep);
+            rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
             let reader = std::thread::spawn(move || {
                 let bytes = read_exactly(&mut client, expected.len());
                 assert!(bytes == expected, "{offset} {length}");
@@ -132,7 +132,7 @@ mod cases {
             let pages = filled(&pipes, &file, 0, content.len());
             list.push(Segment::Piped(pages)).expect("room");
         }
-        rig.driver.send(socket, 5, list, Then::Close);
+        rig.driver.send(socket, 5, list, AfterSend::Close);
         let first = rig.next(5);
         assert!(first.more, "8 MiB do not fit into a socket: {first:?}");
         let Outcome::Sent { bytes: first, .. } = first.outcome else {
@@ -160,7 +160,7 @@ mod cases {
             let pages = filled(&pipes, &file, 0, content.len());
             list.push(Segment::Piped(pages)).expect("room");
         }
-        rig.driver.send(socket, 5, list, Then::Keep);
+        rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
         assert!(rig.next(5).more, "8 MiB do not fit into a socket");
         rig.driver.cancel(Operation::Send(socket), 5);
         let last = loop {
@@ -197,7 +197,7 @@ mod cases {
             let mut list = SendList::new();
             let pages = filled(&pipes, &file, 0, content.len());
             list.push(Segment::Piped(pages)).expect("room");
-            rig.driver.send(socket, 5, list, Then::Keep);
+            rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
             let last = loop {
                 let completion = rig.next(5);
                 if !completion.more {

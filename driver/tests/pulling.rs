@@ -13,7 +13,7 @@ mod cases {
     use std::net::Shutdown;
 
     use flatpath_driver::{
-        Driver, OperationMode, Outcome, Piped, Pipes, Segment, SendList, Socket, Then,
+        AfterSend, Driver, OperationMode, Outcome, Piped, Pipes, Segment, SendList, Socket,
     };
 
     use crate::rig::{Make, Rig, pattern, read_exactly, small, write};
@@ -49,7 +49,7 @@ mod cases {
                 assert!((1..=100_000).contains(&count), "{count}");
                 let mut list = SendList::new();
                 list.push(Segment::Piped(piped)).expect("room");
-                rig.driver.send(target, 5, list, Then::Keep);
+                rig.driver.send(target, 5, list, AfterSend::KeepOpen);
                 let reader = std::thread::spawn(move || {
                     let bytes = read_exactly(&mut to, count);
                     (to, bytes)

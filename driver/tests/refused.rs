@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use flatpath_driver::probe::Probe;
-use flatpath_driver::{Cause, Descriptors, DriverChoice, DriverConfig, Then, select, uring::Uring};
+use flatpath_driver::{
+    AfterSend, Cause, Descriptors, DriverChoice, DriverConfig, select, uring::Uring,
+};
 use libc::{EACCES, EINVAL, EMFILE, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -65,7 +67,7 @@ fn assert_falls_back(calls: &[i64], errno: i32, cause: Cause, cure: &str) {
 fn epoll_serves() {
     let mut rig = Rig::new::<OnEpoll>(&small()).expect("always there");
     let (mut client, socket) = rig.pair();
-    rig.send_all(socket, 1, b"served", Then::Close);
+    rig.send_all(socket, 1, b"served", AfterSend::Close);
     rig.turn();
     let mut bytes = vec![];
     client.read_to_end(&mut bytes).expect("an orderly end");

@@ -25,7 +25,7 @@ mod cases {
     use std::net::Shutdown;
 
     use bytes::Bytes;
-    use flatpath_driver::{Driver, Errno, Operation, OperationMode, Outcome, Then};
+    use flatpath_driver::{AfterSend, Driver, Errno, Operation, OperationMode, Outcome};
 
     use crate::rig::{Make, Rig, list, pattern, read_exactly, read_to_end, small, write};
 
@@ -34,9 +34,9 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.send(socket, 5, list(&[]), Then::Keep);
+        rig.driver.send(socket, 5, list(&[]), AfterSend::KeepOpen);
         assert_eq!(rig.sent(5), (0, false));
-        rig.driver.send(socket, 6, list(&[]), Then::Close);
+        rig.driver.send(socket, 6, list(&[]), AfterSend::Close);
         assert_eq!(rig.sent(6), (0, true));
         rig.turn();
         assert_eq!(read_to_end(&mut client), b"");
@@ -54,7 +54,8 @@ mod cases {
                 .chunks(sent.len().div_ceil(count))
                 .map(Bytes::copy_from_slice)
                 .collect();
-            rig.driver.send(socket, 5, list(&parts), Then::Keep);
+            rig.driver
+                .send(socket, 5, list(&parts), AfterSend::KeepOpen);
             assert_eq!(rig.sent(5), (sent.len(), false));
             assert_eq!(read_exactly(&mut client, sent.len()), sent);
         }
@@ -67,7 +68,8 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let sent = pattern(24 << 20);
         let parts: Vec<Bytes> = sent.chunks(4 << 20).map(Bytes::copy_from_slice).collect();
-        rig.driver.send(socket, 5, list(&parts), Then::Keep);
+        rig.driver
+            .send(socket, 5, list(&parts), AfterSend::KeepOpen);
         // The client reads nothing, and still the first part is known to be on its way.
         let first = rig.next(5);
         assert!(first.more, "24 MiB do not fit into a socket: {first:?}");
@@ -99,7 +101,8 @@ mod cases {
         };
         let sent = pattern(24 << 20);
         let bytes = Bytes::from(sent.clone());
-        rig.driver.send(socket, 5, list(&[bytes]), Then::Keep);
+        rig.driver
+            .send(socket, 5, list(&[bytes]), AfterSend::KeepOpen);
         // The client reads nothing: its receive buffer fills, and that is all.
         let mut acked = begun;
         let mut still = 0;
@@ -132,7 +135,7 @@ mod cases {
             rig.driver.receive(socket, 4, OperationMode::Single);
             let completion = rig.next(4);
             assert_eq!(rig.received(completion), b"request");
-            rig.send_all(socket, 5, b"goodbye", Then::Close);
+            rig.send_all(socket, 5, b"goodbye", AfterSend::Close);
             rig.turn();
             assert_eq!(read_to_end(&mut client), b"goodbye");
         }
@@ -144,18 +147,18 @@ mod cases {
             return;
         };
         let sent = pattern(60_000);
-        for (then, count) in [
-            (Then::Keep, 1),
-            (Then::Close, 1),
-            (Then::Keep, 5),
-            (Then::Close, 5),
+        for (after, count) in [
+            (AfterSend::KeepOpen, 1),
+            (AfterSend::Close, 1),
+            (AfterSend::KeepOpen, 5),
+            (AfterSend::Close, 5),
         ] {
             let (mut client, socket) = rig.narrow_pair();
             let parts: Vec<Bytes> = sent
                 .chunks(sent.len().div_ceil(count))
                 .map(Bytes::copy_from_slice)
                 .collect();
-            rig.driver.send(socket, 5, list(&parts), then);
+            rig.driver.send(socket, 5, list(&parts), after);
             // The way is full by now, and the send waits.
             rig.turn();
             rig.turn();
@@ -165,13 +168,13 @@ mod cases {
                 rig.arrived
             );
             let reader = std::thread::spawn(move || read_to_end(&mut client));
-            assert_eq!(rig.sent(5), (sent.len(), then == Then::Close));
-            if then == Then::Keep {
+            assert_eq!(rig.sent(5), (sent.len(), after == AfterSend::Close));
+            if after == AfterSend::KeepOpen {
                 rig.driver.close(socket);
             }
             rig.until("the end of the reader", |_| reader.is_finished());
             let read = reader.join().expect("an orderly end");
-            assert!(read == sent, "{then:?} with {count} segments");
+            assert!(read == sent, "{after:?} with {count} segments");
         }
     }
 
@@ -179,11 +182,11 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for then in [Then::Keep, Then::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Close] {
             let (mut client, socket) = rig.narrow_pair();
             let sent = Bytes::from(pattern(60_000));
             rig.driver
-                .send(socket, 5, list(std::slice::from_ref(&sent)), then);
+                .send(socket, 5, list(std::slice::from_ref(&sent)), after);
             rig.turn();
             rig.driver.cancel(Operation::Send(socket), 5);
             let mut counted = 0;
@@ -221,7 +224,7 @@ mod cases {
                 .chunks(sent.len().div_ceil(segments))
                 .map(Bytes::copy_from_slice)
                 .collect();
-            rig.driver.send(socket, 5, list(&parts), Then::Close);
+            rig.driver.send(socket, 5, list(&parts), AfterSend::Close);
             let reader = std::thread::spawn(move || read_to_end(&mut client));
             assert_eq!(rig.sent(5), (sent.len(), true));
             rig.until("the end of the reader", |_| reader.is_finished());
@@ -237,14 +240,14 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for then in [Then::Keep, Then::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Close] {
             let (client, socket) = rig.pair();
             drop(client);
             let mut token = 5;
             // The first send finds out by the peer's RST, a later one fails.
             let errno = loop {
                 token += 1;
-                rig.send(socket, token, b"anyone?", Then::Keep);
+                rig.send(socket, token, b"anyone?", AfterSend::KeepOpen);
                 let completion = rig.next(token);
                 assert!(!completion.more);
                 if let Outcome::Failed(errno) = completion.outcome {
@@ -255,7 +258,7 @@ mod cases {
                 [Errno::PIPE, Errno::CONNRESET].contains(&errno),
                 "{errno:?}"
             );
-            rig.send(socket, 5, b"anyone?", then);
+            rig.send(socket, 5, b"anyone?", after);
             let completion = rig.next(5);
             assert!(
                 matches!(completion.outcome, Outcome::Failed(Errno::PIPE)),
@@ -272,10 +275,10 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for then in [Then::Keep, Then::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Close] {
             let (mut client, socket) = rig.pair();
             let sent = pattern(24 << 20);
-            rig.send(socket, 5, &sent, then);
+            rig.send(socket, 5, &sent, after);
             let mut counted = 0;
             // Until the socket is full.
             for _ in 0..3 {
@@ -311,7 +314,7 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.send_all(socket, 5, b"last words", Then::Keep);
+        rig.send_all(socket, 5, b"last words", AfterSend::KeepOpen);
         rig.driver.finish(socket);
         rig.turn();
         assert_eq!(read_to_end(&mut client), b"last words");
@@ -341,7 +344,8 @@ mod cases {
         let shared = Bytes::from(pattern(1_000));
         for count in [1, 4] {
             let parts = vec![shared.clone(); count];
-            rig.driver.send(socket, 5, list(&parts), Then::Keep);
+            rig.driver
+                .send(socket, 5, list(&parts), AfterSend::KeepOpen);
             drop(parts);
             assert_eq!(rig.sent(5), (1_000 * count, false));
             assert!(shared.is_unique(), "a segment outlived its send");

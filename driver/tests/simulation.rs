@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Network, Simulation};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Errno, Listener, Operation, OperationMode,
-    Outcome, Socket, Then,
+    AfterSend, Completion, Descriptors, Driver, DriverConfig, Errno, Listener, Operation,
+    OperationMode, Outcome, Socket,
 };
 
 use self::rig::echo::Echo;
@@ -293,7 +293,8 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     assert_found_out("C1", |desk| {
         desk.simulation
             .receive(desk.socket, 5, OperationMode::Single);
-        desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
+        desk.simulation
+            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C2: a second receive", |desk| {
         desk.simulation
@@ -302,8 +303,10 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
             .receive(desk.socket, 6, OperationMode::Single);
     });
     assert_found_out("C2: a second send", |desk| {
-        desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
-        desk.simulation.send(desk.socket, 6, bytes(), Then::Keep);
+        desk.simulation
+            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
+        desk.simulation
+            .send(desk.socket, 6, bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C2: a second accept", |desk| {
         desk.simulation
@@ -324,17 +327,20 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
         desk.simulation.reset(desk.socket);
     });
     assert_found_out("C3", |desk| {
-        desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
+        desk.simulation
+            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
         desk.simulation.finish(desk.socket);
     });
     assert_found_out("C3", |desk| {
         desk.simulation.finish(desk.socket);
-        desk.simulation.send(desk.socket, 5, bytes(), Then::Keep);
+        desk.simulation
+            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C3", |desk| {
         desk.simulation
             .receive(desk.socket, 5, OperationMode::Single);
-        desk.simulation.send(desk.socket, 6, bytes(), Then::Close);
+        desk.simulation
+            .send(desk.socket, 6, bytes(), AfterSend::Close);
         let _ = next(&mut desk.simulation);
     });
     assert_found_out("C4", |desk| {
@@ -343,7 +349,8 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
             .receive(desk.socket, 5, OperationMode::Single);
     });
     assert_found_out("C4", |desk| {
-        desk.simulation.send(desk.socket, 5, bytes(), Then::Close);
+        desk.simulation
+            .send(desk.socket, 5, bytes(), AfterSend::Close);
         let _ = next(&mut desk.simulation);
         desk.simulation.close(desk.socket);
     });
@@ -426,7 +433,7 @@ fn a_client_that_does_not_read_stops_a_send() {
     let sent = pattern(5_000);
     let segment = Bytes::copy_from_slice(&sent);
     desk.simulation
-        .send(desk.socket, 5, list(&[segment]), Then::Close);
+        .send(desk.socket, 5, list(&[segment]), AfterSend::Close);
     let (mut completions, mut read, mut counted) = (vec![], vec![], 0);
     for turn in 0..100 {
         desk.simulation

@@ -43,7 +43,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -320,9 +320,9 @@ impl Driver for Epoll {
         self.pull_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_send(socket, token, list, then);
+        self.start_send(socket, token, list, after);
     }
 
     fn watch(&mut self, event: Arc<Eventfd>, token: u64) {

@@ -8,7 +8,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use super::table::{Send, Watched};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Then;
+use crate::driver::AfterSend;
 use crate::pipe::write_front;
 use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::{Mode, Socket};
@@ -17,10 +17,16 @@ use crate::socket::{Mode, Socket};
 const WRITES_PER_TURN_MAX: usize = 16;
 
 impl Epoll {
-    pub(super) fn start_send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+    pub(super) fn start_send(
+        &mut self,
+        socket: Socket,
+        token: u64,
+        list: SendList,
+        after: AfterSend,
+    ) {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
-        let index = self.sends.insert(Send { token, list, then });
+        let index = self.sends.insert(Send { token, list, after });
         let entry = self.entry_of(descriptor);
         assert!(
             entry.socket.is_some(),
@@ -66,18 +72,18 @@ impl Epoll {
     /// One system call with all that is left of the list.
     fn write(&mut self, descriptor: RawFd, index: u32) -> Result<usize, Errno> {
         let send_under_way = self.sends.at(index);
-        let (list, then) = (&send_under_way.list, send_under_way.then);
+        let (list, after) = (&send_under_way.list, send_under_way.after);
         let entry = &self.entries[descriptor as usize];
         let Some(socket) = &entry.socket else {
             unreachable!("T1: a send on a closed socket")
         };
         if list.has_pipe() {
-            let closes = then == Then::Close;
+            let closes = after == AfterSend::Close;
             self.counters.system_calls += 1;
             return write_front(socket.as_fd(), list, Mode::NonBlocking, closes);
         }
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if then == Then::Close {
+        if after == AfterSend::Close {
             // The close is next and takes the last bytes along: data and FIN in one segment.
             flags |= SendFlags::MORE;
         }
@@ -110,7 +116,7 @@ impl Epoll {
         completions: &mut Vec<Completion>,
     ) {
         let send = self.sends.at(index);
-        let (token, closed) = (send.token, send.then == Then::Close);
+        let (token, closed) = (send.token, send.after == AfterSend::Close);
         send.list.advance(bytes);
         if send.list.is_empty() {
             self.end_send(

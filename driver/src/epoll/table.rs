@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::driver::{OperationMode, Then};
+use crate::driver::{AfterSend, OperationMode};
 use crate::segment::SendList;
 
 /// A receive under way.
@@ -30,7 +30,7 @@ pub(super) struct Receive {
 pub(super) struct Send {
     pub(super) token: u64,
     pub(super) list: SendList,
-    pub(super) then: Then,
+    pub(super) after: AfterSend,
 }
 
 /// What epoll watches on a descriptor.

@@ -39,7 +39,7 @@ use flatpath_structures::pool::Buffer;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
@@ -253,7 +253,7 @@ impl Driver for Simulation {
         None
     }
 
-    fn send(&mut self, socket: Socket, token: u64, mut list: SendList, then: Then) {
+    fn send(&mut self, socket: Socket, token: u64, mut list: SendList, after: AfterSend) {
         list.empty_pipes()
             .expect("what was put in a pipe comes out");
         let socket = number_of(socket);
@@ -272,7 +272,11 @@ impl Driver for Simulation {
         drop(world);
         self.start(
             token,
-            Kind::Send { socket, list, then },
+            Kind::Send {
+                socket,
+                list,
+                after,
+            },
             OperationMode::Single,
         );
     }

@@ -14,7 +14,7 @@ use flatpath_structures::pool::Buffer;
 
 use super::random::Random;
 use crate::completion::{Completion, Outcome};
-use crate::driver::{OperationMode, Then};
+use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::segment::SendList;
 
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Send {
         socket: u32,
         list: SendList,
-        then: Then,
+        after: AfterSend,
     },
     Watch {
         event: Arc<Eventfd>,

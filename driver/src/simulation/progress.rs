@@ -6,7 +6,7 @@ use super::operations::{Kind, Received};
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
-use crate::driver::{OperationMode, Then};
+use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::socket::{Handle, Socket};
 
@@ -305,12 +305,12 @@ impl World {
     }
 
     fn carry_out_send(&mut self, number: u64, socket: u32, bytes: usize, arrival_ns: u64) {
-        let Kind::Send { list, then, .. } = &mut self.operations.at(number).kind else {
+        let Kind::Send { list, after, .. } = &mut self.operations.at(number).kind else {
             unreachable!("a send")
         };
         let taken: Vec<u8> = list.slices().flatten().copied().take(bytes).collect();
         list.advance(bytes);
-        let (over, then) = (list.is_empty(), *then);
+        let (over, after) = (list.is_empty(), *after);
         let full_bytes = if self.drains_first {
             self.window_bytes
         } else {
@@ -324,7 +324,7 @@ impl World {
             connection.to_client.write(&taken, arrival_ns);
             connection.is_full = connection.to_client.unread() >= full_bytes;
         }
-        let closed = over && then == Then::Close;
+        let closed = over && after == AfterSend::Close;
         if closed {
             self.close_behind_send(socket);
         }

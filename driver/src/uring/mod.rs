@@ -51,7 +51,7 @@ use self::user_data::{Origin, Own};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{Driver, Operation, OperationMode, TOKEN_MAX, Then};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
@@ -302,9 +302,9 @@ impl Driver for Uring {
         self.pull_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, then: Then) {
+    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_send(socket, token, list, then);
+        self.start_send(socket, token, list, after);
     }
 
     fn watch(&mut self, event: Arc<Eventfd>, token: u64) {

@@ -28,7 +28,7 @@ use super::Uring;
 use super::entry::Target;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::Then;
+use crate::driver::AfterSend;
 use crate::pipe::write_front;
 use crate::segment::SendList;
 use crate::socket::{Handle, Mode, Socket};
@@ -45,10 +45,10 @@ impl Uring {
         socket: Socket,
         token: u64,
         mut list: SendList,
-        then: Then,
+        after: AfterSend,
     ) {
         if list.is_empty() {
-            self.send_nothing(socket, token, then);
+            self.send_nothing(socket, token, after);
             return;
         }
         let mut piped = list.has_pipe();
@@ -59,7 +59,7 @@ impl Uring {
                 return;
             }
         }
-        let index = self.sends.insert(socket, token, list, then);
+        let index = self.sends.insert(socket, token, list, after);
         self.sockets.start_send(socket, index);
         self.outstanding += 1;
         if piped {
@@ -90,7 +90,7 @@ impl Uring {
         };
         // SAFETY: the table says that the descriptor is open and ours during a send (C3).
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let closes = send.then == Then::Close;
+        let closes = send.after == AfterSend::Close;
         let mut written = 0;
         let mut failed = None;
         for _ in 0..CALLS_MAX {
@@ -163,8 +163,8 @@ impl Uring {
         }
     }
 
-    fn send_nothing(&mut self, socket: Socket, token: u64, then: Then) {
-        let closed = then == Then::Close;
+    fn send_nothing(&mut self, socket: Socket, token: u64, after: AfterSend) {
+        let closed = after == AfterSend::Close;
         if closed {
             self.start_close(socket);
         }
@@ -228,7 +228,7 @@ impl Uring {
 
     fn end_complete_send(&mut self, index: u32, bytes: usize, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
-        let (socket, closed, linked) = (send.socket, send.then == Then::Close, send.linked);
+        let (socket, closed, linked) = (send.socket, send.after == AfterSend::Close, send.linked);
         self.end_send(index, Outcome::Sent { bytes, closed }, completions);
         if closed && linked {
             // The kernel goes on to the linked close; the number is free from now on (K1).

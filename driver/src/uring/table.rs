@@ -12,7 +12,7 @@ use slab::Slab;
 
 use super::entry::{Target, close_entry};
 use crate::completion::Errno;
-use crate::driver::Then;
+use crate::driver::AfterSend;
 use crate::eventfd::Eventfd;
 use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::Socket;
@@ -51,7 +51,7 @@ pub(super) struct Send {
     pub(super) cancelled: bool,
     pub(super) socket: Socket,
     pub(super) list: SendList,
-    pub(super) then: Then,
+    pub(super) after: AfterSend,
     /// The close is linked behind the submission under way.
     pub(super) linked: bool,
     /// What is under way is a poll for room, not a send.
@@ -73,13 +73,19 @@ impl SendTable {
         &mut self.sends[index as usize]
     }
 
-    pub(super) fn insert(&mut self, socket: Socket, token: u64, list: SendList, then: Then) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        socket: Socket,
+        token: u64,
+        list: SendList,
+        after: AfterSend,
+    ) -> u32 {
         if let Some(index) = self.free.pop() {
             let send = self.at(index);
             send.socket = socket;
             send.token = token;
             send.list = list;
-            send.then = then;
+            send.after = after;
             send.cancelled = false;
             send.linked = false;
             send.polls = false;
@@ -98,7 +104,7 @@ impl SendTable {
             cancelled,
             socket,
             list,
-            then,
+            after,
             linked,
             polls,
             header,
@@ -118,7 +124,7 @@ impl Send {
     pub(super) fn entry(&mut self, options: u16) -> (squeue::Entry, Option<squeue::Entry>) {
         let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
         let mut flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
-        if self.then == Then::Close {
+        if self.after == AfterSend::Close {
             // P3
             flags |= libc::MSG_MORE;
         }
@@ -128,7 +134,7 @@ impl Send {
         } else {
             self.vectored_entry(target, flags, options)
         };
-        self.linked = whole && self.then == Then::Close;
+        self.linked = whole && self.after == AfterSend::Close;
         if self.linked {
             (entry.flags(Flags::IO_LINK), Some(close_entry(target)))
         } else {

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::config::DriverConfig;
-    use crate::driver::{Driver, OperationMode, Then};
+    use crate::driver::{AfterSend, Driver, OperationMode};
     use crate::segment::SendList;
     use crate::socket::Listener;
 
@@ -127,7 +127,7 @@ mod tests {
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
                 assert!(list.push(bytes.into()).is_ok());
-                uring.send(socket, token, list, Then::Keep);
+                uring.send(socket, token, list, AfterSend::KeepOpen);
             }
             // Connections that nobody will take, and a send that cannot end.
             uring.accept(&listener, 100, OperationMode::Multishot);

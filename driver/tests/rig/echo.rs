@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener, Operation, OperationMode, Outcome, SEGMENTS_MAX, SendList,
-    Socket, Then,
+    AfterSend, Completion, Driver, Errno, Listener, Operation, OperationMode, Outcome,
+    SEGMENTS_MAX, SendList, Socket,
 };
 
 const ACCEPT: u64 = 1;
@@ -31,7 +31,7 @@ pub(crate) struct Echo {
     listener: Listener,
     accept_mode: OperationMode,
     receive_mode: OperationMode,
-    close_at_end: Then,
+    close_at_end: AfterSend,
     connections: Vec<(u32, Option<Connection>)>,
     vacant: Vec<usize>,
     parked: Vec<usize>,
@@ -59,7 +59,7 @@ impl Echo {
             listener,
             accept_mode,
             receive_mode,
-            close_at_end: Then::Close,
+            close_at_end: AfterSend::Close,
             connections: vec![],
             vacant: vec![],
             parked: vec![],
@@ -285,13 +285,17 @@ impl Echo {
                 list.push(bytes.into()).expect("room");
             }
             let last = connection.ended && connection.waiting.is_empty();
-            let then = if last { self.close_at_end } else { Then::Keep };
+            let after = if last {
+                self.close_at_end
+            } else {
+                AfterSend::KeepOpen
+            };
             connection.sending = true;
             driver.send(
                 connection.socket,
                 token(SEND, *generation, index),
                 list,
-                then,
+                after,
             );
         } else if connection.ended {
             driver.close(connection.socket);

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    Completion, Descriptors, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
-    SendList, Socket, Then,
+    AfterSend, Completion, Descriptors, Driver, DriverConfig, Listener, OperationMode, Outcome,
+    Refusal, SendList, Socket,
 };
 
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
@@ -223,15 +223,15 @@ impl<D: Driver> Rig<D> {
         socket
     }
 
-    pub(crate) fn send(&mut self, socket: Socket, token: u64, bytes: &[u8], then: Then) {
+    pub(crate) fn send(&mut self, socket: Socket, token: u64, bytes: &[u8], after: AfterSend) {
         let list = list(&[Bytes::copy_from_slice(bytes)]);
-        self.driver.send(socket, token, list, then);
+        self.driver.send(socket, token, list, after);
     }
 
     /// Sends and waits for the end.
-    pub(crate) fn send_all(&mut self, socket: Socket, token: u64, bytes: &[u8], then: Then) {
-        self.send(socket, token, bytes, then);
-        assert_eq!(self.sent(token), (bytes.len(), then == Then::Close));
+    pub(crate) fn send_all(&mut self, socket: Socket, token: u64, bytes: &[u8], after: AfterSend) {
+        self.send(socket, token, bytes, after);
+        assert_eq!(self.sent(token), (bytes.len(), after == AfterSend::Close));
     }
 
     /// Follows a send to its end: bytes in all, and whether the socket was closed.

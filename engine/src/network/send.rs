@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use flatpath_driver::{Completion, Driver, Errno, Outcome, Then};
+use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Receive, Send};
@@ -88,13 +88,17 @@ impl<D: Driver> Network<D> {
         let last = connection.control.closing == Closing::AfterOutput
             && connection.receive == Receive::Off
             && !connection.output.has_waiting();
-        let then = if last { Then::Close } else { Then::Keep };
+        let after = if last {
+            AfterSend::Close
+        } else {
+            AfterSend::KeepOpen
+        };
         connection.send = Send::Going;
         connection.clocks.send_ns = self.turn.now_ns;
         connection.operation = connection.operation.wrapping_add(1);
         connection.send_operation = connection.operation;
         let token = token(KIND_SEND, connection.send_operation, key);
-        self.driver.send(connection.socket, token, list, then);
+        self.driver.send(connection.socket, token, list, after);
     }
 
     pub(super) fn send_completed(&mut self, key: Key, completion: Completion) {
