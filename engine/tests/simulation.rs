@@ -243,3 +243,20 @@ fn sim_lost_connections_leak_nothing_and_hurt_nobody_else() {
         "some kind of fault was never injected: {injected:?}"
     );
 }
+
+/// Which turn runs how many jobs depends on the seed; some turn runs all three.
+#[test]
+fn sim_replies_that_are_ready_together_are_sent_together() {
+    let first_heard = |seed| {
+        let mut server = SimulatedServer::new(Conditions::calm(seed), Lines);
+        let client = server.connect();
+        client.write(b"work 1\nwork 2\nwork 3\n");
+        let heard = (0..TURNS_MAX).find_map(|_| {
+            server.turn();
+            Some(client.read()).filter(|heard| !heard.is_empty())
+        });
+        heard.expect("replies come")
+    };
+    let all = b"done 1\ndone 2\ndone 3\n".len();
+    assert!((1..=50).any(|seed| first_heard(seed).len() == all));
+}

@@ -21,7 +21,8 @@ fn retries_within(free_bytes: usize) -> usize {
 }
 
 impl<D: Driver> Network<D> {
-    /// Hands every job in the inbox to its connection, oldest first.
+    /// Hands every job in the inbox to its connection, oldest first. A connection is settled once
+    /// for jobs of it that follow each other, so that the replies to a burst are sent together.
     pub(crate) fn collect_jobs(&mut self) {
         if self.shared.inboxes[usize::from(self.ring)]
             .arrived
@@ -30,11 +31,15 @@ impl<D: Driver> Network<D> {
             return self.desk.follow_parked(self.turn.now_ns);
         }
         let shared = std::sync::Arc::clone(&self.shared);
+        let mut called: Option<Key> = None;
         for index in shared.inboxes[usize::from(self.ring)].arrived.take_all() {
             let Some(task) = self.desk.collect(index, self.turn.now_ns) else {
                 continue;
             };
             let home = task.connection();
+            if let Some(other) = called.take_if(|key| *key != home.key) {
+                self.jobs_collected(other);
+            }
             let Some(connection) = self.connections.get_mut(home.key) else {
                 self.listeners[usize::from(home.listener)]
                     .speaker
@@ -49,12 +54,19 @@ impl<D: Driver> Network<D> {
                 continue;
             }
             self.call(home.key, |speaker, call| speaker.finished(call, task));
-            if self.stalled(home.key) == Some(Stall::Pipeline) {
-                self.resume_in_turn(home.key);
-            }
-            self.settle(home.key);
+            called = Some(home.key);
+        }
+        if let Some(key) = called {
+            self.jobs_collected(key);
         }
         self.desk.follow_parked(self.turn.now_ns);
+    }
+
+    fn jobs_collected(&mut self, key: Key) {
+        if self.stalled(key) == Some(Stall::Pipeline) {
+            self.resume_in_turn(key);
+        }
+        self.settle(key);
     }
 
     fn stalled(&self, key: Key) -> Option<Stall> {
