@@ -32,20 +32,24 @@ pub(crate) enum Place {
 
 pub(crate) struct Buffers {
     region: Region,
-    group: u16,
+    region_id: u16,
     free: Vec<u16>,
     places: Box<[Place]>,
 }
 
 impl Buffers {
     /// `pages` is at most 32,768.
-    pub(crate) fn new(group: u16, config: &RegionConfig, waker: &Waker) -> Result<Buffers, Errno> {
+    pub(crate) fn new(
+        region_id: u16,
+        config: &RegionConfig,
+        waker: &Waker,
+    ) -> Result<Buffers, Errno> {
         let region = Region::new(config)?;
         region.wakes(waker);
         let count = config.pages as usize;
         Ok(Buffers {
             region,
-            group,
+            region_id,
             free: (0..count).rev().map(|buffer| buffer as u16).collect(),
             places: vec![Place::Driver; count].into_boxed_slice(),
         })
@@ -89,10 +93,10 @@ impl Buffers {
         self.places[usize::from(buffer)] = Place::Caller;
         Piece {
             buffer,
-            group: self.group,
+            region_id: self.region_id,
             offset: 0,
             bytes: bytes as u32,
-            region: self.region.id(),
+            region_serial: self.region.serial(),
             base: OnceCell::new(),
         }
     }
@@ -104,7 +108,7 @@ impl Buffers {
     pub(crate) fn put(&mut self, piece: Piece) {
         let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
-            *place == Place::Caller && piece.region == self.region.id(),
+            *place == Place::Caller && piece.region_serial == self.region.serial(),
             "C5: piece {} is not out; it belongs to another driver",
             piece.buffer
         );

@@ -52,12 +52,12 @@ pub enum Outcome {
 pub struct Piece {
     pub(crate) buffer: u16,
     /// The driver's number of the region.
-    pub(crate) group: u16,
+    pub(crate) region_id: u16,
     /// Where its bytes begin in the page.
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
     /// The region's own name, which no other region has.
-    pub(crate) region: u64,
+    pub(crate) region_serial: u64,
     /// The piece's own reference to its page, from the first fragment on.
     pub(crate) base: OnceCell<Pinned<Pages>>,
 }
@@ -70,8 +70,8 @@ impl Piece {
     }
 
     /// Which of the driver's regions it lies in; 0 is the common one.
-    pub fn group(&self) -> u16 {
-        self.group
+    pub fn region_id(&self) -> u16 {
+        self.region_id
     }
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Piece {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Piece")
-            .field("group", &self.group)
+            .field("region_id", &self.region_id)
             .field("buffer", &self.buffer)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()

@@ -32,7 +32,8 @@ pub struct DriverConfig {
     pub receive_buffer_bytes: u32,
     /// What accepted connections become.
     pub descriptors: Descriptors,
-    /// Further regions to receive into, as groups 1, 2 and so on; group 0 are the buffers above.
+    /// Further regions to receive into, as regions 1, 2 and so on; region 0 is made of the buffers
+    /// above.
     pub regions: Vec<RegionConfig>,
 }
 

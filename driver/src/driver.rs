@@ -22,8 +22,8 @@
 //! - D4: it owns a send list until the final completion, and frees each segment as it is sent.
 //! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
 //!   the kernel may write to outlives the kernel's use of it.
-//! - D6: a wait before which pages of a group were awaited does not last while one of them is free,
-//!   whichever thread gave it back and whenever it did.
+//! - D6: a wait before which pages of a region were awaited does not last while one of them is
+//!   free, whichever thread gave it back and whenever it did.
 //!
 //! Ordering
 //! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence,
@@ -122,7 +122,7 @@ pub trait Driver {
     /// like) hit one connection: re-arm. The listener stays open until the final completion.
     fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode);
 
-    /// Starts receiving into the common buffers: [`Driver::receive_into`] with group 0.
+    /// Starts receiving into the common buffers: [`Driver::receive_into`] with region 0.
     fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode) {
         self.receive_into(socket, token, mode, 0);
     }
@@ -137,8 +137,8 @@ pub trait Driver {
     /// failure means that the connection is broken.
     ///
     /// # Panics
-    /// When there is no such group.
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16);
+    /// When there is no such region.
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16);
 
     /// Starts receiving once into the pages of a region, where what comes may share a page with
     /// what came before, and with what comes next on any connection: see
@@ -146,45 +146,45 @@ pub trait Driver {
     /// do so takes a page.
     ///
     /// # Panics
-    /// When there is no such group.
-    fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
-        self.receive_into(socket, token, OperationMode::Single, group);
+    /// When there is no such region.
+    fn receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
+        self.receive_into(socket, token, OperationMode::Single, region_id);
     }
 
-    /// The region of a group.
+    /// A region by its number.
     ///
     /// # Panics
-    /// When there is no such group.
-    fn region(&self, group: u16) -> &Region;
+    /// When there is no such region.
+    fn region(&self, region_id: u16) -> &Region;
 
-    /// Pages of a group that can be received into at this moment: neither out as pieces nor kept.
+    /// Pages of a region that can be received into at this moment: neither out as pieces nor kept.
     ///
     /// # Panics
-    /// When there is no such group.
-    fn free(&self, group: u16) -> u32;
+    /// When there is no such region.
+    fn free(&self, region_id: u16) -> u32;
 
     /// As [`Driver::free`], for [`Driver::receive_sharing`].
     ///
     /// # Panics
-    /// When there is no such group.
-    fn free_sharing(&self, group: u16) -> u32 {
-        self.free(group)
+    /// When there is no such region.
+    fn free_sharing(&self, region_id: u16) -> u32 {
+        self.free(region_id)
     }
 
-    /// The next [`Driver::wait`] returns when a page of the group is free, and at once if one is by
-    /// then. For a caller with receives that failed for want of a page: pages come back from other
-    /// threads as well, at any time (D6). Holds for one wait, so say it before each.
+    /// The next [`Driver::wait`] returns when a page of the region is free, and at once if one is
+    /// by then. For a caller with receives that failed for want of a page: pages come back from
+    /// other threads as well, at any time (D6). Holds for one wait, so say it before each.
     ///
     /// # Panics
-    /// When there is no such group.
-    fn await_pages(&mut self, group: u16);
+    /// When there is no such region.
+    fn await_pages(&mut self, region_id: u16);
 
     /// As [`Driver::await_pages`], for [`Driver::receive_sharing`].
     ///
     /// # Panics
-    /// When there is no such group.
-    fn await_sharing(&mut self, group: u16) {
-        self.await_pages(group);
+    /// When there is no such region.
+    fn await_sharing(&mut self, region_id: u16) {
+        self.await_pages(region_id);
     }
 
     /// Receives what is there now into a buffer of the caller's, behind what it holds, and waits

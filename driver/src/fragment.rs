@@ -132,9 +132,9 @@ impl Fragment {
         }
     }
 
-    /// Names the region that the page is of: [`Region::id`](crate::Region::id).
-    pub fn region_id(&self) -> u64 {
-        self.pin.region().release().id()
+    /// Names the region that the page is of: [`Region::serial`](crate::Region::serial).
+    pub fn region_serial(&self) -> u64 {
+        self.pin.region().release().serial()
     }
 
     /// The region that the page is of.
@@ -258,7 +258,7 @@ impl std::fmt::Debug for Fragment {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Fragment")
-            .field("region", &self.region_id())
+            .field("region", &self.region_serial())
             .field("page", &self.page())
             .field("offset", &self.offset)
             .field("length", &self.length)
@@ -281,7 +281,7 @@ impl Attachment {
     /// [`TakeError::TooManyTokens`] when it holds as many as it may; [`TakeError::NoSuchPage`] when
     /// the fragment is of another region.
     pub fn take(&mut self, fragment: &Fragment) -> Result<Token, TakeError> {
-        if fragment.region_id() != self.0.region().release().id() {
+        if fragment.region_serial() != self.0.region().release().serial() {
             return Err(TakeError::NoSuchPage);
         }
         self.0.take(fragment.page())

@@ -121,7 +121,7 @@ pub struct Pages {
     base: NonNull<u8>,
     mapped_bytes: usize,
     page_bytes: u32,
-    id: u64,
+    serial: u64,
     kept_max: u32,
     descriptor: Option<OwnedFd>,
     idle: Stack,
@@ -161,7 +161,7 @@ impl Region {
     /// # Errors
     /// What the kernel says; INVAL for sizes that no driver takes.
     pub(crate) fn new(config: &RegionConfig) -> Result<Region, Errno> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         check(config)?;
         let bytes = config.pages as usize * config.page_bytes as usize;
         let mapped_bytes = bytes.next_multiple_of(page_size());
@@ -182,7 +182,7 @@ impl Region {
             base,
             mapped_bytes,
             page_bytes: config.page_bytes,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             kept_max: config.pages.saturating_sub(config.reserve_pages),
             descriptor,
             idle: Stack::new(config.pages),
@@ -203,8 +203,8 @@ impl Region {
     }
 
     /// Names the region; no two of one process have the same.
-    pub fn id(&self) -> u64 {
-        self.of().id
+    pub fn serial(&self) -> u64 {
+        self.of().serial
     }
 
     /// How many pages there are.
@@ -261,7 +261,11 @@ impl Region {
     /// # Panics
     /// When the piece is of another region, or the range is empty or beyond the piece.
     pub fn keep(&self, piece: &Piece, range: Range<usize>, quota: &Quota) -> Option<Fragment> {
-        assert_eq!(piece.region, self.id(), "the piece is of another region");
+        assert_eq!(
+            piece.region_serial,
+            self.serial(),
+            "the piece is of another region"
+        );
         assert!(
             range.start < range.end && range.end <= piece.len(),
             "no such bytes in the piece"
@@ -294,8 +298,8 @@ impl Region {
     /// When the piece is of another region.
     pub fn bytes_of<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
         assert_eq!(
-            piece.region,
-            self.id(),
+            piece.region_serial,
+            self.serial(),
             "C5: the piece is of another driver"
         );
         // SAFETY: the piece is out for as long as it is borrowed (G1), and has so many bytes.
@@ -384,7 +388,7 @@ impl std::fmt::Debug for Region {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Region")
-            .field("id", &self.id())
+            .field("serial", &self.serial())
             .field("pages", &self.pages())
             .field("page_bytes", &self.page_bytes())
             .field("kept", &self.kept())
@@ -426,8 +430,8 @@ impl Pages {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) }
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     pub(crate) fn page_bytes(&self) -> u32 {

@@ -48,7 +48,7 @@ mod cases {
         Quota::new(1, Arc::new(Count::default()))
     }
 
-    /// Group 1 has 16 pages of 4 KiB, four of them in reserve.
+    /// Region 1 has 16 pages of 4 KiB, four of them in reserve.
     fn config(backing: Backing) -> DriverConfig {
         DriverConfig {
             regions: vec![RegionConfig {
@@ -63,12 +63,17 @@ mod cases {
     }
 
     /// The next piece of a single receive, or `None` for a stall.
-    fn piece<D: Driver>(rig: &mut Rig<D>, socket: Socket, token: u64, group: u16) -> Option<Piece> {
+    fn piece<D: Driver>(
+        rig: &mut Rig<D>,
+        socket: Socket,
+        token: u64,
+        region_id: u16,
+    ) -> Option<Piece> {
         rig.driver
-            .receive_into(socket, token, OperationMode::Single, group);
+            .receive_into(socket, token, OperationMode::Single, region_id);
         match rig.next(token).outcome {
             Outcome::Received(piece) => {
-                assert_eq!(piece.group(), group);
+                assert_eq!(piece.region_id(), region_id);
                 Some(piece)
             }
             Outcome::Failed(Errno::NOBUFS) => None,
@@ -151,7 +156,7 @@ mod cases {
     const RETURN: Duration = Duration::from_secs(15);
     const TIMEOUT_NS: u64 = 60_000_000_000;
 
-    /// A driver whose group 1 has no page left: all sixteen are kept.
+    /// A driver whose region 1 has no page left: all sixteen are kept.
     struct Starved<D: Driver> {
         rig: Rig<D>,
         client: TcpStream,

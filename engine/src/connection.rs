@@ -204,11 +204,11 @@ pub(crate) struct Connection {
     /// As many fragments are held as may be: nothing is received until some are back.
     pub(crate) holds_too_much: bool,
     /// Which region the next receive goes to.
-    pub(crate) group: u16,
+    pub(crate) region_id: u16,
     /// Whether what is received may share a page with others.
     pub(crate) shares: bool,
     /// Which region the outstanding receive goes to.
-    pub(crate) receive_group: u16,
+    pub(crate) receive_region_id: u16,
     /// Whether it may share a page.
     pub(crate) receive_shares: bool,
     /// Counts the fragments held; made with the first one.
@@ -265,9 +265,9 @@ impl Connection {
             in_waiting: false,
             starved: false,
             holds_too_much: false,
-            group: 0,
+            region_id: 0,
             shares: false,
-            receive_group: 0,
+            receive_region_id: 0,
             receive_shares: false,
             quota: None,
             control: Control::default(),

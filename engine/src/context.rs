@@ -105,11 +105,11 @@ pub(crate) struct Keeping<'a> {
     pub(crate) returns: &'a Arc<Returns>,
     pub(crate) statistics: &'a Statistics,
     /// Where the connection receives next.
-    pub(crate) group: &'a mut u16,
+    pub(crate) region_id: &'a mut u16,
     /// Whether they may share a page with others.
     pub(crate) shares: &'a mut bool,
-    /// The listener's own group; 0 when it has none.
-    pub(crate) own_group: u16,
+    /// The listener's own region; 0 when it has none.
+    pub(crate) own_region_id: u16,
     pub(crate) own: Option<&'a Region>,
 }
 
@@ -338,9 +338,9 @@ impl<P: Protocol> Context<'_, P> {
     /// Chooses where the next receive goes, from then on. [`Pages::Listener`] means the common
     /// buffers for a protocol without a region.
     pub fn receive_into(&mut self, pages: Pages) {
-        *self.keeping.group = match pages {
+        *self.keeping.region_id = match pages {
             Pages::Common => 0,
-            Pages::Listener | Pages::Shared => self.keeping.own_group,
+            Pages::Listener | Pages::Shared => self.keeping.own_region_id,
         };
         *self.keeping.shares = pages == Pages::Shared;
     }

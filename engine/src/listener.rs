@@ -272,19 +272,19 @@ impl<P: Protocol> Drop for Lanes<P> {
     }
 }
 
-/// The regions that listeners want besides the common one, in order, and the group of each
-/// listener: 0 for those that want none.
+/// The regions that listeners want besides the common one, in order, and the number of the region
+/// of each listener: 0 for those that want none.
 pub(crate) fn regions_of<'a>(
     speakers: impl Iterator<Item = &'a dyn Speaker>,
 ) -> (Vec<RegionConfig>, Vec<u16>) {
     let mut regions = Vec::new();
-    let groups = speakers.map(|speaker| match speaker.region() {
+    let region_ids = speakers.map(|speaker| match speaker.region() {
         Some(region) => {
             regions.push(region);
             u16::try_from(regions.len()).expect("listeners are few")
         }
         None => 0,
     });
-    let groups = groups.collect();
-    (regions, groups)
+    let region_ids = region_ids.collect();
+    (regions, region_ids)
 }

@@ -436,9 +436,9 @@ impl NetworkThread {
         let speakers: Vec<_> = speakers
             .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
             .collect();
-        let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
         self.options.driver.regions = regions;
-        let spoken = (speakers, groups);
+        let spoken = (speakers, region_ids);
         if !self.uring {
             return match Epoll::new(&self.options.driver) {
                 Ok(driver) => self.serve(driver, spoken, report),
@@ -463,7 +463,7 @@ impl NetworkThread {
     fn serve<D: Driver>(
         self,
         driver: D,
-        (speakers, groups): (Vec<Box<dyn Speaker>>, Vec<u16>),
+        (speakers, region_ids): (Vec<Box<dyn Speaker>>, Vec<u16>),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let waker: Waker = driver.waker();
@@ -487,7 +487,7 @@ impl NetworkThread {
                 accept_mode: self.options.accept_mode,
                 listeners,
                 numbers,
-                groups,
+                region_ids,
             },
         );
         // The sockets listen already: whoever connects from now on is served.

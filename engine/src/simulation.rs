@@ -106,7 +106,7 @@ impl SimulatedServer {
         let mut shared = Shared::new(1, &limits, worker_pool, pools);
         shared.count_listeners(speakers.len());
         let shared = Arc::new(shared);
-        let (regions, groups) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
         driver.regions = regions;
         let (simulation, world) = Simulation::new(seed, &driver, faults);
         let setup = Setup {
@@ -119,7 +119,7 @@ impl SimulatedServer {
                 .into_iter()
                 .map(|speaker| (world.listen(), speaker))
                 .collect(),
-            groups,
+            region_ids,
         };
         let network = Network::new(simulation, setup);
         SimulatedServer {

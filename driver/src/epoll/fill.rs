@@ -30,7 +30,7 @@ impl Epoll {
         entry.receive = Some(Receive {
             token,
             mode: OperationMode::Single,
-            group: 0,
+            region_id: 0,
         });
         entry.fill = Some(buffer);
         if !entry.receive_queued {

@@ -111,7 +111,7 @@ impl Epoll {
         let waker = Waker::new()?;
         let regions = (0..)
             .zip(config.all_regions())
-            .map(|(group, region)| Buffers::new(group, &region, &waker));
+            .map(|(region_id, region)| Buffers::new(region_id, &region, &waker));
         let regions = regions.collect::<Result<Vec<_>, Errno>>()?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         if let Some(eventfd) = waker.eventfd() {
@@ -238,7 +238,7 @@ impl Epoll {
     fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
         let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
         let buffers = &self.buffers;
-        let ready = || ready() || buffers.iter().any(|group| group.region().is_relieved());
+        let ready = || ready() || buffers.iter().any(|buffers| buffers.region().is_relieved());
         if may_block && self.waker.may_sleep(&ready) {
             let timeout = timeout_ns.map(timespec);
             let taken = self.take_events(timeout.as_ref());
@@ -289,21 +289,21 @@ impl Driver for Epoll {
         self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, mode, group);
+        self.start_receive(socket, token, mode, region_id);
     }
 
-    fn region(&self, group: u16) -> &Region {
-        self.buffers[usize::from(group)].region()
+    fn region(&self, region_id: u16) -> &Region {
+        self.buffers[usize::from(region_id)].region()
     }
 
-    fn free(&self, group: u16) -> u32 {
-        self.buffers[usize::from(group)].free()
+    fn free(&self, region_id: u16) -> u32 {
+        self.buffers[usize::from(region_id)].free()
     }
 
-    fn await_pages(&mut self, group: u16) {
-        self.buffers[usize::from(group)].region().await_page();
+    fn await_pages(&mut self, region_id: u16) {
+        self.buffers[usize::from(region_id)].region().await_page();
     }
 
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
@@ -347,11 +347,11 @@ impl Driver for Epoll {
     }
 
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.group)].bytes(piece)
+        self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.group)].put(piece);
+        self.buffers[usize::from(piece.region_id)].put(piece);
     }
 
     fn wait(
@@ -391,7 +391,11 @@ impl Driver for Epoll {
             system_calls: self.counters.system_calls + self.counters.enters,
             wakes: self.waker.writes(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_kept: self.buffers.iter().map(|group| group.region().kept()).sum(),
+            pages_kept: self
+                .buffers
+                .iter()
+                .map(|buffers| buffers.region().kept())
+                .sum(),
             ..self.counters
         }
     }

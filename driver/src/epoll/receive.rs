@@ -29,11 +29,11 @@ impl Epoll {
         socket: Socket,
         token: u64,
         mode: OperationMode,
-        group: u16,
+        region_id: u16,
     ) {
         assert!(
-            usize::from(group) < self.buffers.len(),
-            "there is no group {group}"
+            usize::from(region_id) < self.buffers.len(),
+            "there is no region {region_id}"
         );
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
@@ -46,7 +46,11 @@ impl Epoll {
             entry.receive.is_none(),
             "C2: a second receive on {socket:?}"
         );
-        entry.receive = Some(Receive { token, mode, group });
+        entry.receive = Some(Receive {
+            token,
+            mode,
+            region_id,
+        });
         self.queue_receive(descriptor);
     }
 
@@ -68,7 +72,12 @@ impl Epoll {
         for _ in 0..PIECES_PER_TURN_MAX {
             let entry = self.entry_of(descriptor);
             // Cancelled, or completed with one shot.
-            let Some(Receive { token, mode, group }) = entry.receive else {
+            let Some(Receive {
+                token,
+                mode,
+                region_id,
+            }) = entry.receive
+            else {
                 return;
             };
             if !entry.readable {
@@ -83,7 +92,7 @@ impl Epoll {
                 }
                 return;
             }
-            let Read::Outcome(outcome) = self.read(descriptor, group) else {
+            let Read::Outcome(outcome) = self.read(descriptor, region_id) else {
                 continue;
             };
             let more = mode == OperationMode::Multishot && matches!(outcome, Outcome::Received(_));
@@ -99,8 +108,8 @@ impl Epoll {
         self.queue_receive(descriptor);
     }
 
-    fn read(&mut self, descriptor: RawFd, group: u16) -> Read {
-        let buffers = &mut self.buffers[usize::from(group)];
+    fn read(&mut self, descriptor: RawFd, region_id: u16) -> Read {
+        let buffers = &mut self.buffers[usize::from(region_id)];
         let Some(buffer) = buffers.take() else {
             self.counters.stalls += 1;
             return Read::Outcome(Outcome::Failed(Errno::NOBUFS));

@@ -23,7 +23,7 @@ use crate::segment::SendList;
 pub(super) struct Receive {
     pub(super) token: u64,
     pub(super) mode: OperationMode,
-    pub(super) group: u16,
+    pub(super) region_id: u16,
 }
 
 /// A send under way.

@@ -71,8 +71,8 @@ impl Simulation {
         let network = Network::of(world);
         let buffers = config.receive_buffers;
         let waker = Waker::simulated();
-        let regions = (0..).zip(config.all_regions()).map(|(group, region)| {
-            let made = Buffers::new(group, &region, &waker);
+        let regions = (0..).zip(config.all_regions()).map(|(region_id, region)| {
+            let made = Buffers::new(region_id, &region, &waker);
             made.expect("a simulation has possible regions, and memory for them")
         });
         let simulation = Simulation {
@@ -232,8 +232,8 @@ impl Driver for Simulation {
         self.start(token, Kind::Accept { listener }, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
-        self.start_receive(number_of(socket), token, Received::Group(group), mode);
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
+        self.start_receive(number_of(socket), token, Received::Region(region_id), mode);
     }
 
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
@@ -345,24 +345,24 @@ impl Driver for Simulation {
         }
     }
 
-    fn region(&self, group: u16) -> &Region {
-        self.buffers[usize::from(group)].region()
+    fn region(&self, region_id: u16) -> &Region {
+        self.buffers[usize::from(region_id)].region()
     }
 
-    fn free(&self, group: u16) -> u32 {
-        self.buffers[usize::from(group)].free()
+    fn free(&self, region_id: u16) -> u32 {
+        self.buffers[usize::from(region_id)].free()
     }
 
-    fn await_pages(&mut self, group: u16) {
-        self.buffers[usize::from(group)].region().await_page();
+    fn await_pages(&mut self, region_id: u16) {
+        self.buffers[usize::from(region_id)].region().await_page();
     }
 
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.group)].bytes(piece)
+        self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.group)].put(piece);
+        self.buffers[usize::from(piece.region_id)].put(piece);
         self.network.world().pieces_out -= 1;
     }
 
@@ -376,7 +376,7 @@ impl Driver for Simulation {
         let busy = ready() || self.buffers.iter().any(Buffers::has_awaited);
         self.buffers
             .iter()
-            .for_each(|group| group.region().waited());
+            .for_each(|buffers| buffers.region().waited());
         let network = self.network.clone();
         let mut world = network.world();
         let before = completions.len();
@@ -407,7 +407,11 @@ impl Driver for Simulation {
         DriverStatistics {
             submissions: world.operations.started(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_kept: self.buffers.iter().map(|group| group.region().kept()).sum(),
+            pages_kept: self
+                .buffers
+                .iter()
+                .map(|buffers| buffers.region().kept())
+                .sum(),
             sockets: world.sockets.len() as u32,
             ..self.counters
         }

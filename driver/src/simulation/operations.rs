@@ -49,7 +49,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) enum Received {
     /// A page of a region.
-    Group(u16),
+    Region(u16),
     /// The buffer of a fill, until it completes.
     Buffer(Option<Buffer>),
 }

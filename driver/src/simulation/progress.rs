@@ -43,12 +43,12 @@ impl World {
             let came_to_something = match running.kind {
                 Kind::Accept { listener } => self.progress_accept(number, listener, direct),
                 Kind::Receive { socket, ref into } => {
-                    let group = match into {
-                        Received::Group(group) => *group,
+                    let region_id = match into {
+                        Received::Region(region_id) => *region_id,
                         // Not asked for a page.
                         Received::Buffer(_) => 0,
                     };
-                    self.progress_receive(number, socket, &mut buffers[usize::from(group)])
+                    self.progress_receive(number, socket, &mut buffers[usize::from(region_id)])
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
                 Kind::Watch { ref event } => {

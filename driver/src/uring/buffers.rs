@@ -45,7 +45,7 @@ pub(crate) struct BufferRing {
     entries: Entries,
     sharing: Option<Sharing>,
     region: Region,
-    group: u16,
+    region_id: u16,
     /// The kernel's number of the first buffer.
     first: u16,
     places: Box<[Place]>,
@@ -66,11 +66,11 @@ impl BufferRing {
     /// knows them by numbers from `first` on, so that one number tells ring and page.
     pub(crate) fn new(
         ring: &IoUring,
-        (group, first): (u16, u16),
+        (region_id, first): (u16, u16),
         config: &RegionConfig,
         waker: &Waker,
     ) -> Result<Self, Refusal> {
-        let buffers = BufferRing::without_waker(ring, (group, first), config)?;
+        let buffers = BufferRing::without_waker(ring, (region_id, first), config)?;
         buffers.region.wakes(waker);
         Ok(buffers)
     }
@@ -78,12 +78,12 @@ impl BufferRing {
     /// The same for `probe`.
     pub(crate) fn without_waker(
         ring: &IoUring,
-        (group, first): (u16, u16),
+        (region_id, first): (u16, u16),
         config: &RegionConfig,
     ) -> Result<Self, Refusal> {
         let region =
             Region::new(config).map_err(|errno| Refusal::of("mapping receive buffers", errno))?;
-        let level = match group {
+        let level = match region_id {
             // Short bursts of many connections: none should find the ring empty.
             0 => config.pages,
             _ => (LEVEL_BYTES / config.page_bytes)
@@ -95,17 +95,18 @@ impl BufferRing {
         let sharing = match config.small_receives {
             SmallReceives::SharePages if shared > 0 => {
                 let flags = types::IOU_PBUF_RING_INC as u16;
-                let entries = Entries::register(ring, SHARED_GROUPS | group, config.pages, flags)?;
+                let entries =
+                    Entries::register(ring, SHARED_GROUPS | region_id, config.pages, flags)?;
                 Some(Sharing::new(entries, config.page_bytes, shared))
             }
             SmallReceives::SharePages | SmallReceives::TakePages => None,
         };
         let mut buffers = BufferRing {
             // Power of two up to 32,768, checked with the region.
-            entries: Entries::register(ring, group, config.pages, 0)?,
+            entries: Entries::register(ring, region_id, config.pages, 0)?,
             sharing,
             region,
-            group,
+            region_id,
             first,
             places: vec![Place::Driver; config.pages as usize].into_boxed_slice(),
             out_count: 0,
@@ -203,10 +204,10 @@ impl BufferRing {
         };
         Piece {
             buffer,
-            group: self.group,
+            region_id: self.region_id,
             offset,
             bytes: bytes.min(bytes_max),
-            region: self.region.id(),
+            region_serial: self.region.serial(),
             base: OnceCell::new(),
         }
     }
@@ -277,7 +278,8 @@ impl BufferRing {
     pub(crate) fn put(&mut self, piece: Piece) {
         let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
-            matches!(place, Place::Caller | Place::Shared) && piece.region == self.region.id(),
+            matches!(place, Place::Caller | Place::Shared)
+                && piece.region_serial == self.region.serial(),
             "C5: piece {} is not out; it belongs to another driver",
             piece.buffer
         );

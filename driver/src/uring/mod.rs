@@ -125,7 +125,7 @@ impl Uring {
         let mut buffers = Vec::new();
         let mut first = 0;
         let mut shares = None;
-        for (group, mut region) in (0..).zip(config.all_regions()) {
+        for (region_id, mut region) in (0..).zip(config.all_regions()) {
             if region.small_receives == SmallReceives::SharePages
                 && !*shares.get_or_insert_with(pages_are_shared)
             {
@@ -133,7 +133,7 @@ impl Uring {
             }
             buffers.push(BufferRing::new(
                 &ring,
-                (group, first as u16),
+                (region_id, first as u16),
                 &region,
                 &waker,
             )?);
@@ -258,34 +258,34 @@ impl Driver for Uring {
         self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
+    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, mode, group);
+        self.start_receive(socket, token, mode, region_id);
     }
 
-    fn receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
+    fn receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive_sharing(socket, token, group);
+        self.start_receive_sharing(socket, token, region_id);
     }
 
-    fn region(&self, group: u16) -> &Region {
-        self.buffers[usize::from(group)].region()
+    fn region(&self, region_id: u16) -> &Region {
+        self.buffers[usize::from(region_id)].region()
     }
 
-    fn free(&self, group: u16) -> u32 {
-        self.buffers[usize::from(group)].free()
+    fn free(&self, region_id: u16) -> u32 {
+        self.buffers[usize::from(region_id)].free()
     }
 
-    fn free_sharing(&self, group: u16) -> u32 {
-        self.buffers[usize::from(group)].free_sharing()
+    fn free_sharing(&self, region_id: u16) -> u32 {
+        self.buffers[usize::from(region_id)].free_sharing()
     }
 
-    fn await_pages(&mut self, group: u16) {
-        self.buffers[usize::from(group)].await_whole();
+    fn await_pages(&mut self, region_id: u16) {
+        self.buffers[usize::from(region_id)].await_whole();
     }
 
-    fn await_sharing(&mut self, group: u16) {
-        self.buffers[usize::from(group)].await_sharing();
+    fn await_sharing(&mut self, region_id: u16) {
+        self.buffers[usize::from(region_id)].await_sharing();
     }
 
     fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
@@ -329,11 +329,11 @@ impl Driver for Uring {
     }
 
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.group)].bytes(piece)
+        self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
     fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.group)].put(piece);
+        self.buffers[usize::from(piece.region_id)].put(piece);
     }
 
     fn wait(

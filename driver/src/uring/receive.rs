@@ -20,14 +20,14 @@ impl Uring {
         socket: Socket,
         token: u64,
         mode: OperationMode,
-        group: u16,
+        region_id: u16,
     ) {
-        let group = self.buffers[usize::from(group)].whole_group();
+        let group = self.buffers[usize::from(region_id)].whole_group();
         self.start_receive_from(socket, token, mode, group);
     }
 
-    pub(super) fn start_receive_sharing(&mut self, socket: Socket, token: u64, group: u16) {
-        let group = self.buffers[usize::from(group)].shared_group();
+    pub(super) fn start_receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
+        let group = self.buffers[usize::from(region_id)].shared_group();
         self.start_receive_from(socket, token, OperationMode::Single, group);
     }
 

@@ -56,7 +56,7 @@ impl Uring {
             match completion.outcome {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
-                Outcome::Received(piece) => self.buffers[usize::from(piece.group)].put(piece),
+                Outcome::Received(piece) => self.buffers[usize::from(piece.region_id)].put(piece),
                 Outcome::Filled(_)
                 | Outcome::EndOfStream
                 | Outcome::Sent { .. }

@@ -40,10 +40,10 @@ pub(super) struct Listener {
     pub(super) speaker: Box<dyn Speaker>,
     state: State,
     operation: u8,
-    /// The group of its region, 0 if it has none.
-    pub(super) group: u16,
-    /// The group that its connections begin with.
-    first_group: u16,
+    /// The number of its region, 0 if it has none.
+    pub(super) region_id: u16,
+    /// The region that its connections begin with.
+    first_region_id: u16,
     /// Whether they share pages at first.
     first_shares: bool,
     /// Most fragments that a connection's users may hold.
@@ -58,16 +58,20 @@ pub(super) struct Listener {
 const FAILURES_MAX: u32 = 8;
 
 impl Listener {
-    pub(super) fn new(parts: (Source, Box<dyn Speaker>), group: u16, pages_max: u32) -> Listener {
+    pub(super) fn new(
+        parts: (Source, Box<dyn Speaker>),
+        region_id: u16,
+        pages_max: u32,
+    ) -> Listener {
         let (source, speaker) = parts;
         Listener {
             source: Some(source),
             state: State::Off,
             operation: 0,
-            group,
-            first_group: match speaker.first_pages() {
+            region_id,
+            first_region_id: match speaker.first_pages() {
                 Pages::Common => 0,
-                Pages::Listener | Pages::Shared => group,
+                Pages::Listener | Pages::Shared => region_id,
             },
             first_shares: speaker.first_pages() == Pages::Shared,
             pages_max: speaker.pages_max().unwrap_or(pages_max).max(1),
@@ -153,7 +157,7 @@ impl<D: Driver> Network<D> {
         };
         let number = u16::try_from(index).unwrap_or_default();
         let mut connection = Connection::new(socket, number, session, self.turn.now_ns);
-        connection.group = listener.first_group;
+        connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
             Ok(key) => {

@@ -151,7 +151,7 @@ impl<D: Driver> Network<D> {
             connection.crowds = connection.calm < CALM_RECEIVES;
             return;
         }
-        if is_short || connection.receive_group != 0 || connection.joint.is_some() {
+        if is_short || connection.receive_region_id != 0 || connection.joint.is_some() {
             return;
         }
         let is_much = self.deferred.is_behind && bytes > page_bytes / CROWDING_PART;

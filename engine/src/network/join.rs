@@ -70,7 +70,7 @@ impl<D: Driver> Network<D> {
                 connection.joint = Some(Joint::to(other));
                 connection.stalled = None;
                 // Passed on and not kept: it needs no page of a listener's own.
-                connection.group = 0;
+                connection.region_id = 0;
                 connection.shares = false;
                 connection.control.phase = Phase::Joined;
                 connection.control.phase_started = true;
@@ -259,7 +259,7 @@ impl<D: Driver> Network<D> {
         // One at a time where what comes next may be for another: its room is asked for each time.
         let single = connection.joint.is_some() || connection.control.phase == Phase::Wait;
         // Into a listener's pages, too: what arrives is likely to be kept.
-        if connection.spoke && !single && !connection.crowds && connection.group == 0 {
+        if connection.spoke && !single && !connection.crowds && connection.region_id == 0 {
             OperationMode::Multishot
         } else {
             OperationMode::Single

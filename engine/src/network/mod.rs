@@ -81,8 +81,8 @@ pub(crate) struct Setup {
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
-    /// Which group of the driver's each listener may receive into, as `regions_of` says.
-    pub(crate) groups: Vec<u16>,
+    /// Which region of the driver each listener may receive into, as `regions_of` says.
+    pub(crate) region_ids: Vec<u16>,
 }
 
 /// See the module.
@@ -203,8 +203,8 @@ fn name_regions(
 ) -> Vec<(&'static str, Region)> {
     let mut regions = vec![("common", driver.region(0).clone())];
     for listener in listeners {
-        if listener.group > 0 {
-            let region = driver.region(listener.group);
+        if listener.region_id > 0 {
+            let region = driver.region(listener.region_id);
             listener.speaker.region_made(ring, region);
             regions.push((listener.speaker.name(), region.clone()));
         }
@@ -227,8 +227,9 @@ impl<D: Driver> Network<D> {
         let ring = usize::from(setup.ring);
         let now_ns = driver.now_ns();
         let pages_max = setup.limits.pages_per_connection_max;
-        let listeners = setup.listeners.into_iter().zip(setup.groups);
-        let listeners = listeners.map(|(parts, group)| Listener::new(parts, group, pages_max));
+        let listeners = setup.listeners.into_iter().zip(setup.region_ids);
+        let listeners =
+            listeners.map(|(parts, region_id)| Listener::new(parts, region_id, pages_max));
         let listeners: Vec<Listener> = listeners.collect();
         let names = listeners.iter().map(|listener| listener.speaker.name());
         let lifecycle = &setup.shared.lifecycle;
@@ -238,7 +239,7 @@ impl<D: Driver> Network<D> {
         let in_flight_max = setup.limits.in_flight_max;
         let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
         let regions = name_regions(&driver, ring, &listeners);
-        let groups = regions.len();
+        let region_count = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
         let pipes = counted_pipes(setup.shared.descriptors.clone());
@@ -267,7 +268,7 @@ impl<D: Driver> Network<D> {
             stage: Stage::Running,
             drain_started_ns: 0,
             accept_mode: setup.accept_mode,
-            starved: Starved::new(places, groups),
+            starved: Starved::new(places, region_count),
             receive_buffer_bytes,
             pipes,
             _entered: entered,
@@ -454,10 +455,10 @@ impl<D: Driver> Network<D> {
                 quota: &mut connection.quota,
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
-                group: &mut connection.group,
+                region_id: &mut connection.region_id,
                 shares: &mut connection.shares,
-                own_group: listening.group,
-                own: (listening.group > 0).then(|| self.driver.region(listening.group)),
+                own_region_id: listening.region_id,
+                own: (listening.region_id > 0).then(|| self.driver.region(listening.region_id)),
             },
         };
         Some(act(&mut *listening.speaker, call))

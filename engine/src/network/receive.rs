@@ -81,7 +81,7 @@ impl<D: Driver> Network<D> {
             connection.held.push_back((piece, 0));
             return;
         }
-        if connection.stalled.is_some() && connection.held.is_empty() && piece.group() == 0 {
+        if connection.stalled.is_some() && connection.held.is_empty() && piece.region_id() == 0 {
             return self.keep(key, piece);
         }
         if connection.stalled.is_some() {
@@ -215,7 +215,7 @@ impl<D: Driver> Network<D> {
         let (number, lifecycle) = (connection.listener, &self.shared.lifecycle);
         lifecycle.calls(self.ring, number);
         let bytes = &self.driver.bytes(&piece)[from as usize..];
-        let region = self.driver.region(piece.group());
+        let region = self.driver.region(piece.region_id());
         let call = crate::listener::Call {
             turn: self.turn,
             limits: &self.limits,
@@ -235,10 +235,10 @@ impl<D: Driver> Network<D> {
                 quota: &mut connection.quota,
                 returns: &self.returns,
                 statistics: &self.shared.statistics,
-                group: &mut connection.group,
+                region_id: &mut connection.region_id,
                 shares: &mut connection.shares,
-                own_group: listener.group,
-                own: (listener.group > 0).then(|| self.driver.region(listener.group)),
+                own_region_id: listener.region_id,
+                own: (listener.region_id > 0).then(|| self.driver.region(listener.region_id)),
             },
         };
         let consumed = listener.speaker.received(call, bytes);
@@ -246,7 +246,7 @@ impl<D: Driver> Network<D> {
         connection.progress(consumed);
         let left = &bytes[consumed..];
         if !left.is_empty() && connection.control.input_wanted {
-            if piece.group() > 0 && connection.stalled.is_some() {
+            if piece.region_id() > 0 && connection.stalled.is_some() {
                 // One receive at a time: it is the only piece, and is offered again from its page.
                 connection.held.push_front((piece, from + small(consumed)));
                 return;
@@ -267,7 +267,7 @@ impl<D: Driver> Network<D> {
     fn offer_behind(&mut self, key: Key, input: Buffer, piece: Piece, from: u32) {
         let mut bytes = &self.driver.bytes(&piece)[from as usize..];
         let length = bytes.len();
-        if piece.group() > 0 {
+        if piece.region_id() > 0 {
             bytes = &bytes[..length.min(JOIN_BYTES_MAX)];
         }
         let needed = input.filled().len() + bytes.len();

@@ -146,7 +146,7 @@ impl<D: Driver> Network<D> {
                 if !wanted
                     || connection.crowds
                     || connection.joint.is_some()
-                    || connection.group != connection.receive_group =>
+                    || connection.region_id != connection.receive_region_id =>
             {
                 self.cancel_receive(key);
             }
@@ -175,13 +175,13 @@ impl<D: Driver> Network<D> {
         connection.operation = connection.operation.wrapping_add(1);
         connection.receive_operation = connection.operation;
         let token = token(KIND_RECEIVE, connection.receive_operation, key);
-        connection.receive_group = connection.group;
+        connection.receive_region_id = connection.region_id;
         connection.receive_shares = connection.shares;
-        let (socket, group) = (connection.socket, connection.group);
+        let (socket, region_id) = (connection.socket, connection.region_id);
         match buffer {
             Some(buffer) => self.driver.fill(socket, token, buffer),
-            None if connection.shares => self.driver.receive_sharing(socket, token, group),
-            None => self.driver.receive_into(socket, token, mode, group),
+            None if connection.shares => self.driver.receive_sharing(socket, token, region_id),
+            None => self.driver.receive_into(socket, token, mode, region_id),
         }
     }
 

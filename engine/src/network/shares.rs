@@ -164,7 +164,7 @@ impl<D: Driver> Network<D> {
         // What is deferred is offered soon, whatever there is room for.
         let held = connection.held.iter();
         let pages = match connection.stalled {
-            Some(_) => held.filter(|(piece, _)| piece.group() == 0).count(),
+            Some(_) => held.filter(|(piece, _)| piece.region_id() == 0).count(),
             None => 0,
         };
         let before = std::mem::replace(&mut connection.holds.pages, small(pages));

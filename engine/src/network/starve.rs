@@ -8,8 +8,8 @@
 //! (`Connection::suspend`).
 //!
 //! Invariants
-//! - S1: a connection is `starved` exactly while it is on a list: that of the group and the kind of
-//!   page its last receive found none of. It leaves when it is armed, when it wants no input or
+//! - S1: a connection is `starved` exactly while it is on a list: that of the region and the kind
+//!   of page its last receive found none of. It leaves when it is armed, when it wants no input or
 //!   pages of another kind, and when it is removed. So the lists hold no more than the connections.
 //! - S2: before each wait the pages of every list that is not empty are awaited.
 
@@ -25,15 +25,15 @@ use super::Network;
 /// The connections that starve, oldest first, in a list for each kind of page.
 pub(super) struct Starved {
     links: Links,
-    /// By group, twice: those that want a whole page, and those that share one.
+    /// By region, twice: those that want a whole page, and those that share one.
     lists: Vec<List>,
 }
 
 impl Starved {
-    pub(super) fn new(places: usize, groups: usize) -> Starved {
+    pub(super) fn new(places: usize, region_count: usize) -> Starved {
         Starved {
             links: Links::new(places),
-            lists: vec![List::default(); 2 * groups],
+            lists: vec![List::default(); 2 * region_count],
         }
     }
 
@@ -54,10 +54,10 @@ impl Starved {
 
 /// The list of what the last receive of a connection asked for, which stays while it starves.
 fn list_of(connection: &Connection) -> usize {
-    2 * usize::from(connection.receive_group) + usize::from(connection.receive_shares)
+    2 * usize::from(connection.receive_region_id) + usize::from(connection.receive_shares)
 }
 
-/// The pages that those on a list want: group, and whether they share them.
+/// The pages that those on a list want: region, and whether they share them.
 fn kind_of(list: usize) -> (u16, bool) {
     (u16::try_from(list / 2).unwrap_or(u16::MAX), list % 2 == 1)
 }
@@ -79,7 +79,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return true;
         };
-        let same_kind = connection.group == connection.receive_group
+        let same_kind = connection.region_id == connection.receive_region_id
             && connection.shares == connection.receive_shares;
         let stops = !wanted || !same_kind;
         if stops {
@@ -98,11 +98,11 @@ impl<D: Driver> Network<D> {
     }
 
     fn feed(&mut self, list: usize) {
-        let (group, shares) = kind_of(list);
+        let (region_id, shares) = kind_of(list);
         let mut free = if shares {
-            self.driver.free_sharing(group)
+            self.driver.free_sharing(region_id)
         } else {
-            self.driver.free(group)
+            self.driver.free(region_id)
         };
         for _ in 0..STARVED_PER_TURN_MAX {
             if free == 0 {
@@ -118,22 +118,22 @@ impl<D: Driver> Network<D> {
                 self.starved.leave(connection, index);
             }
             self.settle(key);
-            free -= u32::from(self.is_armed(key, group));
+            free -= u32::from(self.is_armed(key, region_id));
         }
         if self.starved.lists[list].first().is_none() {
             return;
         }
         if shares {
-            self.driver.await_sharing(group);
+            self.driver.await_sharing(region_id);
         } else {
-            self.driver.await_pages(group);
+            self.driver.await_pages(region_id);
         }
     }
 
-    /// Whether a receive into the group is outstanding.
-    fn is_armed(&self, key: Key, group: u16) -> bool {
+    /// Whether a receive into the region is outstanding.
+    fn is_armed(&self, key: Key, region_id: u16) -> bool {
         self.connections.get(key).is_some_and(|connection| {
-            connection.receive != Receive::Off && connection.receive_group == group
+            connection.receive != Receive::Off && connection.receive_region_id == region_id
         })
     }
 }

@@ -118,7 +118,7 @@ impl Consumer {
             number,
             token,
             entries,
-            regions: regions.iter().map(Region::id).collect(),
+            regions: regions.iter().map(Region::serial).collect(),
             statistics: parts.statistics,
             doorbell: parts.doorbell,
             return_bell: parts.return_bell,
@@ -242,7 +242,7 @@ impl Consumer {
     }
 
     fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, Token)> {
-        let id = fragment.region_id();
+        let id = fragment.region_serial();
         let region = self.regions.iter().position(|region| *region == id)?;
         let taken: Result<Token, TakeError> = state.holders.get_mut(region)?.take(fragment);
         Some((u16::try_from(region).ok()?, taken.ok()?))
