@@ -261,7 +261,8 @@ impl Assembly {
             let copied = self.pieces.last_mut().map_or(0, |piece| piece.append(rest));
             if copied == 0 {
                 let arrived = rest.len().max(self.received).max(PIECE_BYTES_MIN);
-                match pool.take(arrived.min(self.left).max(1)) {
+                // Not from the reserve: a client may leave half a record for as long as it likes.
+                match pool.for_bulk().take(arrived.min(self.left).max(1)) {
                     Some(buffer) => self.pieces.push(Piece::Copied(buffer)),
                     None => break,
                 }

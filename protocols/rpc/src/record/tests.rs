@@ -157,6 +157,18 @@ fn a_used_up_budget_stops_and_goes_on_later() {
 }
 
 #[test]
+fn half_a_record_takes_nothing_from_the_reserve() {
+    let (main, reserve) = (pool(8 * 1024), pool(64 * 1024));
+    let held: Vec<Buffer> = std::iter::from_fn(|| main.take(1)).collect();
+    let mut handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 8 * 1024);
+    let half = &marked(true, &[7; 200])[..100];
+    let fed = Assembly::default().feed(half, &mut handle, Completion::Allowed);
+    assert_eq!(fed, Ok((4, Progress::NoRoom)));
+    assert_eq!(reserve.statistics().in_use_bytes, 0);
+    drop(held);
+}
+
+#[test]
 fn data_spans_pieces_and_ends_with_the_record() {
     let pool = pool(4 << 20);
     let mut assembly = Assembly::default();
