@@ -218,7 +218,7 @@ impl<S: Programs> Rpc<S> {
                 return Taken::Stalled(Stall::Memory);
             };
             let pieces = std::mem::take(&mut job.pieces);
-            job.reply = Some(Reply::new(call.xid, buffer, pieces));
+            job.reply = Some(Reply::new(buffer, pieces));
         }
         if let Some(reply) = &mut job.reply {
             reply.begin(call.xid);
@@ -298,7 +298,7 @@ impl<S: Programs> Rpc<S> {
         } else if let Some(mut job) = context.job() {
             if let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) {
                 let pieces = std::mem::take(&mut job.pieces);
-                job.reply = Some(Reply::new(0, buffer, pieces));
+                job.reply = Some(Reply::new(buffer, pieces));
                 ready = Some(job);
             } else {
                 context.recycle(job);

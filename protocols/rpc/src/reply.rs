@@ -13,12 +13,15 @@ use std::io::IoSliceMut;
 
 use flatpath::{Buffer, Piped, PoolHandle};
 
-use crate::limits::{INLINE_REPLY_BYTES_MAX, REPLY_HEAD_BYTES};
+use crate::limits::REPLY_HEAD_BYTES;
 use crate::message::{self, Accepted};
 use crate::xdr::{Writer, padding};
 
 /// Pieces of one reply: what a send takes in one go.
 const PIECES_MAX: usize = 8;
+
+/// The head, and the versions that [`Accepted::ProgramMismatch`] names.
+const STATUS_BYTES_MAX: usize = REPLY_HEAD_BYTES + 8;
 
 /// No buffer could be had, or what was to be written is longer than the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +37,18 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A successful reply without results, in `buffer`.
-    pub(crate) fn new(xid: u32, buffer: Buffer, mut pieces: Vec<Buffer>) -> Reply {
+    /// Room for a reply, in `buffer`: [`Reply::begin`] follows.
+    pub(crate) fn new(buffer: Buffer, mut pieces: Vec<Buffer>) -> Reply {
         pieces.clear();
         pieces.push(buffer);
-        let piped = None;
-        let mut reply = Reply { pieces, piped, xid };
-        reply.restart(Accepted::Success);
-        reply
+        Reply {
+            pieces,
+            piped: None,
+            xid: 0,
+        }
     }
 
-    /// Begins anew as a successful reply to `xid`.
+    /// Begins a successful reply to `xid`, without results.
     pub(crate) fn begin(&mut self, xid: u32) {
         self.xid = xid;
         self.restart(Accepted::Success);
@@ -56,7 +60,7 @@ impl Reply {
         self.pieces.truncate(1);
         let front = &mut self.pieces[0];
         front.clear();
-        let mut writer = Writer::new(front.spare_up_to(INLINE_REPLY_BYTES_MAX));
+        let mut writer = Writer::new(front.spare_up_to(STATUS_BYTES_MAX));
         message::write_accepted(&mut writer, self.xid, status);
         let written = writer.written();
         front.advance(written);
@@ -216,7 +220,9 @@ impl Reply {
         let buffer = pool
             .take(crate::limits::REPLY_BYTES_MIN)
             .expect("the pool has a buffer");
-        Reply::new(0, buffer, Vec::new())
+        let mut reply = Reply::new(buffer, Vec::new());
+        reply.begin(0);
+        reply
     }
 
     /// The results written so far, without the head of the reply; for tests.
@@ -289,7 +295,9 @@ mod tests {
 
     fn reply(pool: PoolHandle<'_>) -> Reply {
         let buffer = pool.take(REPLY_BYTES_MIN).expect("there is room");
-        Reply::new(7, buffer, Vec::new())
+        let mut reply = Reply::new(buffer, Vec::new());
+        reply.begin(7);
+        reply
     }
 
     fn bytes(mut reply: Reply) -> Vec<u8> {
