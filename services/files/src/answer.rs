@@ -22,13 +22,13 @@ use crate::freshness::{Began, Looked};
 use crate::hot::Note;
 use crate::limits::{CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS, HOT_FILE_BYTES_MAX};
 use crate::listing::{self, Entries};
+use crate::look::Locality;
 use crate::media;
 use crate::range::{self, Part, Ranges};
-use crate::root::{Kind, Locality, Opened, Reach, Root};
-use crate::service::Writing;
+use crate::root::{Kind, Opened, Reach, Root};
 use crate::target::{Form, Hidden, Target, name_of};
 use crate::witness::{Claim, Witness};
-use crate::writing::is_own;
+use crate::writing::{Writing, is_own};
 
 /// What a directory is asked for first.
 const INDEX: &[u8] = b"index.html";

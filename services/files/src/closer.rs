@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use flatpath::DescriptorHold;
 
-use crate::root::Locality;
+use crate::look::Locality;
 
 /// A file that is read while an answer is sent.
 #[derive(Debug)]

@@ -18,7 +18,7 @@
 use std::time::Instant;
 
 use crate::limits::STAT_AGE_REFRESH_DIVISOR;
-use crate::root::Locality;
+use crate::look::Locality;
 
 /// What a worker knew when it began to look at a file.
 #[derive(Clone, Copy, Debug)]

@@ -257,7 +257,7 @@ mod tests {
     use crate::conditional::Modified;
     use crate::freshness::Began;
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
-    use crate::root::Locality;
+    use crate::look::Locality;
     use crate::witness::Claim;
     use std::fs;
     use std::time::Instant;

@@ -55,6 +55,6 @@ mod tests;
 pub use error::FilesError;
 pub use mounts::MountShares;
 pub use root::Resolution;
-pub use service::{Files, FilesLane, Writing};
+pub use service::{Files, FilesLane};
 pub use target::Hidden;
-pub use writing::{Durability, WriteOptions};
+pub use writing::{Durability, WriteOptions, Writing};

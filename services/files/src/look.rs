@@ -8,7 +8,25 @@ use rustix::io::Errno;
 
 use crate::identity::Identity;
 use crate::limits::LOCAL_FILE_SYSTEMS;
-use crate::root::Locality;
+
+/// Where a file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locality {
+    /// On the mount of the root, whose file system is in memory or on a disk of this machine.
+    Local,
+    /// Anywhere else, or the kernel cannot tell: a call may block for as long as it likes.
+    Remote,
+}
+
+impl Locality {
+    /// Where two files lie together.
+    pub(crate) fn beside(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Local, Self::Local) => Self::Local,
+            _ => Self::Remote,
+        }
+    }
+}
 
 /// Whether a file system answers from memory or a disk of this machine.
 pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {

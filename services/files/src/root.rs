@@ -22,7 +22,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use flatpath::DescriptorHold;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
@@ -33,14 +32,10 @@ use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::RENAME_TRIES_MAX;
 use crate::look::{locality_of, look_at};
-use crate::tus::ledger::Ledger;
-use crate::walk;
+use crate::walk::{self, READ};
 
-/// How a file that is to be read is opened.
-pub(crate) const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NOCTTY);
+pub use crate::look::Locality;
+pub use crate::walk::Route;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
@@ -53,8 +48,6 @@ pub struct Root {
     mount: Option<u64>,
     /// What the file system of the mount is.
     locality: Locality,
-    /// Of the unfinished uploads beneath it.
-    ledger: Arc<Ledger>,
 }
 
 /// Who turns a path into a file.
@@ -81,15 +74,6 @@ pub struct Opened {
     pub locality: Locality,
 }
 
-/// Where a file lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locality {
-    /// On the mount of the root, whose file system is in memory or on a disk of this machine.
-    Local,
-    /// Anywhere else, or the kernel cannot tell: a call may block for as long as it likes.
-    Remote,
-}
-
 /// How far a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -99,16 +83,6 @@ pub enum Reach {
     OwnMount,
     /// To every mount beneath the root.
     Everywhere,
-}
-
-impl Locality {
-    /// Where two files lie together.
-    pub(crate) fn beside(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Local, Self::Local) => Self::Local,
-            _ => Self::Remote,
-        }
-    }
 }
 
 impl Opened {
@@ -125,15 +99,6 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
-}
-
-/// How a path led to its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Every name on the path is what it seems.
-    Direct,
-    /// At least one of them is a symbolic link.
-    ThroughLink,
 }
 
 impl Root {
@@ -159,7 +124,6 @@ impl Root {
         let mount = look_at(directory.as_fd())?.mount;
         Ok(Self {
             locality: locality_of(directory.as_fd()),
-            ledger: Ledger::of(directory.as_fd()),
             directory,
             resolution,
             mount,
@@ -182,13 +146,7 @@ impl Root {
             resolution: self.resolution,
             mount: self.mount,
             locality: self.locality,
-            ledger: Arc::clone(&self.ledger),
         })
-    }
-
-    /// What unfinished uploads beneath it have.
-    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
     }
 
     /// What the file system of the root is.

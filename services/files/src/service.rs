@@ -24,9 +24,10 @@ use crate::mounts::{MountShares, Mounts};
 use crate::put;
 use crate::root::{Reach, Resolution, Root};
 use crate::target::{Hidden, Target};
+use crate::tus;
+use crate::tus::ledger::{Ledger, Uploads};
 use crate::tus::sweep::Sweeper;
-use crate::tus::{self, Place};
-use crate::writing::WriteOptions;
+use crate::writing::{WriteOptions, Writing};
 
 /// Serves what lies beneath a directory.
 ///
@@ -41,17 +42,9 @@ pub struct Files {
     mounts: Mounts,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
+    /// Of the unfinished uploads.
+    ledger: Arc<Ledger>,
     _sweeper: Option<Sweeper>,
-}
-
-/// Whether files may be replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Writing {
-    /// No.
-    #[default]
-    Refused,
-    /// By PUT, and by uploads that can be resumed (tus).
-    Allowed(WriteOptions),
 }
 
 /// As many workers are in a mount as may be.
@@ -84,6 +77,7 @@ impl Files {
             root.remote()
         };
         Ok(Self {
+            ledger: Ledger::of(root.directory()),
             root,
             mounts,
             writes: Arc::default(),
@@ -101,7 +95,7 @@ impl Files {
         let sweeper = match writing {
             Writing::Refused => None,
             Writing::Allowed(options) => match self.root.try_clone() {
-                Ok(root) => Sweeper::start(root, options),
+                Ok(root) => Sweeper::start(root, Arc::clone(&self.ledger), options),
                 Err(error) => {
                     log::warn!("expired uploads are not removed: {error}");
                     None
@@ -166,11 +160,12 @@ impl Files {
         }
     }
 
-    fn place(&self, options: WriteOptions) -> Place<'_> {
-        Place {
+    fn uploads(&self, options: WriteOptions) -> Uploads<'_> {
+        Uploads {
             root: &self.root,
             hidden: self.hidden,
             options,
+            ledger: &self.ledger,
         }
     }
 
@@ -321,7 +316,7 @@ impl Service for Files {
                 let Some(hold) = scope.descriptors().hold(TUS_DESCRIPTORS) else {
                     return Opened::Response(answer::busy());
                 };
-                let opened = tus::begin(self.place(options), request);
+                let opened = tus::begin(self.uploads(options), request);
                 self.counted(opened, share, hold)
             }
             _ => Opened::Response(self.pooled(request, scope)),
@@ -349,7 +344,7 @@ impl Service for Files {
             let Ok(_inside) = self.enter(request, scope) else {
                 return answer::busy();
             };
-            let response = tus::answer(self.place(options), request);
+            let response = tus::answer(self.uploads(options), request);
             self.writes.fetch_add(1, Ordering::Relaxed);
             return response;
         }

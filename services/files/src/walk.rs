@@ -15,13 +15,27 @@ use rustix::fs::{Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
 use crate::limits::{LINKS_MAX, PATH_BYTES_MAX};
-use crate::root::{READ, Route};
+
+/// How a file that is to be read is opened.
+pub(crate) const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY);
 
 /// A directory on the way is only passed through: it needs to be searchable, not readable.
 const PASS: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// How a path led to its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Every name on the path is what it seems.
+    Direct,
+    /// At least one of them is a symbolic link.
+    ThroughLink,
+}
 
 /// Opens `path` beneath `root` for reading.
 pub(crate) fn resolve(root: BorrowedFd<'_>, path: &[u8]) -> Result<(OwnedFd, Route), Errno> {

@@ -29,6 +29,16 @@ pub(crate) const CONDITIONS: [HeaderName; 3] = [
     header::IF_UNMODIFIED_SINCE,
 ];
 
+/// Whether files may be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writing {
+    /// No.
+    #[default]
+    Refused,
+    /// By PUT, and by uploads that can be resumed (tus).
+    Allowed(WriteOptions),
+}
+
 /// How files are made and replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {

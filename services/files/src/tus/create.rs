@@ -26,17 +26,18 @@ use crate::writing::{
     look, raw_target, refused, refused_because, split_name, writable_path,
 };
 
+use super::headers::{self, number_of};
+use super::ledger::Uploads;
 use super::metadata;
-use super::patch::{self, Patch};
+use super::patch::{self, Outcome, Patch};
 use super::record::{Record, Stage};
 use super::store::{Id, Store};
 use super::upload::{Seen, Upload, refuse_bytes};
-use super::{Outcome, Place, headers, number_of};
 
 /// Keeps two requests of this process from taking the last free place together.
 static COUNTING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 
-pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
+pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome> {
     let all = request.headers();
     if all.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
@@ -46,7 +47,7 @@ pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     let length = length_of(request)?;
-    if length.is_some_and(|length| length > place.options.bytes_max) {
+    if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
     }
     let metadata = match all.holds(&headers::UPLOAD_METADATA) {
@@ -57,7 +58,7 @@ pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
         },
     };
     let checksum = patch::checksum_of(request)?;
-    let (path, directory, name) = target_of(place, request, metadata)?;
+    let (path, directory, name) = target_of(uploads, request, metadata)?;
     let conditions = conditions_of(all);
     allow(&look(&directory, &name)?, &conditions)?;
     let id = Id::fresh()?;
@@ -71,8 +72,8 @@ pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
         verified: None,
         stage: Stage::Receiving,
     };
-    let upload = make(place, id, directory, &record)?;
-    let mut begun = Patch::created(upload, &record, checksum, place.options);
+    let upload = make(uploads, id, directory, &record)?;
+    let mut begun = Patch::created(upload, &record, checksum, uploads.options);
     if brings_bytes {
         begun.expect(request)?;
         return Ok(Outcome::Body(Box::new(begun)));
@@ -84,14 +85,13 @@ pub(super) fn create(place: Place<'_>, request: &Request) -> Answer<Outcome> {
 }
 
 /// Writes the record, and makes the file that takes the bytes.
-fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Upload> {
-    let durability = place.options.durability;
-    let store = Store::create(place.root, durability)?;
-    let stat = rustix::fs::fstat(&place.root.find(b"").map_err(crate::writing::failed)?.file)
-        .map_err(failed_write)?;
+fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Answer<Upload> {
+    let durability = uploads.options.durability;
+    let store = Store::create(uploads.root, durability)?;
+    let stat = rustix::fs::fstat(uploads.root.directory()).map_err(failed_write)?;
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
-    make_room(place, &store)?;
-    expect_bytes(place, &store, record.length)?;
+    make_room(uploads, &store)?;
+    expect_bytes(uploads, &store, record.length)?;
     store.write(&id, record, durability)?;
     drop(counting);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -104,7 +104,7 @@ fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Up
             Durability::Kernel => Ok(data),
         });
     match data {
-        Ok(data) => Ok(Upload::made(place, id, store, directory, data.into())),
+        Ok(data) => Ok(Upload::made(uploads, id, store, directory, data.into())),
         Err(response) => {
             store.remove(id.digits().as_bytes())?;
             Err(response)
@@ -113,10 +113,9 @@ fn make(place: Place<'_>, id: Id, directory: File, record: &Record) -> Answer<Up
 }
 
 /// Refuses an upload for which there is no room now or ever, before its client sends it.
-fn expect_bytes(place: Place<'_>, store: &Store, length: Option<u64>) -> Answer<()> {
-    let ledger = place.root.ledger();
-    ledger.read(place.root, store);
-    let (total, bytes_max) = (ledger.total(), ledger.bytes_max(place.root, place.options));
+fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Answer<()> {
+    uploads.ledger.read(uploads.root, store);
+    let (total, bytes_max) = (uploads.ledger.total(), uploads.bytes_max());
     let length = length.unwrap_or_default();
     if length > bytes_max {
         let reason = "the upload is longer than all unfinished ones together may be";
@@ -129,14 +128,14 @@ fn expect_bytes(place: Place<'_>, store: &Store, length: Option<u64>) -> Answer<
 }
 
 /// Refuses one upload too many. Those that are finished make room first.
-fn make_room(place: Place<'_>, store: &Store) -> Answer<()> {
-    let uploads = store.list()?.uploads;
-    if uploads.len() < place.options.unfinished_max {
+fn make_room(uploads: Uploads<'_>, store: &Store) -> Answer<()> {
+    let listed = store.list()?.uploads;
+    if listed.len() < uploads.options.unfinished_max {
         return Ok(());
     }
     let mut unfinished = 0;
-    for id in &uploads {
-        let seen_finished = match Upload::find(place.root, id, place.options) {
+    for id in &listed {
+        let seen_finished = match Upload::find(uploads, id) {
             Ok(upload) => matches!(upload.look(), Ok(Seen::Finished(_))),
             Err(_) => false,
         };
@@ -145,7 +144,7 @@ fn make_room(place: Place<'_>, store: &Store) -> Answer<()> {
             false => unfinished += 1,
         }
     }
-    if unfinished < place.options.unfinished_max {
+    if unfinished < uploads.options.unfinished_max {
         return Ok(());
     }
     report_full(unfinished);
@@ -193,13 +192,13 @@ fn has_body(request: &Request) -> bool {
 
 /// The directory of the target, open, and the name in it.
 fn target_of(
-    place: Place<'_>,
+    uploads: Uploads<'_>,
     request: &Request,
     metadata: &[u8],
 ) -> Answer<(Vec<u8>, File, Vec<u8>)> {
-    let (path, form) = writable_path(raw_target(request), place.hidden)?;
+    let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
     let is_directory = form == Form::Directory
-        || matches!(place.root.find(&path), Ok(found) if found.kind == Kind::Directory);
+        || matches!(uploads.root.find(&path), Ok(found) if found.kind == Kind::Directory);
     // Malformed metadata is refused also where it need not name the file.
     let named = metadata::file_name(metadata).map_err(|_| malformed_metadata())?;
     let (parent, name) = match is_directory {
@@ -225,10 +224,10 @@ fn target_of(
             "no file can have this name",
         ));
     }
-    if is_forbidden(&name, place.hidden) {
+    if is_forbidden(&name, uploads.hidden) {
         return Err(refused(StatusCode::FORBIDDEN));
     }
-    let directory = directory_at(place.root, &parent)?;
+    let directory = directory_at(uploads.root, &parent)?;
     Ok((parent, directory, name))
 }
 

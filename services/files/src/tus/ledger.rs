@@ -20,6 +20,7 @@ use rustix::fs::AtFlags;
 
 use crate::limits::UNFINISHED_DISK_PART;
 use crate::root::Root;
+use crate::target::Hidden;
 use crate::writing::{WriteOptions, directory_at};
 
 use super::store::{Id, Store};
@@ -38,10 +39,33 @@ pub(crate) struct Ledger {
     usual_max: OnceLock<u64>,
 }
 
+/// The uploads of a directory: where they go, and what they may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Uploads<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) hidden: Hidden,
+    pub(crate) options: WriteOptions,
+    pub(crate) ledger: &'a Arc<Ledger>,
+}
+
 #[derive(Debug, Default)]
 struct Sizes {
     of: HashMap<Id, u64>,
     total: u64,
+}
+
+impl Uploads<'_> {
+    /// Bytes that unfinished uploads may have.
+    pub(super) fn bytes_max(self) -> u64 {
+        self.options.unfinished_bytes_max.unwrap_or_else(|| {
+            let disk = || rustix::fs::fstatvfs(self.root.directory()).ok();
+            *self.ledger.usual_max.get_or_init(|| {
+                disk().map_or(u64::MAX, |disk| {
+                    disk.f_blocks.saturating_mul(disk.f_frsize) / UNFINISHED_DISK_PART
+                })
+            })
+        })
+    }
 }
 
 impl Sizes {
@@ -85,18 +109,6 @@ impl Ledger {
                 self.sizes().enter(&id, bytes.unwrap_or_default());
             }
         });
-    }
-
-    /// Bytes that unfinished uploads may have.
-    pub(super) fn bytes_max(&self, root: &Root, options: WriteOptions) -> u64 {
-        options.unfinished_bytes_max.unwrap_or_else(|| {
-            let disk = || rustix::fs::fstatvfs(root.find(b"").ok()?.file).ok();
-            *self.usual_max.get_or_init(|| {
-                disk().map_or(u64::MAX, |disk| {
-                    disk.f_blocks.saturating_mul(disk.f_frsize) / UNFINISHED_DISK_PART
-                })
-            })
-        })
     }
 
     /// All bytes now.

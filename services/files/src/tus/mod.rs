@@ -13,6 +13,7 @@
 //! | PATCH: bytes arrive | `patch` |
 //! | `Upload-Checksum` | `checksum` |
 //! | `Upload-Metadata` | `metadata` |
+//! | names of headers, numbers in them | `headers` |
 //! | what is remembered of an upload, on the disk | `record` |
 //! | where the records are; how many; which expired | `store`, `sweep` |
 //! | how many bytes all of them have | `ledger` |
@@ -31,6 +32,7 @@
 
 mod checksum;
 mod create;
+mod headers;
 pub(crate) mod ledger;
 mod metadata;
 mod patch;
@@ -44,50 +46,21 @@ mod model;
 mod tests;
 
 use flatpath_http::{Opened as Begun, Request, Response};
-use http::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::fields::Fields;
-use crate::root::Root;
 use crate::target::{Hidden, Target};
-use crate::writing::{Answer, WriteOptions, bare, number, raw_target, refused, refused_because};
+use crate::writing::{Answer, bare, raw_target, refused, refused_because};
 
-use patch::Patch;
+use headers::{VERSION, marked};
+use ledger::Uploads;
+use patch::Outcome;
 use store::Id;
 
-const VERSION: &str = "1.0.0";
 const EXTENSIONS: HeaderValue = HeaderValue::from_static(
     "creation,creation-with-upload,creation-defer-length,checksum,expiration,termination",
 );
-
-/// The headers of the protocol.
-pub(crate) mod headers {
-    use http::header::HeaderName;
-
-    pub(crate) static TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
-    pub(crate) static TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
-    pub(crate) static TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
-    pub(crate) static TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
-    pub(crate) static TUS_CHECKSUM_ALGORITHM: HeaderName =
-        HeaderName::from_static("tus-checksum-algorithm");
-    pub(crate) static UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-    pub(crate) static UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
-    pub(crate) static UPLOAD_DEFER_LENGTH: HeaderName =
-        HeaderName::from_static("upload-defer-length");
-    pub(crate) static UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
-    pub(crate) static UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-checksum");
-    pub(crate) static UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
-    pub(crate) static METHOD_OVERRIDE: HeaderName =
-        HeaderName::from_static("x-http-method-override");
-}
-
-/// Where uploads go, and how.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) root: &'a Root,
-    pub(crate) hidden: Hidden,
-    pub(crate) options: WriteOptions,
-}
 
 /// What a request asks for.
 enum Wish {
@@ -96,12 +69,6 @@ enum Wish {
     Ask(Id),
     Append(Id),
     Terminate(Id),
-}
-
-/// What becomes of a request: its body is taken, or it is answered.
-enum Outcome {
-    Body(Box<Patch>),
-    Answer(Response),
 }
 
 /// Whether a request is for this module; anything else is for files.
@@ -114,8 +81,8 @@ pub(crate) fn concerns(request: &Request) -> bool {
 }
 
 /// Answers a request without a body.
-pub(crate) fn answer(place: Place<'_>, request: &Request) -> Response {
-    let response = match serve(place, request) {
+pub(crate) fn answer(uploads: Uploads<'_>, request: &Request) -> Response {
+    let response = match serve(uploads, request) {
         Ok(Outcome::Answer(response)) => response,
         Ok(Outcome::Body(patch)) => patch.conclude(),
         Err(response) => *response,
@@ -124,25 +91,25 @@ pub(crate) fn answer(place: Place<'_>, request: &Request) -> Response {
 }
 
 /// Begins a request with a body.
-pub(crate) fn begin(place: Place<'_>, request: &Request) -> Begun {
-    match serve(place, request) {
+pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> Begun {
+    match serve(uploads, request) {
         Ok(Outcome::Body(patch)) => Begun::Sink(patch),
         Ok(Outcome::Answer(response)) => Begun::Response(marked(response)),
         Err(response) => Begun::Response(marked(*response)),
     }
 }
 
-fn serve(place: Place<'_>, request: &Request) -> Answer<Outcome> {
+fn serve(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome> {
     let wish = wish_of(request)?;
     if !matches!(wish, Wish::Describe) && !speaks_version(request) {
         return Err(refuse_version());
     }
     match wish {
-        Wish::Describe => Ok(Outcome::Answer(describe(place))),
-        Wish::Create => create::create(place, request),
-        Wish::Ask(id) => upload::ask(place, &id).map(Outcome::Answer),
-        Wish::Append(id) => patch::begin(place, &id, request).map(Outcome::Body),
-        Wish::Terminate(id) => upload::terminate(place, &id).map(Outcome::Answer),
+        Wish::Describe => Ok(Outcome::Answer(describe(uploads))),
+        Wish::Create => create::create(uploads, request),
+        Wish::Ask(id) => upload::ask(uploads, &id).map(Outcome::Answer),
+        Wish::Append(id) => patch::begin(uploads, &id, request).map(Outcome::Body),
+        Wish::Terminate(id) => upload::terminate(uploads, &id).map(Outcome::Answer),
     }
 }
 
@@ -192,36 +159,13 @@ fn refuse_version() -> Box<Response> {
     response
 }
 
-fn describe(place: Place<'_>) -> Response {
+fn describe(uploads: Uploads<'_>) -> Response {
     let mut response = bare(StatusCode::NO_CONTENT);
     let all = response.headers_mut();
     all.insert(header::ALLOW, crate::answer::ALLOWED_WRITABLE);
     all.insert(&headers::TUS_VERSION, HeaderValue::from_static(VERSION));
     all.insert(&headers::TUS_EXTENSION, EXTENSIONS);
-    all.insert(&headers::TUS_MAX_SIZE, place.options.bytes_max.into());
+    all.insert(&headers::TUS_MAX_SIZE, uploads.options.bytes_max.into());
     all.insert(&headers::TUS_CHECKSUM_ALGORITHM, checksum::ALGORITHMS);
     response
-}
-
-/// Every response says which protocol it speaks, and none is for a cache.
-fn marked(mut response: Response) -> Response {
-    let all = response.headers_mut();
-    all.insert(&headers::TUS_RESUMABLE, HeaderValue::from_static(VERSION));
-    all.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-/// A number in a header; 400 where it is none, or is there twice.
-fn number_of(request: &Request, name: &HeaderName) -> Answer<Option<u64>> {
-    let headers = request.headers();
-    if !headers.holds(name) {
-        return Ok(None);
-    }
-    match headers.single(name).and_then(number) {
-        Some(number) => Ok(Some(number)),
-        None => Err(refused_because(
-            StatusCode::BAD_REQUEST,
-            &format!("{name} must be one number"),
-        )),
-    }
 }

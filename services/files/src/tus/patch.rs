@@ -27,10 +27,11 @@ use crate::writing::{
 };
 
 use super::checksum::Checksum;
+use super::headers::{self, marked, number_of};
+use super::ledger::Uploads;
 use super::record::Record;
 use super::store::Id;
 use super::upload::{Held, Upload};
-use super::{Place, headers, marked, number_of};
 
 /// "460 Checksum Mismatch".
 const MISMATCH: u16 = 460;
@@ -40,6 +41,12 @@ const MISMATCH: u16 = 460;
 enum Start {
     Continued,
     Created,
+}
+
+/// What becomes of a request: its body is taken, or it is answered.
+pub(super) enum Outcome {
+    Body(Box<Patch>),
+    Answer(Response),
 }
 
 /// A request whose bytes are arriving.
@@ -90,7 +97,7 @@ pub(super) fn checksum_of(request: &Request) -> Answer<Option<Checksum>> {
     }
 }
 
-pub(super) fn begin(place: Place<'_>, id: &Id, request: &Request) -> Answer<Box<Patch>> {
+pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Answer<Box<Patch>> {
     if !is_offset_stream(request) || request.headers().holds(&header::CONTENT_ENCODING) {
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
@@ -100,7 +107,7 @@ pub(super) fn begin(place: Place<'_>, id: &Id, request: &Request) -> Answer<Box<
     };
     let length = number_of(request, &headers::UPLOAD_LENGTH)?;
     let checksum = checksum_of(request)?;
-    let upload = Upload::find(place.root, id, place.options)?;
+    let upload = Upload::find(uploads, id)?;
     let mut held = match upload.hold()? {
         Ok(held) => held,
         Err(finished) => return Err(elsewhere(finished.length)),
@@ -108,15 +115,15 @@ pub(super) fn begin(place: Place<'_>, id: &Id, request: &Request) -> Answer<Box<
     if held.offset() != offset {
         return Err(elsewhere(held.offset()));
     }
-    take_length(&mut held, length, place.options.bytes_max)?;
-    let end = held.record.length.unwrap_or(place.options.bytes_max);
+    take_length(&mut held, length, uploads.options.bytes_max)?;
+    let end = held.record.length.unwrap_or(uploads.options.bytes_max);
     expect_at_most(request, end - offset)?;
     drop(held);
     Ok(Box::new(Patch {
         upload,
         start: Start::Continued,
         body: Body::new(offset, length, checksum),
-        options: place.options,
+        options: uploads.options,
     }))
 }
 

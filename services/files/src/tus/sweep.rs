@@ -9,8 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::limits::{FINISHED_KEPT, SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN};
 use crate::root::Root;
+use crate::target::Hidden;
 use crate::writing::WriteOptions;
 
+use super::ledger::{Ledger, Uploads};
 use super::store::{Id, Store};
 use super::upload::{Seen, Upload, is_older};
 
@@ -28,15 +30,22 @@ struct Stop {
 
 impl Sweeper {
     /// Starts the thread; `None` where the machine has none left.
-    pub(crate) fn start(root: Root, options: WriteOptions) -> Option<Self> {
+    pub(crate) fn start(root: Root, ledger: Arc<Ledger>, options: WriteOptions) -> Option<Self> {
         let stop = Arc::new(Stop::default());
         let theirs = Arc::clone(&stop);
         let interval = (options.expires / 4).clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
         let started = std::thread::Builder::new()
             .name("flatpath-sweep".into())
             .spawn(move || {
+                let uploads = Uploads {
+                    root: &root,
+                    // It asks for no path.
+                    hidden: Hidden::Refused,
+                    options,
+                    ledger: &ledger,
+                };
                 loop {
-                    sweep(&root, options, SystemTime::now());
+                    sweep(uploads, SystemTime::now());
                     if theirs.wait(interval) {
                         break;
                     }
@@ -69,18 +78,24 @@ impl Stop {
 }
 
 /// Removes what has expired by `now`. What cannot be removed is left for the next round.
-pub(crate) fn sweep(root: &Root, options: WriteOptions, now: SystemTime) {
-    let entered = root.ledger().entered();
+pub(crate) fn sweep(uploads: Uploads<'_>, now: SystemTime) {
+    let Uploads {
+        root,
+        options,
+        ledger,
+        ..
+    } = uploads;
+    let entered = ledger.entered();
     let store = match Store::open(root) {
         Ok(Some(store)) => store,
-        Ok(None) => return entered.iter().for_each(|id| root.ledger().leave(id)),
+        Ok(None) => return entered.iter().for_each(|id| ledger.leave(id)),
         Err(_) => return,
     };
     let Ok(listed) = store.list() else { return };
     let gone = entered.iter().filter(|id| !listed.uploads.contains(id));
-    gone.for_each(|id| root.ledger().leave(id));
+    gone.for_each(|id| ledger.leave(id));
     for id in &listed.uploads {
-        sweep_one(root, options, &store, id, now);
+        sweep_one(uploads, &store, id, now);
     }
     for name in &listed.leftovers {
         if is_older(store.written(name), options.expires, now) {
@@ -93,18 +108,15 @@ pub(crate) fn sweep(root: &Root, options: WriteOptions, now: SystemTime) {
     }
 }
 
-fn sweep_one(root: &Root, options: WriteOptions, store: &Store, id: &Id, now: SystemTime) {
+fn sweep_one(uploads: Uploads<'_>, store: &Store, id: &Id, now: SystemTime) {
+    let expires = uploads.options.expires;
     let name = id.digits().as_bytes();
     let recorded = store.written(name);
-    let found = Upload::find(root, id, options);
+    let found = Upload::find(uploads, id);
     let removed = match found.as_ref().map(Upload::look) {
         // A record that cannot be read, or an error that may pass.
-        Err(_) | Ok(Ok(Seen::Gone)) if is_older(recorded, options.expires, now) => {
-            store.remove(name)
-        }
-        Ok(Ok(Seen::Finished(_)))
-            if is_older(recorded, options.expires.min(FINISHED_KEPT), now) =>
-        {
+        Err(_) | Ok(Ok(Seen::Gone)) if is_older(recorded, expires, now) => store.remove(name),
+        Ok(Ok(Seen::Finished(_))) if is_older(recorded, expires.min(FINISHED_KEPT), now) => {
             store.remove(name)
         }
         Ok(Ok(Seen::Receiving(held))) if held.has_expired(now) => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -16,13 +17,16 @@ use crate::root::Root;
 use crate::target::Hidden;
 use crate::writing::{Durability, WriteOptions};
 
-use super::patch::Patch;
+use super::headers::marked;
+use super::ledger::{Ledger, Uploads};
+use super::patch::{Outcome, Patch};
 use super::sweep::sweep;
-use super::{Outcome, Place, answer, marked, serve};
+use super::{answer, serve};
 
 pub(super) struct Site {
     folder: tempfile::TempDir,
     root: Root,
+    ledger: Arc<Ledger>,
     options: WriteOptions,
     pool: Pool,
 }
@@ -39,22 +43,24 @@ impl Site {
         });
         Self {
             folder,
+            ledger: Ledger::of(root.directory()),
             root,
             options,
             pool,
         }
     }
 
-    pub(super) fn place(&self) -> Place<'_> {
-        Place {
+    pub(super) fn uploads(&self) -> Uploads<'_> {
+        Uploads {
             root: &self.root,
             hidden: Hidden::Refused,
             options: self.options,
+            ledger: &self.ledger,
         }
     }
 
     pub(super) fn ask(&self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
-        answer(self.place(), &request(method, target, fields))
+        answer(self.uploads(), &request(method, target, fields))
     }
 
     /// Begins a request with a body.
@@ -66,7 +72,7 @@ impl Site {
     ) -> Result<Box<Patch>, Box<Response>> {
         let kind = ("Content-Type", "application/offset+octet-stream");
         let fields = [&[kind], fields].concat();
-        match serve(self.place(), &request(method, target, &fields)) {
+        match serve(self.uploads(), &request(method, target, &fields)) {
             Ok(Outcome::Body(patch)) => Ok(patch),
             Ok(Outcome::Answer(response)) => Err(Box::new(response)),
             Err(response) => Err(Box::new(marked(*response))),
@@ -356,14 +362,14 @@ fn uploads_expire_and_are_removed_with_all_they_left() {
     let long_ago = now - 2 * expires;
     file.expect("there").set_modified(long_ago).expect("ours");
     assert_eq!(site.offset(&old), Err(410), "expired, and not yet removed");
-    sweep(&site.root, site.options, now);
+    sweep(site.uploads(), now);
     assert_eq!(site.offset(&old), Err(404));
     assert!(!data(&old).exists());
     assert_eq!(site.offset(&young), Ok(0));
     assert_eq!(site.offset(&finished), Ok(3));
     let later = SystemTime::now() + 2 * expires;
-    sweep(&site.root, site.options, later);
-    sweep(&site.root, site.options, later);
+    sweep(site.uploads(), later);
+    sweep(site.uploads(), later);
     assert_eq!(site.hidden_files(), 0, "no trace is left");
     assert_eq!(site.published()["finished"], b"abc");
     let address = site.create("again", 0);
@@ -421,8 +427,8 @@ fn all_unfinished_uploads_together_are_bounded_until_they_end() {
         ..WriteOptions::default()
     });
     let counted = |site: &Site| {
-        assert_eq!(site.root.ledger().total(), unfinished_bytes(site));
-        site.root.ledger().total()
+        assert_eq!(site.ledger.total(), unfinished_bytes(site));
+        site.ledger.total()
     };
     let begin = |site: &Site, length: &str| {
         let name = format!("filename {}", STANDARD.encode("another"));
@@ -452,11 +458,11 @@ fn all_unfinished_uploads_together_are_bounded_until_they_end() {
     assert_eq!(patch.conclude().status(), 460);
     assert_eq!(counted(&site), 70);
     // A server that starts anew counts what is there.
-    site.root = Root::open(std::path::Path::new("/")).expect("another directory");
-    site.root = Root::open(site.folder.path()).expect("open");
+    site.ledger = Arc::default();
+    site.ledger = Ledger::of(site.root.directory());
     assert_eq!(begin(&site, "31"), 507);
     assert_eq!(counted(&site), 70);
     let later = SystemTime::now() + Duration::from_secs(1 << 20);
-    sweep(&site.root, site.options, later);
+    sweep(site.uploads(), later);
     assert_eq!((counted(&site), begin(&site, "100")), (0, 201));
 }

@@ -14,15 +14,14 @@ use rustix::io::Errno;
 use crate::janitor::{self, Litter};
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::{Publication, lost};
-use crate::root::Root;
 use crate::writing::{
     Answer, WriteOptions, bare, directory_at, errno_of, failed_write, refused, refused_because,
 };
 
-use super::ledger::Ledger;
+use super::headers;
+use super::ledger::{Ledger, Uploads};
 use super::record::{Record, Stage};
 use super::store::{Id, Store, time_of};
-use super::{Place, headers};
 
 /// Uploads that a request of this process changes now.
 static CHANGING: LazyLock<KeyedLock<Id>> = LazyLock::new(KeyedLock::new);
@@ -91,7 +90,8 @@ impl Drop for FileLock<'_> {
 
 impl Upload {
     /// Opens what there is of an upload; 404 where there is no record.
-    pub(super) fn find(root: &Root, id: &Id, options: WriteOptions) -> Answer<Self> {
+    pub(super) fn find(uploads: Uploads<'_>, id: &Id) -> Answer<Self> {
+        let root = uploads.root;
         let store = Store::open(root)?.ok_or_else(missing)?;
         let record = store.read(id)?.ok_or_else(missing)?;
         let directory = directory_at(root, &record.directory).ok();
@@ -104,37 +104,34 @@ impl Upload {
             None | Some(Err(Errno::NOENT)) => None,
             Some(Err(errno)) => return Err(failed_write(errno)),
         };
-        let ledger = Arc::clone(root.ledger());
-        ledger.read(root, &store);
+        uploads.ledger.read(root, &store);
         Ok(Self {
             id: id.clone(),
             store,
             directory,
             data,
-            options,
-            unfinished_bytes_max: ledger.bytes_max(root, options),
-            ledger,
+            options: uploads.options,
+            unfinished_bytes_max: uploads.bytes_max(),
+            ledger: Arc::clone(uploads.ledger),
         })
     }
 
     /// One that was just made.
     pub(super) fn made(
-        place: Place<'_>,
+        uploads: Uploads<'_>,
         id: Id,
         store: Store,
         directory: File,
         data: File,
     ) -> Self {
-        let (root, options) = (place.root, place.options);
-        let ledger = Arc::clone(root.ledger());
         Self {
             id,
             store,
             directory: Some(directory),
             data: Some(data),
-            options,
-            unfinished_bytes_max: ledger.bytes_max(root, options),
-            ledger,
+            options: uploads.options,
+            unfinished_bytes_max: uploads.bytes_max(),
+            ledger: Arc::clone(uploads.ledger),
         }
     }
 
@@ -324,8 +321,8 @@ pub(super) fn is_older(written: Option<SystemTime>, than: Duration, now: SystemT
 }
 
 /// HEAD: how far the upload is.
-pub(super) fn ask(place: Place<'_>, id: &Id) -> Answer<Response> {
-    let upload = Upload::find(place.root, id, place.options)?;
+pub(super) fn ask(uploads: Uploads<'_>, id: &Id) -> Answer<Response> {
+    let upload = Upload::find(uploads, id)?;
     let mut response = bare(StatusCode::OK);
     let all = response.headers_mut();
     let mut held = match upload.hold()? {
@@ -363,8 +360,8 @@ pub(super) fn ask(place: Place<'_>, id: &Id) -> Answer<Response> {
 }
 
 /// DELETE: "the Server SHOULD free the used resources".
-pub(super) fn terminate(place: Place<'_>, id: &Id) -> Answer<Response> {
-    let upload = Upload::find(place.root, id, place.options)?;
+pub(super) fn terminate(uploads: Uploads<'_>, id: &Id) -> Answer<Response> {
+    let upload = Upload::find(uploads, id)?;
     match upload.look()? {
         Seen::Receiving(held) => held.remove()?,
         Seen::Finished(_) => {
