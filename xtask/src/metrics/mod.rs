@@ -41,7 +41,7 @@ pub struct Limits {
 /// The limits of today.
 pub const LIMITS: Limits = Limits {
     circle_files: 30,
-    large_circles: 5,
+    large_circles: 3,
     through_root: 0,
     product_lines: 56_800,
     tool_lines: 25_600,
