@@ -10,11 +10,11 @@ use std::path::PathBuf;
 
 use crate::Stage;
 use crate::error::Error;
-use crate::pace::Pace;
-use crate::plot::Plot;
 use crate::published;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 use flatpath_bench_common::crowd::{self, Manner, Visit};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::profile::Profile;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 use server::{OperationMode, Server};
 
 pub(crate) mod server;
@@ -74,16 +74,16 @@ impl Load {
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
-    let most = clients_max(stage.server, pace.pick(10_000, 10_000, 50));
+    let profile = stage.profile;
+    let most = clients_max(stage.server, profile.pick(10_000, 10_000, 50));
     let loads = [
         Load::AtOnce(most),
-        Load::OneByOne(pace.pick(2_000, 500, 10)),
+        Load::OneByOne(profile.pick(2_000, 500, 10)),
     ];
-    let runs = [pace.pick(20, 3, 1), pace.pick(10, 3, 1)];
+    let runs = [profile.pick(20, 3, 1), profile.pick(10, 3, 1)];
     let mut report = BenchReport {
         name: "accept",
-        about: "one accept for each connection, against one multishot accept for all",
+        about: "one accept for each connection, against one multishot accept for all".into(),
         ..BenchReport::default()
     };
     let mut table = Table {
@@ -91,10 +91,10 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         unit: "per connection",
         labels: vec!["clients", "figure"],
         columns: vec![
-            Column::new("single", Role::Before),
+            Column::new("single", Role::Baseline),
             Column::new("multishot", Role::Ours),
         ],
-        rows: Vec::new(),
+        ..Table::default()
     };
     let mut driver = String::new();
     for (load, runs) in loads.into_iter().zip(runs) {
@@ -126,7 +126,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
          have their connection in the making at a time: the kernel's queue holds no more",
         Manner::QUEUED.in_the_making_max
     ));
-    if pace != Pace::Full {
+    if profile != Profile::Full {
         report.notes.push(format!("{} runs instead of 20", runs[0]));
     }
     Ok(report)
@@ -210,6 +210,7 @@ fn rows(table: &mut Table, load: Load, both: &[Runs; 2]) {
             labels: vec![load.name(), name.into()],
             figures,
             published: is_published.then_some(published::ACCEPT),
+            ..Row::default()
         });
     }
 }
@@ -235,7 +236,7 @@ mod tests {
     fn nobody_is_lost_with_either_accept() {
         let mut ignore = |_: &str| {};
         let mut stage = Stage {
-            pace: Pace::Tiny,
+            profile: Profile::Tiny,
             server: &ServerProgram::ThisProcess,
             only: None,
             progress: &mut ignore,

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use flatpath_structures::pool::{Buffer, Pool, PoolConfig, Zero};
 
 use crate::Stage;
-use crate::before::Claim;
-use crate::before::buffer_list::BufferList;
+use crate::baseline::Claim;
+use crate::baseline::buffer_list::BufferList;
 use crate::error::Error;
-use crate::measure::{Turn, hammer, interleave, per_operation};
-use crate::pace::{Pace, cores};
-use crate::plot::Plot;
 use crate::published;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::measure::{Turn, hammer, interleave, per_operation};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::profile::{Profile, cores};
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// Small, so that a hundred thousand of them fit: the list does not care.
 const BUFFER_BYTES: usize = 512;
@@ -34,8 +34,8 @@ const FIXED: &str = "fixed: test first";
 const OURS: &str = "ours";
 
 /// More than other benches take: in a slice or two the two threads may share one core.
-fn rounds(pace: Pace) -> usize {
-    pace.pick(7, 9, 1)
+fn rounds(profile: Profile) -> usize {
+    profile.pick(7, 9, 1)
 }
 
 /// Where buffers come from.
@@ -186,10 +186,10 @@ pub(crate) fn split<R: Recycler>(pool: &R, slice: Duration) -> f64 {
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
+    let profile = stage.profile;
     let mut report = BenchReport {
         name: "buffers",
-        about: "an idle buffer: a walk over those in use, against a pool",
+        about: "an idle buffer: a walk over those in use, against a pool".into(),
         ..BenchReport::default()
     };
     let walked = walked(stage);
@@ -220,36 +220,36 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
          at the end of the walked list, as in the publication: idle ones anywhere would halve it"
             .into(),
     );
-    if pace != Pace::Full {
+    if profile != Profile::Full {
         report.notes.push("fewer rows than a full run".into());
     }
     Ok(report)
 }
 
 fn walked(stage: &mut Stage<'_>) -> Table {
-    let pace = stage.pace;
+    let profile = stage.profile;
     const FULL: &[u32] = &[10, 12, 17, 196, 197, 198, 199, 200, 1_000, 10_000, 100_000];
-    let in_use = pace.pick(FULL, &[10, 199, 200, 1_000, 100_000], &[10, 200]);
-    let threads: &[usize] = pace.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 8], &[1, 2]);
+    let in_use = profile.pick(FULL, &[10, 199, 200, 1_000, 100_000], &[10, 200]);
+    let threads: &[usize] = profile.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 8], &[1, 2]);
     let mut table = Table {
         title: "Take + put by buffers in use".into(),
         unit: "ns per pair",
         labels: vec!["in use", "threads"],
         columns: vec![
-            Column::new(WALK, Role::Before),
+            Column::new(WALK, Role::Baseline),
             Column::new(FIXED, Role::Fixed),
             Column::new(OURS, Role::Ours),
         ],
-        rows: Vec::new(),
+        ..Table::default()
     };
     for &in_use in in_use {
         for &threads in threads {
             // A walk of a hundred thousand takes milliseconds, and one for every thread is needed.
-            if pace == Pace::Quick && in_use > 1_000 && threads > 2 {
+            if profile == Profile::Quick && in_use > 1_000 && threads > 2 {
                 continue;
             }
             stage.step(&format!("buffers: {in_use} in use, {threads} threads"));
-            let slice = pace.slice(threads);
+            let slice = profile.slice(threads);
             let idle = IDLE_PER_THREAD * threads as u32;
             let list = |claim| BufferList::new(in_use, idle, claim);
             let (swap, test) = (list(Claim::Swap), list(Claim::TestThenSwap));
@@ -259,11 +259,12 @@ fn walked(stage: &mut Stage<'_>) -> Table {
                 Box::new(|| pairs(&test, threads, 1, slice)),
                 Box::new(|| pairs(&ours, threads, 1, slice)),
             ];
-            let figures = interleave(rounds(pace), &mut turns);
+            let figures = interleave(rounds(profile), &mut turns);
             table.rows.push(Row {
                 labels: vec![in_use.to_string(), threads.to_string()],
                 figures: figures.into_iter().map(Some).collect(),
                 published: published::find(published::BUFFERS, in_use).filter(|_| threads == 1),
+                ..Row::default()
             });
         }
     }
@@ -273,23 +274,24 @@ fn walked(stage: &mut Stage<'_>) -> Table {
 /// Few in use: what a pool costs beside well-known structures.
 fn few(stage: &mut Stage<'_>) -> Table {
     const IN_USE: usize = 1_000;
-    let pace = stage.pace;
-    let threads: &[usize] = pace.pick(&[1, 2, 4, 8, 64], &[1, 2, 8], &[2]);
-    let holds: &[usize] = pace.pick(&[1, 4, 24], &[1, 4], &[1]);
+    let profile = stage.profile;
+    let threads: &[usize] = profile.pick(&[1, 2, 4, 8, 64], &[1, 2, 8], &[2]);
+    let holds: &[usize] = profile.pick(&[1, 4, 24], &[1, 4], &[1]);
     let mut table = Table {
         title: "Take + put beside well-known structures, by threads and buffers held".into(),
         unit: "ns per pair",
         labels: vec!["threads", "held"],
         columns: vec![Column::new(OURS, Role::Ours)],
-        rows: Vec::new(),
+        ..Table::default()
     };
-    table.columns.push(Column::new("Mutex<Vec>", Role::Beside));
-    #[cfg(feature = "beside")]
-    table.columns.extend(crate::beside::pools::columns());
+    table
+        .columns
+        .push(Column::new("Mutex<Vec>", Role::Competitor));
+    table.columns.extend(crate::competitors::pools::columns());
     for &threads in threads {
         for &hold in holds {
             stage.step(&format!("buffers: {threads} threads, {hold} held each"));
-            let slice = pace.slice(threads);
+            let slice = profile.slice(threads);
             let (ours, _held) = pool(IN_USE, threads * hold);
             let idle = threads * hold.max(IDLE_PER_THREAD as usize);
             let stack = LockedStack(Mutex::new(boxes(idle)));
@@ -297,13 +299,13 @@ fn few(stage: &mut Stage<'_>) -> Table {
                 Box::new(|| pairs(&ours, threads, hold, slice)),
                 Box::new(|| pairs(&stack, threads, hold, slice)),
             ];
-            #[cfg(feature = "beside")]
-            turns.extend(crate::beside::pools::pairs(idle, threads, hold, slice));
-            let figures = interleave(rounds(pace), &mut turns);
+            turns.extend(crate::competitors::pools::pairs(idle, threads, hold, slice));
+            let figures = interleave(rounds(profile), &mut turns);
             table.rows.push(Row {
                 labels: vec![threads.to_string(), hold.to_string()],
                 figures: figures.into_iter().map(Some).collect(),
-                published: None,
+                failure: None,
+                ..Row::default()
             });
         }
     }
@@ -312,17 +314,17 @@ fn few(stage: &mut Stage<'_>) -> Table {
 
 fn split_roles(stage: &mut Stage<'_>) -> Table {
     stage.step("buffers: taken on one thread, put on another");
-    let slice = stage.pace.slice(2);
+    let slice = stage.profile.slice(2);
     let idle = 4 * IN_TRANSIT_MAX;
     let walk = |claim| BufferList::new(200, idle as u32, claim);
     let (swap, test) = (walk(Claim::Swap), walk(Claim::TestThenSwap));
     let (ours, _held) = pool(200, idle / IDLE_PER_THREAD as usize);
     let stack = LockedStack(Mutex::new(boxes(idle)));
     let mut columns = vec![
-        Column::new(WALK, Role::Before),
+        Column::new(WALK, Role::Baseline),
         Column::new(FIXED, Role::Fixed),
         Column::new(OURS, Role::Ours),
-        Column::new("Mutex<Vec>", Role::Beside),
+        Column::new("Mutex<Vec>", Role::Competitor),
     ];
     let mut turns: Vec<Turn<'_>> = vec![
         Box::new(|| split(&swap, slice)),
@@ -330,12 +332,9 @@ fn split_roles(stage: &mut Stage<'_>) -> Table {
         Box::new(|| split(&ours, slice)),
         Box::new(|| split(&stack, slice)),
     ];
-    #[cfg(feature = "beside")]
-    {
-        columns.extend(crate::beside::pools::columns());
-        turns.extend(crate::beside::pools::splits(idle, slice));
-    }
-    let figures = interleave(rounds(stage.pace), &mut turns);
+    columns.extend(crate::competitors::pools::columns());
+    turns.extend(crate::competitors::pools::splits(idle, slice));
+    let figures = interleave(rounds(stage.profile), &mut turns);
     Table {
         title: "Taken on one thread, put on another, hand-over included".into(),
         unit: "ns per buffer",
@@ -343,27 +342,28 @@ fn split_roles(stage: &mut Stage<'_>) -> Table {
         rows: vec![Row {
             labels: vec!["200".into()],
             figures: figures.into_iter().map(Some).collect(),
-            published: None,
+            ..Row::default()
         }],
         columns: std::mem::take(&mut columns),
+        ..Table::default()
     }
 }
 
 /// What zeroing adds: the whole buffer, as the original does, against what was written.
 fn zeroing(stage: &mut Stage<'_>) -> Table {
     const WRITTEN: usize = 4_096;
-    let pace = stage.pace;
-    let sizes = pace.pick(&[16, 64, 256, 512][..], &[16, 256], &[16]);
+    let profile = stage.profile;
+    let sizes = profile.pick(&[16, 64, 256, 512][..], &[16, 256], &[16]);
     let mut table = Table {
         title: "Zeroing before reuse, 4 KiB written, in cache".into(),
         unit: "ns per pair",
         labels: vec!["buffer, KiB"],
         columns: vec![
-            Column::new("zero all", Role::Before),
+            Column::new("zero all", Role::Baseline),
             Column::new("ours, written only", Role::Ours),
             Column::new("ours, never", Role::Detail),
         ],
-        rows: Vec::new(),
+        ..Table::default()
     };
     for &kib in sizes {
         stage.step(&format!("buffers: zeroing {kib} KiB"));
@@ -376,7 +376,7 @@ fn zeroing(stage: &mut Stage<'_>) -> Table {
             })
         };
         let (all, written) = (pool(Zero::Never), pool(Zero::WrittenOnPut));
-        let slice = pace.slice(1);
+        let slice = profile.slice(1);
         let once = |pool: &Pool, wipe: bool| {
             let text = [7; WRITTEN];
             hammer(1, slice, |_| {
@@ -399,11 +399,11 @@ fn zeroing(stage: &mut Stage<'_>) -> Table {
             Box::new(|| once(&written, false)),
             Box::new(|| once(&all, false)),
         ];
-        let figures: Vec<Figure> = interleave(rounds(pace), &mut turns);
+        let figures: Vec<Figure> = interleave(rounds(profile), &mut turns);
         table.rows.push(Row {
             labels: vec![kib.to_string()],
             figures: figures.into_iter().map(Some).collect(),
-            published: None,
+            ..Row::default()
         });
     }
     table
@@ -430,7 +430,7 @@ fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table)
         let what = format!("best crate against ours, {threads} thread(s), 1 held");
         let labels = [threads, "1"];
         let reached = ratio(
-            few.best(&labels, Role::Beside),
+            few.best(&labels, Role::Competitor),
             few.best(&labels, Role::Ours),
         );
         report.target(what, "x", AtLeast(bound), reached);

@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
-use flatpath_bench::{Bench, Options, Pace, Report, ServerProgram};
+use flatpath_bench::{Bench, Options, Profile, Report, ServerProgram};
 
 /// The server under test.
 const SERVER: &str = "flatpath";
@@ -89,10 +89,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let benches = benches(&arguments.names);
     let options = Options {
-        pace: if arguments.quick {
-            Pace::Quick
+        profile: if arguments.quick {
+            Profile::Quick
         } else {
-            Pace::Full
+            Profile::Full
         },
         server: ServerProgram::Program(server_for(&benches, arguments)?),
         only: arguments.only.clone(),

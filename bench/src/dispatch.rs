@@ -18,10 +18,10 @@ use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 use hdrhistogram::Histogram;
 
 use crate::Stage;
-use crate::before::Claim;
-use crate::before::locked_queue::LockedQueue;
-use crate::before::thread_list::ThreadList;
-use crate::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, median, raw_timed, timed};
+use crate::baseline::Claim;
+use crate::baseline::locked_queue::LockedQueue;
+use crate::baseline::thread_list::ThreadList;
+use flatpath_bench_common::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, median, raw_timed, timed};
 
 mod tables;
 
@@ -379,8 +379,7 @@ fn candidates() -> Vec<Measured> {
             measure(|work| StdCondvar::start(workers, work), flow, slice)
         }),
     ];
-    #[cfg(feature = "beside")]
-    all.extend(crate::beside::dispatchers::candidates());
+    all.extend(crate::competitors::dispatchers::candidates());
     all
 }
 

@@ -22,9 +22,9 @@ use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 
 use crate::Stage;
 use crate::error::Error;
-use crate::measure::{Turn, interleave, median};
-use crate::plot::Plot;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::measure::{Turn, interleave, median};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// Long enough for all threads to go to sleep.
 const PAUSE: Duration = Duration::from_micros(300);
@@ -274,19 +274,19 @@ impl Drop for Rig {
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
-    let sizes: &[usize] = pace.pick(&[1, 16, 256], &[1, 16, 256], &[1]);
-    let bursts = pace.pick(1000, 200, 2);
+    let profile = stage.profile;
+    let sizes: &[usize] = profile.pick(&[1, 16, 256], &[1, 16, 256], &[1]);
+    let bursts = profile.pick(1000, 200, 2);
     let mut table = Table {
         title: "From the write to the call".into(),
         unit: "us, median",
         labels: vec!["driver", "sources at once"],
         columns: vec![
-            Column::new(WORKER, Role::Before),
+            Column::new(WORKER, Role::Baseline),
             Column::new(OURS, Role::Ours),
             Column::new(THREADS, Role::Detail),
         ],
-        rows: Vec::new(),
+        ..Table::default()
     };
     for (name, choice) in [
         ("uring", DriverChoice::Uring),
@@ -295,18 +295,20 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         for &sources in sizes {
             stage.step(&format!("events: {sources} sources, {name}"));
             let bursts = (bursts / sources.isqrt()).max(2);
-            if let Some(figures) = measure(choice, sources, bursts, pace.rounds())? {
+            if let Some(figures) = measure(choice, sources, bursts, profile.rounds())? {
                 table.rows.push(Row {
                     labels: vec![name.into(), sources.to_string()],
                     figures: figures.into_iter().map(Some).collect(),
-                    published: None,
+                    failure: None,
+                    ..Row::default()
                 });
             }
         }
     }
     let mut report = BenchReport {
         name: "events",
-        about: "a signal of an eventfd: a worker is woken for it, or the network thread calls",
+        about: "a signal of an eventfd: a worker is woken for it, or the network thread calls"
+            .into(),
         ..BenchReport::default()
     };
     report

@@ -1,9 +1,9 @@
 //! Before and after: the measurements that the originals of Flatpath's five structures published,
-//! replayed on this machine, with the published figures in a column beside.
+//! replayed on this machine, with a column for the published figures.
 //!
-//! Every bench measures the old way ([`before`](self), an honest implementation of it), ours, and
-//! with the feature `beside` well-known crates, in the same run, in turns. Where the old way can be
-//! helped by a cheap fix, it is measured with it as well; where it wins, the table says so.
+//! Every bench measures a baseline (an honest implementation of the old way), ours and, as
+//! competitors, well-known crates, in the same run, in turns. Where the old way can be helped by a
+//! cheap fix, it is measured with it as well; where it wins, the table says so.
 //!
 //! | module | what it is |
 //! |--------|------------|
@@ -11,26 +11,18 @@
 //! | `events` | an eventfd and its consumer, past the workers |
 //! | `queue`, `wheel` | two structures that the five need |
 //! | `neighbours` | innocent clients beside one party in trouble after another |
-//! | `before/` | the old ways, one file each |
-//! | `beside/` | well-known crates |
-//! | `measure` | slices, interleaved rounds, medians |
-//! | `report`, `text`, `plot`, `published` | what is told, and how |
+//! | `baseline/` | the old ways, one file each |
+//! | `competitors/` | well-known crates |
+//! | `published` | what the originals published |
 //!
 //! The program is `flatpath-bench`, which `flatpath bench` runs. Its tests run each bench with tiny
 //! inputs. Not here: whole servers beside other servers (`bench/peers`).
 #![forbid(unsafe_code)]
 
 mod error;
-mod pace;
-mod machine;
 mod published;
-mod report;
-mod measure;
-mod text;
-mod plot;
-mod before;
-#[cfg(feature = "beside")]
-mod beside;
+mod baseline;
+mod competitors;
 mod accept;
 mod buffers;
 mod dispatch;
@@ -41,18 +33,12 @@ mod queue;
 mod wheel;
 mod neighbours;
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
-use machine::Occupation;
+use flatpath_bench_common::usage::Reading;
 
 pub use accept::ServerProgram;
 pub use error::Error;
-pub use machine::Machine;
-pub use pace::Pace;
-pub use report::{
-    BenchReport, Column, Figure, Published, Report, Role, Row, Table, Target, Wanted,
-};
+pub use flatpath_bench_common::profile::Profile;
+pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 
 /// A core's share that other processes may use before the figures are called disturbed.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
@@ -105,7 +91,7 @@ impl Bench {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How thorough.
-    pub pace: Pace,
+    pub profile: Profile,
     /// Where the real server comes from, for `accept` and `neighbours`.
     pub server: ServerProgram,
     /// Of `neighbours`, only the rows whose name contains this.
@@ -121,46 +107,20 @@ pub fn run(
     options: &Options,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, Error> {
-    let begin = Instant::now();
-    let machine = Machine::describe();
     let mut stage = Stage {
-        pace: options.pace,
+        profile: options.profile,
         server: &options.server,
         only: options.only.as_deref(),
         progress,
     };
-    let reports = benches.iter().map(|bench| stage.run(*bench));
-    let benches = reports.collect::<Result<Vec<_>, _>>()?;
-    Ok(Report {
-        machine,
-        pace: options.pace.name(),
-        seconds: begin.elapsed().as_secs_f64(),
-        benches,
+    Report::collect(options.profile, || {
+        benches.iter().map(|bench| stage.run(*bench)).collect()
     })
-}
-
-impl Report {
-    /// The report as text.
-    pub fn text(&self) -> String {
-        text::report(self)
-    }
-
-    /// Draws every picture as SVG into `directory`, which must exist; returns the files.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
-    pub fn draw(&self, directory: &Path) -> Result<Vec<PathBuf>, Error> {
-        let files = self
-            .benches
-            .iter()
-            .map(|bench| plot::write(bench, directory));
-        Ok(files.collect::<Result<Vec<_>, _>>()?.concat())
-    }
 }
 
 /// What a bench is given.
 struct Stage<'a> {
-    pace: Pace,
+    profile: Profile,
     server: &'a ServerProgram,
     only: Option<&'a str>,
     progress: &'a mut dyn FnMut(&str),
@@ -173,9 +133,9 @@ impl Stage<'_> {
     }
 
     fn run(&mut self, bench: Bench) -> Result<BenchReport, Error> {
-        let before = Occupation::now();
+        let before = Reading::take(None)?;
         let mut report = self.measure(bench)?;
-        let others = before.and_then(Occupation::others_percent).unwrap_or(0.0);
+        let others = before.used()?.others_percent();
         if others > OTHERS_PERCENT_MAX {
             report.notes.push(format!(
                 "disturbed: other processes used {others:.0} % of a core meanwhile; threads that \

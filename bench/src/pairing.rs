@@ -16,13 +16,12 @@ use flatpath_structures::pairing::{
 };
 use hdrhistogram::Histogram;
 
-use crate::Stage;
-use crate::before::pairing_lists::PairingLists;
+use crate::baseline::pairing_lists::PairingLists;
 use crate::error::Error;
-use crate::measure::{Dice, Turn, hammer, interleave, per_operation, timed};
-use crate::plot::Plot;
-use crate::published;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use crate::{Stage, published};
+use flatpath_bench_common::measure::{Turn, hammer, interleave, per_operation, shuffled, timed};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// Pairs of the publication.
 const PAIRS: u32 = 174_000;
@@ -220,11 +219,10 @@ pub(crate) fn candidate<R: Registers>(name: &'static str, role: Role) -> Candida
 
 fn candidates() -> Vec<Candidate> {
     let mut all = vec![
-        candidate::<PairingLists>(LISTS, Role::Before),
+        candidate::<PairingLists>(LISTS, Role::Baseline),
         candidate::<Ours>(OURS, Role::Ours),
     ];
-    #[cfg(feature = "beside")]
-    all.extend(crate::beside::maps::candidates());
+    all.extend(crate::competitors::maps::candidates());
     all
 }
 
@@ -243,7 +241,7 @@ fn key(number: u32) -> u64 {
 fn storm<R: Registers>(pairs: u32, threads: usize, looks: Looks) -> Storm {
     let registry = R::new(pairs);
     let objects: Vec<R::Object> = (0..2 * pairs).map(|_| R::Object::default()).collect();
-    let order = Dice::new(4).shuffled(2 * pairs);
+    let order = shuffled(4, 2 * pairs);
     let (arrived, done) = (AtomicUsize::new(0), Barrier::new(threads));
     let mut shares: Vec<Share<'_, R>> = thread::scope(|scope| {
         let begin_together = || {
@@ -379,7 +377,7 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     let mut report = BenchReport {
         name: "pairing",
-        about: "a key's two sides: two lists under a mutex, against a sharded table",
+        about: "a key's two sides: two lists under a mutex, against a sharded table".into(),
         ..BenchReport::default()
     };
     let candidates = candidates();
@@ -396,7 +394,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     report.tables = vec![few, storms, details];
     report.notes.push(format!(
         "144 threads on {} cores: maxima of milliseconds are threads being scheduled out",
-        crate::pace::cores()
+        flatpath_bench_common::profile::cores()
     ));
     Ok(report)
 }
@@ -407,21 +405,21 @@ fn columns(candidates: &[Candidate]) -> Vec<Column> {
 }
 
 fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
-    let pace = stage.pace;
-    let sizes: &[u32] = pace.pick(&[1, 10, 30, 100, 300, 1_000], &[1, 10, 100, 1_000], &[10]);
+    let profile = stage.profile;
+    let sizes: &[u32] = profile.pick(&[1, 10, 30, 100, 300, 1_000], &[1, 10, 100, 1_000], &[10]);
     let row = |&pairs: &u32| {
         stage.step(&format!("pairing: beside {pairs} pairs"));
-        let slice = pace.slice(1);
+        let slice = profile.slice(1);
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for candidate in candidates {
             turns.push(Box::new(move || (candidate.few)(pairs, slice)));
         }
         // Short turns: the odd one that is disturbed must not count.
-        let figures = interleave(3 * pace.rounds(), &mut turns);
+        let figures = interleave(3 * profile.rounds(), &mut turns);
         Row {
             labels: vec![pairs.to_string()],
             figures: figures.into_iter().map(Some).collect(),
-            published: None,
+            ..Row::default()
         }
     };
     Table {
@@ -430,6 +428,7 @@ fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
         labels: vec!["pairs"],
         columns: columns(candidates),
         rows: sizes.iter().map(row).collect(),
+        ..Table::default()
     }
 }
 
@@ -439,19 +438,19 @@ fn storms(
     candidates: &[Candidate],
     notes: &mut Vec<String>,
 ) -> (Table, Table) {
-    let pace = stage.pace;
-    let sizes: &[u32] = pace.pick(
+    let profile = stage.profile;
+    let sizes: &[u32] = profile.pick(
         &[1_000, 5_000, LISTS_PAIRS_MAX, PAIRS],
         &[1_000, PAIRS],
         &[200],
     );
-    let threads: &[usize] = pace.pick(&[2, 8, 144], &[2, 144], &[3]);
+    let threads: &[usize] = profile.pick(&[2, 8, 144], &[2, 144], &[3]);
     let mut walls = Table {
         title: "Everybody registers at once".into(),
         unit: "wall ns per registration",
         labels: vec!["pairs", "threads"],
         columns: columns(candidates),
-        rows: Vec::new(),
+        ..Table::default()
     };
     let names = ["min", "avg", "p99", "p99.9", "max"];
     let mut details = Table {
@@ -459,7 +458,7 @@ fn storms(
         unit: "ns per registration",
         labels: vec!["pairs", "threads", "candidate"],
         columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
-        rows: Vec::new(),
+        ..Table::default()
     };
     for &pairs in sizes {
         for &threads in threads {
@@ -484,7 +483,8 @@ fn storms(
             walls.rows.push(Row {
                 labels: vec![pairs.to_string(), threads.to_string()],
                 figures,
-                published: None,
+                failure: None,
+                ..Row::default()
             });
         }
     }
@@ -501,8 +501,8 @@ fn weather(
 ) -> Vec<Vec<Storm>> {
     const LISTS_ONCE: u32 = 5_000;
     let rounds = match pairs > LISTS_ONCE {
-        true => stage.pace.pick(5, 5, 1),
-        false => stage.pace.rounds(),
+        true => stage.profile.pick(5, 5, 1),
+        false => stage.profile.rounds(),
     };
     let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
@@ -511,7 +511,7 @@ fn weather(
             let index = (round + step) % candidates.len();
             let (candidate, samples) = (&candidates[index], &mut samples[index]);
             let too_many = pairs > LISTS_PAIRS_MAX || (pairs > LISTS_ONCE && round > 0);
-            if candidate.role == Role::Before && too_many {
+            if candidate.role == Role::Baseline && too_many {
                 continue;
             }
             let name = candidate.name;
@@ -544,6 +544,7 @@ fn detail(pairs: u32, threads: usize, name: &str, storms: &[Storm]) -> Option<Ro
         labels: vec![pairs.to_string(), threads.to_string(), name.into()],
         figures: figures.map(|figure| Some(Figure::once(figure))).to_vec(),
         published: (pairs == PAIRS && threads == 144 && name == OURS).then_some(published::PAIRING),
+        ..Row::default()
     })
 }
 
@@ -553,12 +554,12 @@ fn extrapolate(notes: &mut Vec<String>, storms: &Table) {
         let [pairs, threads] = &row.labels[..] else {
             continue;
         };
-        let measured = row.figures.first().copied().flatten();
+        let measured = row.figures.first().cloned().flatten();
         let (Some(figure), Ok(pairs)) = (measured, pairs.parse::<u32>()) else {
             continue;
         };
         let times = f64::from(PAIRS) / f64::from(pairs);
-        let each_us = figure.median * times / 1e3;
+        let each_us = figure.value * times / 1e3;
         let seconds = each_us / 1e6 * 2.0 * f64::from(PAIRS);
         notes.push(format!(
             "the lists are not measured with {PAIRS} pairs: extrapolated from {pairs} pairs and \
@@ -587,7 +588,7 @@ fn targets(report: &mut BenchReport, few: &Table, storms: &Table, details: &Tabl
         let reached = ratio(at(threads, LOCKED_MAP), at(threads, OURS));
         report.target(what, "x", AtLeast(2.0), reached);
         let what = format!("best concurrent map against ours, 174,000 pairs, {threads} threads");
-        let best = storms.best(&[&pairs, threads], Role::Beside);
+        let best = storms.best(&[&pairs, threads], Role::Competitor);
         report.target(what, "x", AtLeast(0.85), ratio(best, at(threads, OURS)));
     }
     let of = |name| few.figure(&["10"], name);

@@ -8,7 +8,7 @@
 //! | tokens | netdev "devmem: improve cpu cost of RX token management", kperf | 4 flows |
 //! | pairing | kvm 20230801115646.33990-1, 174,000 irqfds at once | 2.7 GHz, 144 cores |
 
-use crate::report::Published;
+use flatpath_bench_common::report::Published;
 
 /// Nanoseconds to find a buffer; the label is how many descriptors were walked.
 pub(crate) const BUFFERS: &[(u32, Published)] = &[

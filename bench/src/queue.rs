@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use flatpath_structures::queue::Queue;
 
 use crate::Stage;
-use crate::before::locked_queue::LockedQueue;
+use crate::baseline::locked_queue::LockedQueue;
 use crate::error::Error;
-use crate::measure::{CLOCK_MEAN_NS, Padded, interleave, per_operation, raw_timed};
-use crate::plot::Plot;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::measure::{CLOCK_MEAN_NS, Padded, interleave, per_operation, raw_timed};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// Numbers of one producer.
 pub(crate) const NUMBERS_EACH: u32 = 256;
@@ -172,30 +172,29 @@ impl Field {
 /// All candidates, ours first but for the old way.
 fn candidates() -> Vec<Measured> {
     let mut all: Vec<Measured> = vec![
-        (BEFORE, Role::Before, |load| {
+        (BEFORE, Role::Baseline, |load| {
             load.pass(&LockedQueue::with_capacity(load.numbers() as usize))
         }),
         (OURS, Role::Ours, |load| {
             load.pass(&Queue::new(load.numbers()))
         }),
     ];
-    #[cfg(feature = "beside")]
-    all.extend(crate::beside::queues::candidates());
+    all.extend(crate::competitors::queues::candidates());
     all
 }
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
+    let profile = stage.profile;
     const FULL: &[(usize, usize)] = &[(1, 1), (4, 1), (8, 2), (64, 1), (64, 2), (64, 8)];
-    let shapes = pace.pick(FULL, &[(1, 1), (4, 1), (8, 2), (64, 2)], &[(1, 1)]);
+    let shapes = profile.pick(FULL, &[(1, 1), (4, 1), (8, 2), (64, 2)], &[(1, 1)]);
     let candidates = candidates();
     let table = |title: &str, unit| Table {
         title: title.into(),
         unit,
         labels: vec!["producers", "consumers"],
         columns: candidates.iter().map(|c| Column::new(c.0, c.1)).collect(),
-        rows: Vec::new(),
+        ..Table::default()
     };
     let mut walls = table("Numbers handed over", "wall ns per number");
     let mut pushes = table("What a producer waits", "ns per push, mean");
@@ -203,25 +202,27 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         stage.step(&format!(
             "queue: {producers} producers, {consumers} consumers"
         ));
-        let slice = pace.slice(producers + consumers) * pace.pick(1, 2, 1);
+        let slice = profile.slice(producers + consumers) * profile.pick(1, 2, 1);
         let load = Load {
             producers,
             consumers,
             slice,
         };
-        let (wall, push) = measure(&candidates, &load, pace.pick(5, 5, 1));
+        let (wall, push) = measure(&candidates, &load, profile.pick(5, 5, 1));
         let labels = vec![producers.to_string(), consumers.to_string()];
         for (table, figures) in [(&mut walls, wall), (&mut pushes, push)] {
             table.rows.push(Row {
                 labels: labels.clone(),
                 figures: figures.into_iter().map(Some).collect(),
-                published: None,
+                failure: None,
+                ..Row::default()
             });
         }
     }
     let mut report = BenchReport {
         name: "queue",
-        about: "a work queue: a locked deque, against a queue that is pushed to without a lock",
+        about: "a work queue: a locked deque, against a queue that is pushed to without a lock"
+            .into(),
         ..BenchReport::default()
     };
     report
@@ -246,7 +247,7 @@ fn measure(candidates: &[Measured], load: &Load, rounds: usize) -> (Vec<Figure>,
     let mut turns = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let pushes = &pushes;
-        let turn: crate::measure::Turn<'_> = Box::new(move || {
+        let turn: flatpath_bench_common::measure::Turn<'_> = Box::new(move || {
             let passed = candidate.2(load);
             let mut pushes = pushes.lock().unwrap_or_else(PoisonError::into_inner);
             pushes[index].push(passed.push_ns);

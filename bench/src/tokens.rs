@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use flatpath_structures::tokens::{Holder, Region, Returner, Token};
 
 use crate::Stage;
-use crate::before::token_array::ArrayRegion;
-use crate::before::token_region::CountedRegion;
-use crate::before::token_tree::TreeRegion;
+use crate::baseline::token_array::ArrayRegion;
+use crate::baseline::token_region::CountedRegion;
+use crate::baseline::token_tree::TreeRegion;
 use crate::error::Error;
-use crate::measure::{Dice, Hammered, Turn, hammered, interleave, per_operation};
-use crate::plot::Plot;
 use crate::published;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::measure::{Hammered, Turn, hammered, interleave, per_operation};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// 2 GiB of 4 KiB pages.
 const PAGES: u32 = 524_288;
@@ -151,15 +151,15 @@ impl Counters {
 fn local<R: Opens>(flows: usize, held: u32, slice: Duration) -> Hammered {
     let region = R::open(PAGES);
     hammered(flows, slice, |flow| {
-        let dice = Dice::new(flow as u64 + 1);
+        let mut rng = fastrand::Rng::with_seed(flow as u64 + 1);
         let mut holder = region.join();
         let mut tokens: Vec<_> = (0..held)
-            .filter_map(|_| holder.take(dice.below(PAGES)))
+            .filter_map(|_| holder.take(rng.u32(..PAGES)))
             .collect();
         move || {
-            let place = dice.below(held) as usize;
+            let place = rng.u32(..held) as usize;
             holder.give_back(tokens[place]);
-            if let Some(token) = holder.take(dice.below(PAGES)) {
+            if let Some(token) = holder.take(rng.u32(..PAGES)) {
                 tokens[place] = token;
             }
         }
@@ -194,11 +194,11 @@ fn remote<R: Opens>(slice: Duration) -> f64 {
     };
     thread::scope(|scope| {
         let returning = scope.spawn(give_back);
-        let dice = Dice::new(1);
+        let mut rng = fastrand::Rng::with_seed(1);
         let begin = Instant::now();
         let (mut count, mut batch) = (0_u64, Vec::with_capacity(BATCH));
         while begin.elapsed() < slice {
-            batch.extend((0..BATCH).map_while(|_| holder.take(dice.below(PAGES))));
+            batch.extend((0..BATCH).map_while(|_| holder.take(rng.u32(..PAGES))));
             count += batch.len() as u64;
             let mut waiting = lock();
             waiting.extend(batch.drain(..));
@@ -216,10 +216,10 @@ fn remote<R: Opens>(slice: Duration) -> f64 {
 
 /// What the end of a holder costs that dies with `held` tokens, and its bookkeeping in bytes.
 fn death<R: Opens>(region: &R, held: u32) -> (f64, usize) {
-    let dice = Dice::new(u64::from(held) + 1);
+    let mut rng = fastrand::Rng::with_seed(u64::from(held) + 1);
     let mut holder = region.join();
     for _ in 0..held {
-        holder.take(dice.below(PAGES));
+        holder.take(rng.u32(..PAGES));
     }
     let bytes = holder.bytes();
     let begin = Instant::now();
@@ -240,7 +240,8 @@ fn dying<'a, R: Opens>(region: &'a R, held: u32, bytes: &'a mut usize) -> Turn<'
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     let mut report = BenchReport {
         name: "tokens",
-        about: "references to pages: a tree or an array per socket, against a ledger per holder",
+        about: "references to pages: a tree or an array per socket, against a ledger per holder"
+            .into(),
         ..BenchReport::default()
     };
     let costs = costs(stage);
@@ -270,27 +271,27 @@ fn table(title: &str, unit: &'static str, labels: Vec<&'static str>) -> Table {
         unit,
         labels,
         columns: vec![
-            Column::new(TREE, Role::Before),
-            Column::new(ARRAY, Role::Before),
+            Column::new(TREE, Role::Baseline),
+            Column::new(ARRAY, Role::Baseline),
             Column::new(OURS, Role::Ours),
             Column::new(COUNTED, Role::Detail),
         ],
-        rows: Vec::new(),
+        ..Table::default()
     }
 }
 
 fn costs(stage: &mut Stage<'_>) -> Table {
-    let pace = stage.pace;
+    let profile = stage.profile;
     let title = "Take + return";
     let mut table = table(title, "ns per pair", vec!["where", "outstanding", "figure"]);
-    let loads: &[(usize, u32)] = pace.pick(
+    let loads: &[(usize, u32)] = profile.pick(
         &[(1, 16), (1, 1_000), (2, 16), (4, 16), (4, 1_000)],
         &[(1, 16), (1, 1_000), (2, 16), (4, 16)],
         &[(1, 16)],
     );
     for &(flows, held) in loads {
         stage.step(&format!("tokens: {flows} flows, {held} outstanding"));
-        let slice = pace.slice(flows);
+        let slice = profile.slice(flows);
         let cpu = [const { Mutex::new(Vec::new()) }; 4];
         let turn = |index: usize, run: fn(usize, u32, Duration) -> Hammered| {
             let cpu: &Mutex<Vec<f64>> = &cpu[index];
@@ -307,7 +308,7 @@ fn costs(stage: &mut Stage<'_>) -> Table {
             turn(2, local::<Region>),
             turn(3, local::<CountedRegion>),
         ];
-        let walls = interleave(pace.rounds(), &mut turns);
+        let walls = interleave(profile.rounds(), &mut turns);
         drop(turns);
         let cpus = cpu.map(|samples| {
             Figure::of(&samples.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -318,29 +319,31 @@ fn costs(stage: &mut Stage<'_>) -> Table {
                 labels: vec![place.clone(), held.to_string(), name.into()],
                 figures: figures.into_iter().map(Some).collect(),
                 published: (flows == 4 && name == "CPU").then_some(published::TOKENS),
+                ..Row::default()
             });
         }
     }
     stage.step("tokens: returned by another thread");
-    let slice = pace.slice(2);
+    let slice = profile.slice(2);
     let mut turns: [Turn<'_>; 4] = [
         Box::new(|| remote::<TreeRegion>(slice)),
         Box::new(|| remote::<ArrayRegion>(slice)),
         Box::new(|| remote::<Region>(slice)),
         Box::new(|| remote::<CountedRegion>(slice)),
     ];
-    let figures = interleave(pace.rounds(), &mut turns);
+    let figures = interleave(profile.rounds(), &mut turns);
     table.rows.push(Row {
         labels: vec!["another thread".into(), "up to 1024".into(), "wall".into()],
         figures: figures.into_iter().map(Some).collect(),
         published: None,
+        failure: None,
     });
     table
 }
 
 fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
-    let pace = stage.pace;
-    let held: &[u32] = pace.pick(&[0, 16, 1_000], &[0, 16, 1_000], &[16]);
+    let profile = stage.profile;
+    let held: &[u32] = profile.pick(&[0, 16, 1_000], &[0, 16, 1_000], &[16]);
     let mut ends = table(
         "A holder dies",
         "ns to take back what it left",
@@ -356,7 +359,7 @@ fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
     );
     for &held in held {
         stage.step(&format!("tokens: a holder dies with {held}"));
-        let rounds = pace.pick(201, 51, 3);
+        let rounds = profile.pick(201, 51, 3);
         let mut each = [0; 4];
         let [tree, array, ours, counted] = each.each_mut();
         let mut turns: [Turn<'_>; 4] = [
@@ -370,14 +373,15 @@ fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
         ends.rows.push(Row {
             labels: vec![held.to_string()],
             figures: figures.into_iter().map(Some).collect(),
-            published: None,
+            ..Row::default()
         });
         for (holders, unit) in [(1.0, 1.0), (CONNECTIONS, f64::from(1 << 20))] {
             let sum = |bytes: usize| Some(Figure::once(bytes as f64 * holders / unit));
             bytes.rows.push(Row {
                 labels: vec![held.to_string(), format!("{holders}")],
                 figures: each.map(sum).to_vec(),
-                published: None,
+                failure: None,
+                ..Row::default()
             });
         }
     }

@@ -8,13 +8,13 @@ use std::time::Instant;
 use flatpath_structures::wheel::Wheel;
 
 use crate::Stage;
-use crate::before::timer_heap::TimerHeap;
-use crate::before::timer_tree::TimerTree;
+use crate::baseline::timer_heap::TimerHeap;
+use crate::baseline::timer_tree::TimerTree;
 use crate::error::Error;
-use crate::measure::{Dice, per_operation};
-use crate::pace::Pace;
-use crate::plot::Plot;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
+use flatpath_bench_common::measure::{per_operation, shuffled};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::profile::Profile;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
 
 const TICK_NS: u64 = 1_000_000;
 /// 65 seconds.
@@ -117,12 +117,12 @@ impl Samples {
 
 /// One pass through the life of `count` timers, the same in each round.
 fn pass(timers: &mut impl Timers, count: u32, samples: &mut Samples) {
-    let dice = Dice::new(3);
+    let mut rng = fastrand::Rng::with_seed(3);
     const SECOND_NS: u64 = 1_000_000_000;
-    let far = || SECOND_NS + u64::from(dice.below(59_000)) * TICK_NS;
+    let mut far = || SECOND_NS + u64::from(rng.u32(..59_000)) * TICK_NS;
     let deadlines: Vec<u64> = (0..count).map(|_| far()).collect();
     let moved: Vec<u64> = (0..count).map(|_| far()).collect();
-    let order = dice.shuffled(count);
+    let order = shuffled(3, count);
     let per_timer = |begin: Instant| per_operation(begin.elapsed(), u64::from(count));
 
     let begin = Instant::now();
@@ -167,22 +167,22 @@ fn pass(timers: &mut impl Timers, count: u32, samples: &mut Samples) {
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
-    let counts: &[u32] = pace.pick(
+    let profile = stage.profile;
+    let counts: &[u32] = profile.pick(
         &[10_000, 100_000, 1_000_000],
         &[10_000, 1_000_000],
         &[1_000],
     );
     let mut report = BenchReport {
         name: "wheel",
-        about: "time-outs: a tree and a heap, against a timer wheel",
+        about: "time-outs: a tree and a heap, against a timer wheel".into(),
         ..BenchReport::default()
     };
     for &count in counts {
         let rounds = if count >= 1_000_000 {
-            pace.pick(5, 3, 1)
+            profile.pick(5, 3, 1)
         } else {
-            pace.rounds()
+            profile.rounds()
         };
         let table = table(stage, count, rounds);
         if count == 1_000_000 {
@@ -211,7 +211,7 @@ fn table(stage: &mut Stage<'_>, count: u32, rounds: usize) -> Table {
     for round in 0..rounds {
         stage.step(&format!("wheel: {count} timers, round {}", round + 1));
         // A million times in a tree takes longer than all the others together.
-        if stage.pace != Pace::Quick || count < 1_000_000 {
+        if stage.profile != Profile::Quick || count < 1_000_000 {
             pass(&mut TimerTree::new(count), count, &mut samples[0]);
         }
         pass(&mut TimerHeap::new(count), count, &mut samples[1]);
@@ -223,17 +223,19 @@ fn table(stage: &mut Stage<'_>, count: u32, rounds: usize) -> Table {
         labels: vec![(*name).into(), (*unit).into()],
         figures: samples.iter().map(|sample| sample.figure(index)).collect(),
         published: None,
+        failure: None,
     };
     Table {
         title: format!("{count} timers"),
         unit: "ns or us per operation",
         labels: vec!["operation", "unit"],
         columns: vec![
-            Column::new(TREE, Role::Before),
+            Column::new(TREE, Role::Baseline),
             Column::new(HEAP, Role::Fixed),
             Column::new(OURS, Role::Ours),
         ],
         rows: STEPS.iter().enumerate().map(row).collect(),
+        ..Table::default()
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn every_candidate_expires_the_same_timers_in_the_same_tick() {
         const TIMERS: u32 = 200;
-        let dice = Dice::new(11);
+        let mut rng = fastrand::Rng::with_seed(11);
         let mut wheel = Wheel::new(TICK_NS, 256);
         let mut tree = TimerTree::new(TIMERS);
         let mut heap = TimerHeap::new(TIMERS);
@@ -253,9 +255,9 @@ mod tests {
         let mut all = all;
         for tick in 1..400_u64 {
             for _ in 0..20 {
-                let timer = dice.below(TIMERS);
-                let ahead = u64::from(dice.below(1_000)) + 1;
-                let is_cancelled = dice.below(4) == 0;
+                let timer = rng.u32(..TIMERS);
+                let ahead = u64::from(rng.u32(..1_000)) + 1;
+                let is_cancelled = rng.u32(..4) == 0;
                 for timers in &mut all {
                     match is_cancelled {
                         true => timers.cancel(timer),

@@ -1,11 +1,11 @@
 //! Every bench with tiny inputs: it runs, its report is whole, its pictures are drawn. What the
 //! figures are does not matter here.
 
-use flatpath_bench::{Bench, BenchReport, Options, Pace, Role, ServerProgram, run};
+use flatpath_bench::{Bench, BenchReport, Options, Profile, Role, ServerProgram, run};
 
 fn tiny(bench: Bench) {
     let options = Options {
-        pace: Pace::Tiny,
+        profile: Profile::Tiny,
         server: ServerProgram::ThisProcess,
         only: None,
     };
@@ -24,7 +24,7 @@ fn tiny(bench: Bench) {
     let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!(json["benches"][0]["name"], result.name);
     let rows = &json["benches"][0]["tables"][0]["rows"];
-    assert!(rows[0]["figures"][0]["median"].is_number(), "{json}");
+    assert!(rows[0]["figures"][0]["value"].is_number(), "{json}");
 
     let directory = tempfile::tempdir().expect("a directory");
     let files = report.draw(directory.path()).expect("drawn");
@@ -47,7 +47,7 @@ fn check(bench: &BenchReport) {
         let mut columns = bench.tables.iter().flat_map(|table| &table.columns);
         columns.any(|column| column.role == role)
     };
-    assert!(has(Role::Before) && has(Role::Ours), "{}", bench.name);
+    assert!(has(Role::Baseline) && has(Role::Ours), "{}", bench.name);
     for table in &bench.tables {
         assert!(!table.rows.is_empty(), "{}", table.title);
         for row in &table.rows {
@@ -55,11 +55,11 @@ fn check(bench: &BenchReport) {
             assert_eq!(row.figures.len(), table.columns.len(), "{}", table.title);
             for figure in row.figures.iter().flatten() {
                 assert!(
-                    figure.median.is_finite() && figure.median >= 0.0,
+                    figure.value.is_finite() && figure.value >= 0.0,
                     "{}",
                     table.title
                 );
-                assert!(figure.least <= figure.median && figure.median <= figure.most);
+                assert!(figure.least <= figure.value && figure.value <= figure.most);
             }
         }
     }
@@ -104,7 +104,7 @@ fn queue_runs_small() {
 #[test]
 fn neighbours_run_small() {
     let options = Options {
-        pace: Pace::Tiny,
+        profile: Profile::Tiny,
         server: ServerProgram::ThisProcess,
         only: Some("handlers".into()),
     };
@@ -112,8 +112,8 @@ fn neighbours_run_small() {
     let rows = &report.benches[0].tables[0].rows;
     assert!(!rows.is_empty());
     for row in rows {
-        let errors = row.figures.last().copied().flatten();
-        let errors = errors.map(|figure| figure.median);
+        let errors = row.figures.last().cloned().flatten();
+        let errors = errors.map(|figure| figure.value);
         assert_eq!(errors, Some(0.0), "{:?}", row.labels);
     }
 }

@@ -1,12 +1,52 @@
-//! What the benches share: crowds of clients, where clients come from, and a network for both.
+//! The bench harness: all that benches share. What remains in a bench is its workload and its
+//! candidates.
 //!
-//! - [`source`]: addresses and ports of clients, more than one address has.
-//! - [`crowd`]: clients of an echo server, many at once or one after the other.
-//! - [`fuse`]: a file system that hangs on request, also for the tests with real clients.
-//! - [`namespace`]: a network with a congestion control that is known.
+//! | module | what it is |
+//! |---|---|
+//! | [`options`] | the common options; begin and end of a bench |
+//! | [`profile`] | how much is run: full, quick, tiny |
+//! | [`process`] | children: start, pin, wait until ready, end; none is left behind |
+//! | [`usage`] | CPU time and memory of processes and of the machine |
+//! | [`system_calls`] | system calls of a running server, by perf or strace |
+//! | [`tools`] | programs of the system, and the packages that bring them |
+//! | [`nginx`] | the configuration that nginx runs with |
+//! | [`namespace`] | a network with a congestion control that is known |
+//! | [`source`] | client sockets: more than one address has ports for |
+//! | [`crowd`] | clients of an echo server, many at once or one after the other |
+//! | [`http`] | as much of an HTTP client as benches need |
+//! | [`generator`], [`wrk`] | load over HTTP |
+//! | [`fuse`] | a file system that hangs on request, also for the tests with real clients |
+//! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
+//! | [`servers`] | interleaved runs of servers, metrics, what makes figures doubtful |
+//! | [`report`] | tables and targets as data; [`text`] and [`plot`] show them |
+//! | [`machine`] | on what it was measured |
+//!
+//! A bench of servers: `Common::begin`, [`servers::interleave`] for each comparison, which
+//! [`BenchReport::of_servers`](report::BenchReport::of_servers) makes a report of, then
+//! [`Report::collect`](report::Report::collect) and `Common::deliver`. A bench of structures builds
+//! its tables itself, from [`measure::interleave`].
+//!
+//! Every candidate gets the same work, in the same run, in turns. A missed target is printed; it
+//! fails nothing.
 #![forbid(unsafe_code)]
 
 pub mod crowd;
 pub mod fuse;
+pub mod generator;
+pub mod http;
+pub mod machine;
+pub mod measure;
 pub mod namespace;
+pub mod nginx;
+pub mod options;
+pub mod plot;
+pub mod process;
+pub mod profile;
+pub mod report;
+pub mod servers;
 pub mod source;
+pub mod system_calls;
+pub mod text;
+pub mod tools;
+pub mod usage;
+pub mod wrk;

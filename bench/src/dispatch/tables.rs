@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Enqueued, Flow, Measured, Stage, candidates};
 use crate::error::Error;
-use crate::measure::{Turn, interleave};
-use crate::plot::Plot;
 use crate::published;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::measure::{Turn, interleave};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
 
 /// Candidates that count how often workers are woken: the first ones.
 const COUNTED: usize = 3;
@@ -22,12 +22,13 @@ struct Rounds {
 
 /// Runs the bench.
 pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let pace = stage.pace;
-    let sizes: &[usize] = pace.pick(&[8, 32, 128, 512], &[8, 32, 512], &[8]);
+    let profile = stage.profile;
+    let sizes: &[usize] = profile.pick(&[8, 32, 128, 512], &[8, 32, 512], &[8]);
     let candidates = candidates();
     let mut report = BenchReport {
         name: "dispatch",
-        about: "a request for an idle worker: a walk over all threads, against an idle stack",
+        about: "a request for an idle worker: a walk over all threads, against an idle stack"
+            .into(),
         ..BenchReport::default()
     };
     for (flow, title) in [
@@ -52,8 +53,12 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
             last = measure(&candidates, workers, flow, stage);
             means.rows.push(Row {
                 labels: vec![workers.to_string()],
-                figures: last.iter().map(|rounds| Some(rounds.mean)).collect(),
+                figures: last
+                    .iter()
+                    .map(|rounds| Some(rounds.mean.clone()))
+                    .collect(),
                 published: published::find(published::DISPATCH, workers),
+                ..Row::default()
             });
             for (candidate, rounds) in candidates.iter().zip(&last).take(COUNTED) {
                 details
@@ -80,13 +85,13 @@ fn notes() -> [String; 3] {
     let published = format!(
         "the published figures are min/mean/max of svc_xprt_enqueue under NFS load on 4 cores; \
          {} of the clock's own nanoseconds are taken off each of ours",
-        *crate::measure::CLOCK_NS
+        *flatpath_bench_common::measure::CLOCK_NS
     );
     let cores = format!(
         "one producer and the workers share {} cores; maxima of milliseconds are the producer \
          being scheduled out, with every candidate: they are in the mean of the details, and in \
          that of one burst",
-        crate::pace::cores()
+        flatpath_bench_common::profile::cores()
     );
     [saturated.into(), published, cores]
 }
@@ -104,10 +109,10 @@ fn plots(flow: Flow, means: &Table, shares: &Table) -> [Plot; 2] {
 
 fn role(name: &str) -> Role {
     match name {
-        WALK => Role::Before,
+        WALK => Role::Baseline,
         "fixed: test first" => Role::Fixed,
         OURS => Role::Ours,
-        _ => Role::Beside,
+        _ => Role::Competitor,
     }
 }
 
@@ -120,7 +125,7 @@ fn table(title: &str, unit: &'static str, candidates: &[Measured]) -> Table {
         unit,
         labels: vec!["workers"],
         columns: columns.collect(),
-        rows: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -139,7 +144,7 @@ fn details(title: &str) -> Table {
         unit: "ns per enqueue, all rounds",
         labels: vec!["workers", "candidate"],
         columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
-        rows: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -160,11 +165,12 @@ fn detail(workers: usize, name: &str, enqueued: &Enqueued) -> Row {
             wakes.map(|wakes| share(wakes.found_nothing * 100, wakes.all)),
         ],
         published: None,
+        failure: None,
     }
 }
 
 fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_>) -> Vec<Rounds> {
-    let slice = stage.pace.slice(workers) * stage.pace.pick(2, 2, 4);
+    let slice = stage.profile.slice(workers) * stage.profile.pick(2, 2, 4);
     let merged: Vec<Mutex<Option<Enqueued>>> =
         candidates.iter().map(|_| Mutex::new(None)).collect();
     let mut turns: Vec<Turn<'_>> = Vec::new();
@@ -179,7 +185,7 @@ fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_
             mean
         }));
     }
-    let means = interleave(stage.pace.rounds(), &mut turns);
+    let means = interleave(stage.profile.rounds(), &mut turns);
     drop(turns);
     let merged = merged.into_iter().map(|cell| {
         let inner = cell.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -229,12 +235,12 @@ fn histogram(title: &str, rounds: &[Rounds]) -> Table {
         Row {
             labels: vec![(1_u64 << power).to_string()],
             figures: counted.iter().map(share).collect(),
-            published: None,
+            ..Row::default()
         }
     };
     let columns = names.iter().zip(counted).map(|(name, _)| Column {
         name: (*name).into(),
-        role: Role::Beside,
+        role: Role::Competitor,
     });
     Table {
         title: title.into(),
@@ -242,6 +248,7 @@ fn histogram(title: &str, rounds: &[Rounds]) -> Table {
         labels: vec!["ns"],
         columns: columns.collect(),
         rows: (FIRST..=LAST).map(row).collect(),
+        ..Table::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The clients that are measured: each asks at a calm pace, one request at a time.
+//! The clients that are measured: each asks at a calm rate, one request at a time.
 //!
 //! A wait is the time from the first byte that is sent (or the call of `connect`) to the last byte
 //! of the answer. A wait that ends in an error, or takes longer than [`GIVE_UP`], is an error and

@@ -1,6 +1,6 @@
 //! `bench neighbours`: does one party in trouble disturb the others?
 //!
-//! Innocent clients of every service talk to a server at a calm pace: first alone, then beside one
+//! Innocent clients of every service talk to a server at a calm rate: first alone, then beside one
 //! trouble after another (slow, hostile, hung or unlucky clients, and an unlucky machine). What
 //! counts is how long the innocent wait and whether any of them sees an error. Each trouble gets a
 //! fresh server, on io_uring and on epoll, and nginx gets the same where it has the service.
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 use crate::Stage;
 use crate::error::Error;
-use crate::pace::Pace;
-use crate::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
+use flatpath_bench_common::profile::Profile;
+use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
 use innocent::{Clock, Kind, Part, Waits};
 use server::{Candidate, Prepared};
 use troubles::{Trouble, troubles};
@@ -112,7 +112,7 @@ impl Outcome {
         Row {
             labels: vec![self.trouble.into(), self.candidate.name().into()],
             figures: figures.chain(errors).collect(),
-            published: None,
+            ..Row::default()
         }
     }
 }
@@ -122,7 +122,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     server::raise_descriptors();
     let mut report = BenchReport {
         name: "neighbours",
-        about: "innocent clients, alone and beside each of many troubles",
+        about: "innocent clients, alone and beside each of many troubles".into(),
         ..BenchReport::default()
     };
     let mut outcomes = Vec::new();
@@ -130,7 +130,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
     for trouble in troubles() {
         let is_wanted = match stage.only {
             Some(only) => trouble.name.contains(only),
-            None => stage.pace == Pace::Full || trouble.is_in_quick,
+            None => stage.profile == Profile::Full || trouble.is_in_quick,
         };
         if !is_wanted {
             continue;
@@ -165,7 +165,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
 /// One trouble beside one candidate: the clients alone, then both, then the end of both.
 fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Outcome, Error> {
     let prepared = Prepared::start(stage.server, candidate, trouble)?;
-    let arena = Arc::new(prepared.arena(stage.pace));
+    let arena = Arc::new(prepared.arena(stage.profile));
     let clock = Arc::new(Clock::default());
     let kinds = Kind::all(&arena);
     let clients: Vec<_> = kinds
@@ -179,9 +179,9 @@ fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Out
         })
         .collect();
 
-    thread::sleep(stage.pace.pick(500, 300, 20).millis());
+    thread::sleep(stage.profile.pick(500, 300, 20).millis());
     clock.enter(Part::Alone);
-    thread::sleep(stage.pace.pick(2_000, 1_000, 50).millis());
+    thread::sleep(stage.profile.pick(2_000, 1_000, 50).millis());
 
     clock.enter(Part::Beside);
     let stop = Arc::new(AtomicBool::new(false));
@@ -189,7 +189,7 @@ fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Out
         let (arena, stop, cause) = (Arc::clone(&arena), Arc::clone(&stop), trouble.cause);
         move || cause(&arena, &stop)
     });
-    let end = Instant::now() + stage.pace.pick(trouble.millis, 2_000, 100).millis();
+    let end = Instant::now() + stage.profile.pick(trouble.millis, 2_000, 100).millis();
     while Instant::now() < end && !maker.is_finished() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -244,6 +244,7 @@ fn tell(report: &mut BenchReport, outcomes: &[Outcome]) {
         labels: vec!["trouble", "server"],
         columns: columns.chain([errors]).collect(),
         rows: outcomes.iter().map(Outcome::row).collect(),
+        ..Table::default()
     });
     for candidate in [Candidate::Uring, Candidate::Epoll, Candidate::Nginx] {
         targets(report, outcomes, candidate);
@@ -322,7 +323,7 @@ fn busy(report: &mut BenchReport, outcomes: &[Outcome]) {
     }
 }
 
-/// Milliseconds, where a pace chooses between plain numbers.
+/// Milliseconds, where a profile chooses between plain numbers.
 trait Millis {
     fn millis(self) -> Duration;
 }

@@ -20,7 +20,7 @@ use super::causes::handlers;
 use super::troubles::{Home, Needs, Trouble};
 use crate::accept::ServerProgram;
 use crate::error::Error;
-use crate::pace::Pace;
+use flatpath_bench_common::profile::Profile;
 
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -183,10 +183,10 @@ impl Prepared {
         })
     }
 
-    /// Where everything is, with crowds as large as this pace wants them.
-    pub(super) fn arena(&self, pace: Pace) -> Arena {
+    /// Where everything is, with crowds as large as this profile wants them.
+    pub(super) fn arena(&self, profile: Profile) -> Arena {
         Arena {
-            divisor: pace.pick(1, 1, 100),
+            divisor: profile.pick(1, 1, 100),
             ..self.arena.clone()
         }
     }

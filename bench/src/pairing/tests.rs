@@ -1,6 +1,7 @@
 //! Every candidate introduces both sides, one at a time and in a storm.
 
 use super::*;
+use crate::competitors::maps::{Dash, Locked, Papaya, Scc};
 
 fn introduces<R: Registers>() {
     let registry = R::new(10);
@@ -23,14 +24,10 @@ fn introduces<R: Registers>() {
 fn every_candidate_introduces_both_sides_and_refuses_a_third() {
     introduces::<PairingLists>();
     introduces::<Ours>();
-    #[cfg(feature = "beside")]
-    {
-        use crate::beside::maps::{Dash, Locked, Papaya, Scc};
-        introduces::<Locked>();
-        introduces::<Dash>();
-        introduces::<Scc>();
-        introduces::<Papaya>();
-    }
+    introduces::<Locked>();
+    introduces::<Dash>();
+    introduces::<Scc>();
+    introduces::<Papaya>();
 }
 
 #[test]

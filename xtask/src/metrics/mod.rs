@@ -44,7 +44,7 @@ pub const LIMITS: Limits = Limits {
     large_circles: 3,
     through_root: 0,
     product_lines: 56_800,
-    tool_lines: 25_600,
+    tool_lines: 27_600,
 };
 
 /// A circle may have so many files without being counted as a large one.

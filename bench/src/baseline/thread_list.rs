@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle, Thread};
 use super::Claim;
 use super::locked_queue::LockedQueue;
 use crate::dispatch::{Dispatcher, Wakes, Work};
-use crate::measure::Dice;
+use flatpath_bench_common::measure::shuffled;
 
 const NONE: u32 = u32::MAX;
 
@@ -51,7 +51,7 @@ impl ThreadList {
     /// Starts the threads; they stand in the list in random order.
     pub(crate) fn start(workers: usize, work: &Arc<Work>, claim: Claim) -> Self {
         let count = u32::try_from(workers).unwrap_or(NONE - 1);
-        let order = Dice::new(2).shuffled(count);
+        let order = shuffled(2, count);
         let mut entries: Vec<Entry> = (0..count)
             .map(|_| Entry {
                 busy: AtomicBool::new(true),

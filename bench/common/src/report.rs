@@ -1,25 +1,86 @@
-//! Reports: what was measured, beside what was published, as data.
+//! Reports: what was measured, and what was published, as data.
 //!
 //! A report has benches, a bench has tables and targets, a table has rows of figures. `text.rs`
 //! prints it, serde writes it, `plot.rs` draws it. The layout of the JSON is that of these types.
+//!
+//! | a table of | rows | columns |
+//! |---|---|---|
+//! | structures | loads | candidates, each with its [`Role`] |
+//! | servers (`servers.rs`) | candidates | metrics, the same as [`Role::Detail`] |
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use std::{fs, io};
 
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::measure::median;
-use crate::plot::Plot;
+use crate::plot::{self, Plot};
+use crate::profile::Profile;
+use crate::text;
 
 /// Everything one run found out.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// On what.
     pub machine: Machine,
+    /// The command line.
+    pub arguments: Vec<String>,
     /// `full`, `quick` or `tiny`.
-    pub pace: &'static str,
+    pub profile: &'static str,
     /// How long it took.
     pub seconds: f64,
-    /// In the order they were asked for.
+    /// In the order they ran.
     pub benches: Vec<BenchReport>,
+}
+
+impl Report {
+    /// Runs the benches that `measure` collects, and describes what they ran on.
+    ///
+    /// # Errors
+    /// Those of `measure`.
+    pub fn collect<E>(
+        profile: Profile,
+        measure: impl FnOnce() -> Result<Vec<BenchReport>, E>,
+    ) -> Result<Self, E> {
+        let begin = Instant::now();
+        let machine = Machine::describe();
+        let benches = measure()?;
+        Ok(Self {
+            machine,
+            arguments: std::env::args().collect(),
+            profile: profile.name(),
+            seconds: begin.elapsed().as_secs_f64(),
+            benches,
+        })
+    }
+
+    /// The report as text.
+    pub fn text(&self) -> String {
+        text::report(self)
+    }
+
+    /// Writes the report as JSON.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, file: &Path) -> io::Result<()> {
+        fs::write(file, serde_json::to_string_pretty(self)? + "\n")
+            .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", file.display())))
+    }
+
+    /// Draws every picture as SVG into `directory`, which must exist; returns the files.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn draw(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        let files = self
+            .benches
+            .iter()
+            .map(|bench| plot::write(bench, directory));
+        Ok(files.collect::<io::Result<Vec<_>>>()?.concat())
+    }
 }
 
 /// What one bench found out.
@@ -28,7 +89,7 @@ pub struct BenchReport {
     /// As on the command line.
     pub name: &'static str,
     /// What is compared with what.
-    pub about: &'static str,
+    pub about: String,
     /// Figures.
     pub tables: Vec<Table>,
     /// What the project wants to reach, and what this run reached.
@@ -39,7 +100,7 @@ pub struct BenchReport {
     pub others_percent: f64,
     /// Pictures of the tables.
     #[serde(skip)]
-    pub(crate) plots: Vec<Plot>,
+    pub plots: Vec<Plot>,
 }
 
 /// One comparison.
@@ -53,14 +114,25 @@ pub struct Table {
     pub labels: Vec<&'static str>,
     /// The candidates, in the order of a row's figures.
     pub columns: Vec<Column>,
-    /// One per load.
+    /// One per load, or per candidate.
     pub rows: Vec<Row>,
+    /// Columns that are also shown as ratios to one row's.
+    pub ratios: Vec<Ratio>,
 }
 
-/// One candidate.
+/// A column divided by its cell in one row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ratio {
+    /// The name of the column.
+    pub column: String,
+    /// The first label of the row that counts as one.
+    pub to: String,
+}
+
+/// What the figures below each other have in common.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
-    /// Its name.
+    /// Its name: of a candidate, or of a metric.
     pub name: String,
     /// Which part it plays.
     pub role: Role,
@@ -71,26 +143,30 @@ pub struct Column {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The old way as published.
-    Before,
+    Baseline,
     /// The old way with the cheap fix, or another honest way to do it.
     Fixed,
     /// The structure of this project.
     Ours,
     /// A well-known crate.
-    Beside,
+    Competitor,
     /// Something else to know about the row; not compared.
     Detail,
 }
 
 /// One load, measured with every candidate.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// Names the load.
     pub labels: Vec<String>,
     /// One per column; absent where a candidate was not measured.
     pub figures: Vec<Option<Figure>>,
     /// What the original publication measured here, before and after its change.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
+    /// Why a server has fewer runs than were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// Figures of the original publication, on its machine.
@@ -102,15 +178,17 @@ pub struct Published {
     pub after: &'static str,
 }
 
-/// The rounds of one candidate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// The runs of one candidate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
-    /// The figure.
-    pub median: f64,
-    /// The lowest round.
+    /// The median of the runs, or what else says most about them.
+    pub value: f64,
+    /// The lowest run.
     pub least: f64,
-    /// The highest round.
+    /// The highest run.
     pub most: f64,
+    /// Every run.
+    pub runs: Vec<f64>,
 }
 
 /// Something to reach.
@@ -136,11 +214,13 @@ pub enum Wanted {
     AtMost(f64),
     /// No less than this.
     AtLeast(f64),
+    /// Less than this.
+    Below(f64),
 }
 
 impl Column {
     /// A candidate and its part.
-    pub(crate) fn new(name: impl Into<String>, role: Role) -> Self {
+    pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self {
             name: name.into(),
             role,
@@ -149,22 +229,25 @@ impl Column {
 }
 
 impl Figure {
-    /// Folds the rounds.
-    pub(crate) fn of(samples: &[f64]) -> Self {
+    /// The median of several runs.
+    pub fn of(runs: &[f64]) -> Self {
         Self {
-            median: median(samples),
-            least: samples.iter().copied().reduce(f64::min).unwrap_or(0.0),
-            most: samples.iter().copied().reduce(f64::max).unwrap_or(0.0),
+            value: median(runs),
+            least: runs.iter().copied().reduce(f64::min).unwrap_or(0.0),
+            most: runs.iter().copied().reduce(f64::max).unwrap_or(0.0),
+            runs: runs.to_vec(),
         }
     }
 
     /// A figure that was not measured several times.
-    pub(crate) fn once(value: f64) -> Self {
-        Self {
-            median: value,
-            least: value,
-            most: value,
-        }
+    pub fn once(value: f64) -> Self {
+        Self::of(&[value])
+    }
+
+    /// How far the runs lie apart, in percent of the figure: its noise.
+    pub fn spread_percent(&self) -> Option<f64> {
+        let several = self.runs.len() > 1 && self.value > 0.0;
+        several.then(|| (self.most - self.least) / self.value * 100.0)
     }
 }
 
@@ -174,32 +257,47 @@ impl Wanted {
         match self {
             Self::AtMost(bound) => reached <= bound,
             Self::AtLeast(bound) => reached >= bound,
+            Self::Below(bound) => reached < bound,
         }
     }
 }
 
 impl Table {
     /// The figure of column `name` in the row with these labels.
-    pub(crate) fn figure(&self, labels: &[&str], name: &str) -> Option<f64> {
-        let column = self.columns.iter().position(|column| column.name == name)?;
+    pub fn figure(&self, labels: &[&str], name: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.labels == labels)?;
-        Some(row.figures[column]?.median)
+        Some(self.cell(row, name)?.value)
     }
 
     /// The best of the columns of this role in the row with these labels.
-    pub(crate) fn best(&self, labels: &[&str], role: Role) -> Option<f64> {
+    pub fn best(&self, labels: &[&str], role: Role) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.labels == labels)?;
         let paired = self.columns.iter().zip(&row.figures);
         let figures = paired.filter(|(column, _)| column.role == role);
         figures
-            .filter_map(|(_, figure)| Some((*figure)?.median))
+            .filter_map(|(_, figure)| Some(figure.as_ref()?.value))
             .reduce(f64::min)
     }
 }
 
+impl Table {
+    /// The cell of a row in the column of this name.
+    pub fn cell<'a>(&self, row: &'a Row, column: &str) -> Option<&'a Figure> {
+        let index = self.columns.iter().position(|it| it.name == column)?;
+        row.figures.get(index)?.as_ref()
+    }
+
+    /// A row's cell of the ratio's column, divided by that of the ratio's row.
+    pub fn ratio(&self, row: &Row, to: &Ratio) -> Option<f64> {
+        let reference = self.rows.iter().find(|row| row.labels[0] == to.to)?;
+        let value = |row| self.cell(row, &to.column).map(|figure| figure.value);
+        ratio(value(row), value(reference))
+    }
+}
+
 impl BenchReport {
-    /// Notes what was reached, if it was measured at all at this pace.
-    pub(crate) fn target(
+    /// Notes what was reached, if it was measured at all in this profile.
+    pub fn target(
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
@@ -218,7 +316,7 @@ impl BenchReport {
 }
 
 /// How many times `high` is of `low`, if both were measured.
-pub(crate) fn ratio(high: Option<f64>, low: Option<f64>) -> Option<f64> {
+pub fn ratio(high: Option<f64>, low: Option<f64>) -> Option<f64> {
     let (high, low) = (high?, low?);
     (low > 0.0).then(|| high / low)
 }
@@ -249,17 +347,17 @@ mod tests {
 
     #[test]
     fn the_best_of_a_role_is_its_lowest_figure() {
-        let columns = ["a", "b", "c"].map(|name| Column::new(name, Role::Beside));
+        let columns = ["a", "b", "c"].map(|name| Column::new(name, Role::Competitor));
         let table = Table {
             columns: columns.to_vec(),
             rows: vec![Row {
                 labels: vec!["10".into()],
                 figures: vec![Some(Figure::once(3.0)), None, Some(Figure::once(2.0))],
-                published: None,
+                ..Row::default()
             }],
             ..Table::default()
         };
-        assert_eq!(table.best(&["10"], Role::Beside), Some(2.0));
+        assert_eq!(table.best(&["10"], Role::Competitor), Some(2.0));
         assert_eq!(table.best(&["10"], Role::Ours), None);
         assert_eq!(table.figure(&["10"], "a"), Some(3.0));
         assert_eq!(table.figure(&["11"], "a"), None);

@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use crate::pairing::{
     Both, Busy, Candidate, LOCKED_MAP, Party, Registers, Side, Ticket, candidate,
 };
-use crate::report::Role;
+use flatpath_bench_common::report::Role;
 
 /// All of them.
 pub(crate) fn candidates() -> Vec<Candidate> {
     vec![
         candidate::<Locked>(LOCKED_MAP, Role::Detail),
-        candidate::<Dash>("dashmap", Role::Beside),
-        candidate::<Scc>("scc", Role::Beside),
-        candidate::<Papaya>("papaya", Role::Beside),
+        candidate::<Dash>("dashmap", Role::Competitor),
+        candidate::<Scc>("scc", Role::Competitor),
+        candidate::<Papaya>("papaya", Role::Competitor),
     ]
 }
 

@@ -7,8 +7,8 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use parking_lot::Mutex;
 
 use crate::buffers::{Recycler, boxes, pairs as measure_pairs, split as measure_split};
-use crate::measure::Turn;
-use crate::report::{Column, Role};
+use flatpath_bench_common::measure::Turn;
+use flatpath_bench_common::report::{Column, Role};
 
 type Memory = Box<[u8]>;
 
@@ -20,7 +20,9 @@ pub(crate) fn columns() -> Vec<Column> {
         "SegQueue",
         "concurrent-queue",
     ];
-    names.map(|name| Column::new(name, Role::Beside)).to_vec()
+    names
+        .map(|name| Column::new(name, Role::Competitor))
+        .to_vec()
 }
 
 /// One turn per column: take + put with `idle` pieces of memory.

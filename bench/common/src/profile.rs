@@ -1,16 +1,16 @@
-//! Pace: how much of a bench is run, and how long each figure is measured.
+//! Profile: how much of a bench is run, and how long each figure is measured.
 //!
-//! | pace  | for                        | all benches together |
-//! |-------|----------------------------|----------------------|
-//! | full  | figures that are published | some minutes         |
-//! | quick | a look at a machine        | a few minutes        |
-//! | tiny  | the tests: does it run     | seconds              |
+//! | profile | for                        | all benches together |
+//! |---------|----------------------------|----------------------|
+//! | full    | figures that are published | some minutes         |
+//! | quick   | a look at a machine        | a few minutes        |
+//! | tiny    | the tests: does it run     | seconds              |
 
 use std::time::Duration;
 
 /// How thorough a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum Profile {
     /// Every row, five rounds.
     Full,
     /// The rows that matter most, three rounds, short slices.
@@ -19,14 +19,14 @@ pub enum Pace {
     Tiny,
 }
 
-impl Pace {
+impl Profile {
     /// Its name, as it stands in reports.
     pub fn name(self) -> &'static str {
         self.pick("full", "quick", "tiny")
     }
 
-    /// One of three, by pace.
-    pub(crate) fn pick<T>(self, full: T, quick: T, tiny: T) -> T {
+    /// One of three, by profile.
+    pub fn pick<T>(self, full: T, quick: T, tiny: T) -> T {
         match self {
             Self::Full => full,
             Self::Quick => quick,
@@ -35,12 +35,12 @@ impl Pace {
     }
 
     /// How often each candidate of a row has its turn; the figure is the median.
-    pub(crate) fn rounds(self) -> usize {
+    pub fn rounds(self) -> usize {
         self.pick(5, 3, 1)
     }
 
     /// How long one turn takes. Threads that share cores need longer to have a turn each.
-    pub(crate) fn slice(self, threads: usize) -> Duration {
+    pub fn slice(self, threads: usize) -> Duration {
         let crowded = threads > cores();
         let micros = match self {
             Self::Full => 40_000 * if crowded { 2 } else { 1 },
@@ -52,6 +52,6 @@ impl Pace {
 }
 
 /// Cores this process may use.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! Well-known crates, behind the same interfaces as ours. Only with the feature `beside`.
+//! Well-known crates, behind the same interfaces as ours.
 
 pub(crate) mod dispatchers;
 pub(crate) mod maps;

@@ -246,25 +246,24 @@ impl TreeRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Dice;
     use std::collections::{BTreeMap, BTreeSet};
 
     /// Random operations against a map with the same rule: the lowest free number.
     #[test]
     fn model_the_tree_hands_out_the_lowest_free_number() {
-        let dice = Dice::new(5);
+        let mut rng = fastrand::Rng::with_seed(5);
         let mut tree = Tree::default();
         let mut oracle = BTreeMap::new();
         let mut free: BTreeSet<u32> = (0..20_000).collect();
         for turn in 0..60_000_u32 {
             // Grows for a while, shrinks for a while: levels come, nodes go.
             let wish = if turn / 10_000 % 2 == 0 { 3 } else { 1 };
-            if dice.below(4) < wish {
+            if rng.u32(..4) < wish {
                 let lowest = free.pop_first();
                 assert_eq!(tree.insert(turn), lowest);
                 oracle.insert(lowest.expect("room for thousands"), turn);
             } else {
-                let number = dice.below(oracle.len() as u32 + 3);
+                let number = rng.u32(..oracle.len() as u32 + 3);
                 let page = oracle.remove(&number);
                 assert_eq!(tree.remove(number), page);
                 free.insert(number);

@@ -1,11 +1,11 @@
 //! On what the figures were measured.
 
 use std::fs;
-use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::pace::cores;
+use crate::namespace;
+use crate::profile::cores;
 
 /// The machine, and how this program was built.
 #[derive(Clone, Debug, Serialize)]
@@ -22,13 +22,15 @@ pub struct Machine {
     pub virtual_machine: bool,
     /// How this program was built: figures of a debug build mean little.
     pub build: &'static str,
-    /// Processes ready to run beside this one when the run began (one minute's average).
+    /// Processes ready to run when the run began (one minute's average).
     pub load: f64,
+    /// TCP congestion control of servers and clients: one that paces, paces loopback too.
+    pub congestion: String,
 }
 
 impl Machine {
     /// Asks the kernel. What cannot be found is called unknown.
-    pub(crate) fn describe() -> Self {
+    pub fn describe() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         Self {
@@ -46,11 +48,12 @@ impl Machine {
                 "release"
             },
             load: first_number(&read("/proc/loadavg")),
+            congestion: namespace::congestion_control().unwrap_or_default(),
         }
     }
 
     /// One paragraph for the head of a report.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let sort = if self.virtual_machine {
             "virtual machine"
         } else {
@@ -61,64 +64,10 @@ impl Machine {
             cores => format!("{cores} cores"),
         };
         format!(
-            "{}, {cores}, {} MiB, {sort}, Linux {}; {} build; load {:.1} at the start",
-            self.cpu, self.memory_mib, self.kernel, self.build, self.load
+            "{}, {cores}, {} MiB, {sort}, Linux {}, {}; {} build; load {:.1} at the start",
+            self.cpu, self.memory_mib, self.kernel, self.congestion, self.build, self.load
         )
     }
-}
-
-/// CPU time of the machine and of this process and its children, at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Occupation {
-    busy_ticks: u64,
-    own_ticks: u64,
-    at: Instant,
-}
-
-impl Occupation {
-    /// `None` where `/proc` cannot be read.
-    pub(crate) fn now() -> Option<Self> {
-        Some(Self {
-            busy_ticks: busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?,
-            own_ticks: own_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?,
-            at: Instant::now(),
-        })
-    }
-
-    /// Share of one core that other processes used since then, in percent.
-    pub(crate) fn others_percent(self) -> Option<f64> {
-        let now = Self::now()?;
-        let busy = now.busy_ticks.saturating_sub(self.busy_ticks);
-        let others = busy.saturating_sub(now.own_ticks.saturating_sub(self.own_ticks));
-        let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let seconds = now.at.duration_since(self.at).as_secs_f64();
-        Some(others as f64 / ticks / seconds.max(1e-9) * 100.0)
-    }
-}
-
-/// All but idle and waiting; stolen time too, for it was not this machine's.
-fn busy_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_ascii_whitespace()
-        .map_while(|field| field.parse().ok())
-        .collect();
-    let [user, nice, system, _idle, _waiting, irq, softirq, steal, ..] = fields[..] else {
-        return None;
-    };
-    Some(user + nice + system + irq + softirq + steal)
-}
-
-/// User and system time, children that ended included.
-fn own_ticks(stat: &str) -> Option<u64> {
-    // The name stands in brackets and may hold anything; field 3 follows it.
-    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..]
-        .split_ascii_whitespace()
-        .collect();
-    let own = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
-    own.sum::<Result<u64, _>>().ok()
 }
 
 /// `name<tab>: value`, the first one of that name.
@@ -149,19 +98,6 @@ mod tests {
         assert_eq!(value(text, "model name"), Some("Some CPU @ 2 GHz"));
         assert_eq!(value(text, "flags"), None);
         assert_eq!(memory_mib("MemTotal:       2048 kB\n"), 2);
-    }
-
-    #[test]
-    fn time_of_others_is_told_from_ones_own() {
-        let stat = "cpu  10 1 20 900 5 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        assert_eq!(busy_ticks(stat), Some(40));
-        let own = "7 (a) b) R 1 7 7 0 -1 4 1 0 0 0 11 22 3 4 20 0 1 0 5 6 7";
-        assert_eq!(own_ticks(own), Some(40));
-        assert!(
-            Occupation::now()
-                .and_then(Occupation::others_percent)
-                .is_some()
-        );
     }
 
     #[test]

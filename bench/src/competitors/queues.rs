@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 use crate::queue::{Channel, Measured};
-use crate::report::Role;
+use flatpath_bench_common::report::Role;
 
 struct Crossbeam(
     crossbeam_channel::Sender<u32>,
@@ -17,23 +17,25 @@ struct Flume(flume::Sender<u32>, flume::Receiver<u32>);
 /// All of them.
 pub(crate) fn candidates() -> Vec<Measured> {
     vec![
-        ("parking_lot deque", Role::Beside, |load| {
+        ("parking_lot deque", Role::Competitor, |load| {
             load.pass(&Mutex::new(
                 VecDeque::with_capacity(load.numbers() as usize),
             ))
         }),
-        ("ArrayQueue", Role::Beside, |load| {
+        ("ArrayQueue", Role::Competitor, |load| {
             load.pass(&ArrayQueue::new(load.numbers() as usize))
         }),
-        ("SegQueue", Role::Beside, |load| load.pass(&SegQueue::new())),
-        ("concurrent-queue", Role::Beside, |load| {
+        ("SegQueue", Role::Competitor, |load| {
+            load.pass(&SegQueue::new())
+        }),
+        ("concurrent-queue", Role::Competitor, |load| {
             load.pass(&ConcurrentQueue::unbounded())
         }),
-        ("crossbeam-channel", Role::Beside, |load| {
+        ("crossbeam-channel", Role::Competitor, |load| {
             let (sender, receiver) = crossbeam_channel::unbounded();
             load.pass(&Crossbeam(sender, receiver))
         }),
-        ("flume", Role::Beside, |load| {
+        ("flume", Role::Competitor, |load| {
             let (sender, receiver) = flume::unbounded();
             load.pass(&Flume(sender, receiver))
         }),

@@ -4,6 +4,7 @@
 //! "linear" looks like a slope), and bars side by side. Text is left to the viewer's font; widths
 //! leave room for it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -11,7 +12,6 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::error::Error;
 use crate::report::{BenchReport, Role, Table};
 use crate::text::figure;
 
@@ -38,24 +38,24 @@ const LINEAR_MAX: f64 = 30.0;
 
 /// One picture.
 #[derive(Clone, Debug)]
-pub(crate) struct Plot {
+pub struct Plot {
     /// Names the file, after the bench.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Above the picture.
-    pub(crate) title: String,
+    pub title: String,
     /// Below the picture.
-    pub(crate) x: &'static str,
+    pub x: &'static str,
     /// Left of the picture.
-    pub(crate) y: &'static str,
+    pub y: &'static str,
     /// How it is drawn.
-    pub(crate) shape: Shape,
+    pub shape: Shape,
     /// What is compared.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
 }
 
 /// How a picture is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Points by their load, joined.
     Lines,
     /// Groups of bars: the place of a point is the number of its group.
@@ -64,20 +64,18 @@ pub(crate) enum Shape {
 
 /// One candidate.
 #[derive(Clone, Debug)]
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Series {
+    /// In the legend.
+    pub name: String,
+    /// Decides its colour.
+    pub role: Role,
+    /// Load, or number of the group, and figure.
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Plot {
     /// Lines of every column over the first label, in the rows whose other labels are `others`.
-    pub(crate) fn lines(
-        name: &'static str,
-        table: &Table,
-        others: &[&str],
-        x: &'static str,
-    ) -> Self {
+    pub fn lines(name: &'static str, table: &Table, others: &[&str], x: &'static str) -> Self {
         let rows = || table.rows.iter().filter(|row| row.labels[1..] == *others);
         let series = table
             .columns
@@ -87,7 +85,9 @@ impl Plot {
                 name: column.name.clone(),
                 role: column.role,
                 points: rows()
-                    .filter_map(|row| Some((number(&row.labels[0])?, row.figures[index]?.median)))
+                    .filter_map(|row| {
+                        Some((number(&row.labels[0])?, row.figures[index].as_ref()?.value))
+                    })
                     .collect(),
             });
         Self {
@@ -101,7 +101,7 @@ impl Plot {
     }
 
     /// Bars of every column, one group per row.
-    pub(crate) fn bars(name: &'static str, table: &Table, x: &'static str) -> Self {
+    pub fn bars(name: &'static str, table: &Table, x: &'static str) -> Self {
         let groups = table.rows.iter().map(|row| row.labels.join(" "));
         let series = table
             .columns
@@ -112,7 +112,9 @@ impl Plot {
                 role: column.role,
                 points: (0..)
                     .zip(&table.rows)
-                    .filter_map(|(place, row)| Some((f64::from(place), row.figures[index]?.median)))
+                    .filter_map(|(place, row)| {
+                        Some((f64::from(place), row.figures[index].as_ref()?.value))
+                    })
                     .collect(),
             });
         Self {
@@ -138,7 +140,10 @@ fn number(label: &str) -> Option<f64> {
 }
 
 /// Draws every picture of a bench into `directory`; returns the files.
-pub(crate) fn write(bench: &BenchReport, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+///
+/// # Errors
+/// A file that cannot be written, or a picture that cannot be drawn.
+pub fn write(bench: &BenchReport, directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for plot in &bench.plots {
         if plot.series.iter().all(|series| series.points.is_empty()) {
@@ -147,14 +152,15 @@ pub(crate) fn write(bench: &BenchReport, directory: &Path) -> Result<Vec<PathBuf
         let file = directory.join(format!("{}-{}.svg", bench.name, plot.name));
         let drawn = draw(plot);
         let written = drawn.and_then(|svg| std::fs::write(&file, svg).map_err(|e| e.to_string()));
-        written.map_err(|cause| Error::Plot(format!("{}: {cause}", file.display())))?;
+        let named = |cause| io::Error::other(format!("{}: {cause}", file.display()));
+        written.map_err(named)?;
         files.push(file);
     }
     Ok(files)
 }
 
 /// The text of an SVG file.
-pub(crate) fn draw(plot: &Plot) -> Result<String, String> {
+pub fn draw(plot: &Plot) -> Result<String, String> {
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     let outcome = match &plot.shape {
@@ -308,8 +314,8 @@ fn colours(series: &[Series]) -> Vec<RGBColor> {
     let colour = |series: &Series| match series.role {
         Role::Ours => OURS,
         Role::Fixed => FIXED,
-        Role::Before => *old.next().unwrap_or(&BLACK),
-        Role::Beside | Role::Detail => *others.next().unwrap_or(&BLACK),
+        Role::Baseline => *old.next().unwrap_or(&BLACK),
+        Role::Competitor | Role::Detail => *others.next().unwrap_or(&BLACK),
     };
     series.iter().map(colour).collect()
 }

@@ -7,7 +7,6 @@
 //! that scale perfectly over two cores halve the figure. Threads beyond the cores take turns; they
 //! show what preemption does to a structure, not what parallelism does.
 
-use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -16,37 +15,41 @@ use std::time::{Duration, Instant};
 
 use crate::report::Figure;
 
+/// The order of turns, (round, candidate): A B C, C B A, and so on. What changes slowly, such as
+/// heat or another tenant's load, then meets all of them alike.
+pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rounds.max(1)).flat_map(move |round| {
+        (0..candidates).map(move |step| match round % 2 {
+            0 => (round, step),
+            _ => (round, candidates - 1 - step),
+        })
+    })
+}
+
 /// One candidate's turn: returns its figure.
-pub(crate) type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
+pub type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
 /// Gives every candidate its turn in every round. Candidates in order of the columns.
-pub(crate) fn interleave(rounds: usize, turns: &mut [Turn<'_>]) -> Vec<Figure> {
-    let mut samples = vec![Vec::with_capacity(rounds); turns.len()];
-    for round in 0..rounds.max(1) {
-        for step in 0..turns.len() {
-            // Another one begins in every round: nobody always comes after the same neighbour.
-            let index = (round + step) % turns.len();
-            samples[index].push(turns[index]());
-        }
+pub fn interleave(rounds: usize, candidates: &mut [Turn<'_>]) -> Vec<Figure> {
+    let mut samples = vec![Vec::with_capacity(rounds); candidates.len()];
+    for (_, index) in turns(rounds, candidates.len()) {
+        samples[index].push(candidates[index]());
     }
-    samples
-        .into_iter()
-        .map(|samples| Figure::of(&samples))
-        .collect()
+    samples.iter().map(|runs| Figure::of(runs)).collect()
 }
 
 /// What an operation costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Hammered {
+pub struct Hammered {
     /// Wall time over operations of all threads together.
-    pub(crate) wall_ns: f64,
+    pub wall_ns: f64,
     /// CPU time of all threads over their operations.
-    pub(crate) cpu_ns: f64,
+    pub cpu_ns: f64,
 }
 
 /// Runs an operation on `threads` threads for a slice of time: wall nanoseconds per operation.
 /// `prepare` is called on each thread and makes its operation.
-pub(crate) fn hammer<P, O>(threads: usize, slice: Duration, prepare: P) -> f64
+pub fn hammer<P, O>(threads: usize, slice: Duration, prepare: P) -> f64
 where
     P: Fn(usize) -> O + Sync,
     O: FnMut(),
@@ -55,7 +58,7 @@ where
 }
 
 /// Like [`hammer`], with the CPU time.
-pub(crate) fn hammered<P, O>(threads: usize, slice: Duration, prepare: P) -> Hammered
+pub fn hammered<P, O>(threads: usize, slice: Duration, prepare: P) -> Hammered
 where
     P: Fn(usize) -> O + Sync,
     O: FnMut(),
@@ -105,19 +108,19 @@ where
 }
 
 /// Nanoseconds per operation.
-pub(crate) fn per_operation(elapsed: Duration, operations: u64) -> f64 {
+pub fn per_operation(elapsed: Duration, operations: u64) -> f64 {
     elapsed.as_secs_f64() * 1e9 / operations.max(1) as f64
 }
 
 /// What reading the clock costs, in nanoseconds: taken off every single measured operation.
-pub(crate) static CLOCK_NS: LazyLock<u64> = LazyLock::new(|| {
+pub static CLOCK_NS: LazyLock<u64> = LazyLock::new(|| {
     let mut gaps: Vec<u64> = (0..10_000).map(|_| raw_timed(|| ())).collect();
     gaps.sort_unstable();
     gaps[gaps.len() / 2]
 });
 
 /// The same on average: taken off a mean. The best of several tries, as nobody is to be flattered.
-pub(crate) static CLOCK_MEAN_NS: LazyLock<f64> = LazyLock::new(|| {
+pub static CLOCK_MEAN_NS: LazyLock<f64> = LazyLock::new(|| {
     const READINGS: u64 = 2_000;
     let mean = || (0..READINGS).map(|_| raw_timed(|| ())).sum::<u64>() as f64 / READINGS as f64;
     (0..20).map(|_| mean()).fold(f64::MAX, f64::min)
@@ -125,7 +128,7 @@ pub(crate) static CLOCK_MEAN_NS: LazyLock<f64> = LazyLock::new(|| {
 
 /// Nanoseconds of one operation, the clock's own included.
 #[inline]
-pub(crate) fn raw_timed(operation: impl FnOnce()) -> u64 {
+pub fn raw_timed(operation: impl FnOnce()) -> u64 {
     let begin = Instant::now();
     operation();
     begin.elapsed().as_nanos() as u64
@@ -133,18 +136,18 @@ pub(crate) fn raw_timed(operation: impl FnOnce()) -> u64 {
 
 /// Nanoseconds of one operation, without the clock's own.
 #[inline]
-pub(crate) fn timed(operation: impl FnOnce()) -> u64 {
+pub fn timed(operation: impl FnOnce()) -> u64 {
     raw_timed(operation).saturating_sub(*CLOCK_NS)
 }
 
 /// CPU time of the calling thread so far, in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The middle value, or the mean of the two middle ones. Zero for none.
-pub(crate) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -155,46 +158,25 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A small seeded generator (xorshift): the same order in every run.
-pub(crate) struct Dice(Cell<u64>);
-
-impl Dice {
-    /// Seeds other than 0 give different rows of numbers.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(Cell::new(
-            seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 << 40,
-        ))
-    }
-
-    /// The next number below `end`, which must not be 0.
-    #[inline]
-    pub(crate) fn below(&self, end: u32) -> u32 {
-        let mut word = self.0.get();
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        self.0.set(word);
-        (((word >> 32) * u64::from(end)) >> 32) as u32
-    }
-
-    /// The numbers 0 to `end` - 1 in random order.
-    pub(crate) fn shuffled(&self, end: u32) -> Vec<u32> {
-        let mut numbers: Vec<u32> = (0..end).collect();
-        for last in (1..end).rev() {
-            numbers.swap(last as usize, self.below(last + 1) as usize);
-        }
-        numbers
-    }
+/// The numbers 0 to `end` - 1 in an order that the seed decides.
+pub fn shuffled(seed: u64, end: u32) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..end).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut numbers);
+    numbers
 }
 
 /// A value alone on its pair of cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Padded<T>(pub(crate) T);
+pub struct Padded<T>(
+    /// The value.
+    pub T,
+);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::sync::atomic::AtomicU64;
 
     #[test]
@@ -215,8 +197,10 @@ mod tests {
             }));
         }
         let figures = interleave(3, &mut turns);
+        let order: Vec<usize> = super::turns(2, 3).map(|turn| turn.1).collect();
+        assert_eq!(order, [0, 1, 2, 2, 1, 0]);
         for figure in figures {
-            assert_eq!((figure.least, figure.median, figure.most), (1.0, 2.0, 3.0));
+            assert_eq!((figure.least, figure.value, figure.most), (1.0, 2.0, 3.0));
         }
     }
 
@@ -237,13 +221,5 @@ mod tests {
                 .iter()
                 .all(|count| count.load(Ordering::Relaxed) >= 2)
         );
-    }
-
-    #[test]
-    fn shuffling_keeps_every_number_once() {
-        let mut numbers = Dice::new(7).shuffled(100);
-        assert_ne!(numbers, (0..100).collect::<Vec<_>>());
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
     }
 }

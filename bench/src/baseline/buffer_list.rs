@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::Claim;
-use crate::measure::Dice;
+use flatpath_bench_common::measure::shuffled;
 
 /// The end of the list.
 const NONE: u32 = u32::MAX;
@@ -39,7 +39,7 @@ impl BufferList {
     /// `in_use` descriptors that are taken, then `idle` ones, scattered over memory as after a
     /// while of service.
     pub(crate) fn new(in_use: u32, idle: u32, claim: Claim) -> Self {
-        let order = Dice::new(1).shuffled(in_use + idle);
+        let order = shuffled(1, in_use + idle);
         let mut descriptors: Vec<Descriptor> = (0..in_use + idle)
             .map(|_| Descriptor {
                 used: AtomicU32::new(0),

@@ -1,12 +1,12 @@
-//! Reports as text: tables that fit a terminal, the published figures beside ours.
+//! Reports as text: tables that fit a terminal, with the published figures.
 
 use std::fmt::Write as _;
 
-use crate::report::{BenchReport, Report, Role, Row, Table, Target, Wanted};
+use crate::report::{BenchReport, Figure, Report, Role, Row, Table, Target, Wanted};
 
 /// The whole report.
-pub(crate) fn report(report: &Report) -> String {
-    let mut text = format!("{}\n{} run", report.machine.words(), report.pace);
+pub fn report(report: &Report) -> String {
+    let mut text = format!("{}\n{} run", report.machine.words(), report.profile);
     let _ = writeln!(text, ", {:.1} s\n", report.seconds);
     for bench in &report.benches {
         text += &of_bench(bench);
@@ -14,10 +14,14 @@ pub(crate) fn report(report: &Report) -> String {
     text
 }
 
-fn of_bench(bench: &BenchReport) -> String {
+pub(crate) fn of_bench(bench: &BenchReport) -> String {
     let mut text = format!("== {}: {}\n\n", bench.name, bench.about);
     for table in &bench.tables {
-        let _ = writeln!(text, "{}, {}", table.title, table.unit);
+        let title = [&*table.title, table.unit].into_iter();
+        let title: Vec<&str> = title.filter(|part| !part.is_empty()).collect();
+        if !title.is_empty() {
+            let _ = writeln!(text, "{}", title.join(", "));
+        }
         text += &of_table(table);
         text.push('\n');
     }
@@ -38,8 +42,16 @@ fn of_table(table: &Table) -> String {
     let mut headings: Vec<String> = table.labels.iter().map(|&label| label.into()).collect();
     headings.extend(table.columns.iter().map(|column| column.name.clone()));
     if is_compared {
-        headings.push("ours against before".into());
+        headings.push("ours against baseline".into());
     }
+    headings.extend(
+        table
+            .ratios
+            .iter()
+            .map(|ratio| format!("{} / {}", ratio.column, ratio.to)),
+    );
+    let spread = table.ratios.first().filter(|_| is_repeated(table));
+    headings.extend(spread.map(|_| "spread".into()));
     if is_published {
         headings.push("published before".into());
         headings.push("after".into());
@@ -47,12 +59,21 @@ fn of_table(table: &Table) -> String {
     let cells = |row: &Row| {
         let mut cells = row.labels.clone();
         cells.extend(row.figures.iter().map(|cell| match cell {
-            Some(cell) => figure(cell.median),
+            Some(cell) => figure(cell.value),
             None => "-".into(),
         }));
         if is_compared {
             cells.push(verdict(table, row));
         }
+        cells.extend(table.ratios.iter().map(|ratio| {
+            let value = table.ratio(row, ratio);
+            value.map_or_else(String::new, figure)
+        }));
+        cells.extend(spread.map(|ratio| {
+            let figure = table.cell(row, &ratio.column);
+            let percent = figure.and_then(Figure::spread_percent);
+            percent.map_or_else(String::new, |percent| format!("{percent:.0} %"))
+        }));
         if is_published {
             let (before, after) = row.published.map_or(("", ""), |p| (p.before, p.after));
             cells.push(before.into());
@@ -64,9 +85,17 @@ fn of_table(table: &Table) -> String {
     render(&headings, &rows, table.labels.len())
 }
 
+fn is_repeated(table: &Table) -> bool {
+    let mut figures = table
+        .rows
+        .iter()
+        .flat_map(|row| row.figures.iter().flatten());
+    figures.any(|figure| figure.runs.len() > 1)
+}
+
 fn compares(table: &Table) -> bool {
     let has = |role| table.columns.iter().any(|column| column.role == role);
-    has(Role::Before) && has(Role::Ours)
+    has(Role::Baseline) && has(Role::Ours)
 }
 
 /// How ours stands against the old way, fixed or not, whichever is better. Says so where it loses.
@@ -78,10 +107,10 @@ fn verdict(table: &Table, row: &Row) -> String {
     };
     let times = |before: Option<f64>| match before {
         None => String::new(),
-        Some(before) if before < ours => format!("{} x, before wins", figure(before / ours)),
+        Some(before) if before < ours => format!("{} x, baseline wins", figure(before / ours)),
         Some(before) => format!("{} x", figure(before / ours)),
     };
-    match (of(Role::Before), of(Role::Fixed)) {
+    match (of(Role::Baseline), of(Role::Fixed)) {
         (before, None) => times(before),
         (None, fixed) => times(fixed),
         (before, fixed) => format!("{}; fixed {}", times(before), times(fixed)),
@@ -94,8 +123,9 @@ fn of_targets(targets: &[Target]) -> String {
         let wanted = match target.wanted {
             Wanted::AtMost(bound) => format!("at most {} {}", figure(bound), target.unit),
             Wanted::AtLeast(bound) => format!("at least {} {}", figure(bound), target.unit),
+            Wanted::Below(bound) => format!("below {} {}", figure(bound), target.unit),
         };
-        let met = if target.met { "yes" } else { "NO" };
+        let met = if target.met { "met" } else { "MISSED" };
         let reached = format!("{} {}", figure(target.reached), target.unit);
         vec![target.what.clone(), wanted, reached, met.into()]
     };
@@ -133,7 +163,7 @@ fn render(headings: &[String], rows: &[Vec<String>], labels: usize) -> String {
 }
 
 /// Three significant digits below a thousand, whole numbers with thousands apart above.
-pub(crate) fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
@@ -155,7 +185,7 @@ pub(crate) fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Column, Figure, Published};
+    use crate::report::{Column, Published};
 
     fn table(before: f64, fixed: f64, ours: f64) -> Table {
         Table {
@@ -163,7 +193,7 @@ mod tests {
             unit: "ns",
             labels: vec!["in use"],
             columns: vec![
-                Column::new("before", Role::Before),
+                Column::new("baseline", Role::Baseline),
                 Column::new("fixed", Role::Fixed),
                 Column::new("ours", Role::Ours),
             ],
@@ -176,12 +206,14 @@ mod tests {
                     before: "5,528",
                     after: "75-147",
                 }),
+                failure: None,
             }],
+            ratios: Vec::new(),
         }
     }
 
     #[test]
-    fn published_figures_stand_beside_ours() {
+    fn published_figures_stand_next_to_ours() {
         let text = of_table(&table(1000.0, 500.0, 10.0));
         let lines: Vec<Vec<&str>> = text
             .lines()
@@ -194,10 +226,10 @@ mod tests {
             .collect();
         let headings = [
             "in use",
-            "before",
+            "baseline",
             "fixed",
             "ours",
-            "ours against before",
+            "ours against baseline",
             "published before",
             "after",
         ];
@@ -215,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn where_before_wins_the_table_says_so() {
+    fn where_the_baseline_wins_the_table_says_so() {
         let text = of_table(&table(5.0, 4.0, 10.0));
         assert!(
-            text.contains("0.50 x, before wins; fixed 0.40 x, before wins"),
+            text.contains("0.50 x, baseline wins; fixed 0.40 x, baseline wins"),
             "{text}"
         );
     }
@@ -240,6 +272,8 @@ mod tests {
             met,
         };
         let text = of_targets(&[target(false)]);
-        assert!(text.contains("at most 1.20 x") && text.contains("1.50 x") && text.contains("NO"));
+        assert!(
+            text.contains("at most 1.20 x") && text.contains("1.50 x") && text.contains("MISSED")
+        );
     }
 }

@@ -1,0 +1,425 @@
+//! A load generator for HTTP: two kinds of requests, a histogram for each.
+//!
+//! wrk keeps one histogram for everything; the sleepers' scenario asks how long the *other*
+//! requests take. One thread, one request at a time per connection, like wrk.
+//!
+//! | rate | a connection sends its next request |
+//! |---|---|
+//! | as fast as it goes | when its reply is there |
+//! | paced | when its reply is there and the clock grants the whole generator another request |
+//!
+//! Latency runs from the write of a request to the read of the last byte of its reply. Requests
+//! under way at the end are not counted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::source::Source;
+use hdrhistogram::Histogram;
+use rustix::event::{Timespec, epoll};
+use rustix::io::{Errno, read, write};
+use rustix::net::SocketFlags;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::http;
+
+/// Latencies from a microsecond to a minute, three digits.
+const LATENCY_MICROS_MAX: u64 = 60_000_000;
+/// No wait is longer than this, so that the end of a run is seen.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+/// The event of the pacing clock; connections have their indices.
+const CLOCK: u64 = u64::MAX;
+const EVENTS_PER_WAIT: usize = 256;
+const READ_BYTES: usize = 16 * 1024;
+const SEED: u64 = 1;
+/// Uncounted traffic that fills caches, starts threads and grows pools.
+const WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP_CONNECTIONS: usize = 32;
+
+/// What to send.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Whom to drive.
+    pub address: SocketAddr,
+    /// Connections at once.
+    pub connections: usize,
+    /// Not counted: until caches, threads and connections are there.
+    pub settle: Duration,
+    /// How long to count.
+    pub counted: Duration,
+    /// The path of the quick requests.
+    pub quick_path: String,
+    /// The path of the others.
+    pub sleep_path: String,
+    /// How many of a thousand requests are others.
+    pub sleepers_per_mille: u32,
+    /// All connections together; nothing for as fast as it goes.
+    pub requests_per_second: Option<f64>,
+}
+
+/// What was counted.
+pub struct Counted {
+    /// Latencies of the quick requests, in microseconds.
+    pub quick: Histogram<u64>,
+    /// Latencies of the others.
+    pub sleepers: Histogram<u64>,
+    /// Broken connections and replies that are not 200.
+    pub errors: u64,
+    /// How long the counting took.
+    pub elapsed: Duration,
+}
+
+impl Counted {
+    /// Replies per second, of both kinds.
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Replies of both kinds.
+    pub fn requests(&self) -> u64 {
+        self.quick.len() + self.sleepers.len()
+    }
+}
+
+/// Runs the plan. `counting` is called at the moment the counting begins.
+///
+/// # Errors
+/// If the first connections cannot be made or the histograms or the clock cannot be set up;
+/// connections that break later are counted and made again.
+pub fn run(plan: &Plan, counting: impl FnOnce() -> io::Result<()>) -> io::Result<Counted> {
+    let mut crowd = Crowd::connect(plan)?;
+    crowd.drive(Instant::now() + plan.settle)?;
+    crowd.forget_counts();
+    counting()?;
+    let begin = Instant::now();
+    crowd.drive(begin + plan.counted)?;
+    let [quick, sleepers] = crowd.latencies;
+    Ok(Counted {
+        quick,
+        sleepers,
+        errors: crowd.errors,
+        elapsed: begin.elapsed(),
+    })
+}
+
+/// Traffic that is not counted, a tenth of it for `sleep_path`.
+///
+/// # Errors
+/// If the server answers nothing.
+pub fn warm_up(address: SocketAddr, quick_path: &str, sleep_path: &str) -> io::Result<()> {
+    let plan = Plan {
+        address,
+        connections: WARM_UP_CONNECTIONS,
+        settle: Duration::ZERO,
+        counted: WARM_UP,
+        quick_path: quick_path.to_owned(),
+        sleep_path: sleep_path.to_owned(),
+        sleepers_per_mille: 100,
+        requests_per_second: None,
+    };
+    if run(&plan, || Ok(()))?.requests() == 0 {
+        return Err(io::Error::other("answered nothing while warming up"));
+    }
+    Ok(())
+}
+
+/// Index into requests and histograms.
+#[derive(Clone, Copy, Debug)]
+enum Sort {
+    Quick = 0,
+    Sleeper = 1,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    received: Vec<u8>,
+    /// The request under way.
+    asked: Option<(Sort, Instant)>,
+}
+
+struct Crowd<'a> {
+    plan: &'a Plan,
+    source: Source,
+    events: OwnedFd,
+    clock: Option<OwnedFd>,
+    connections: Vec<Connection>,
+    /// Connections without a request under way.
+    idle: VecDeque<usize>,
+    /// Requests the clock has granted and nobody has sent yet.
+    granted: u64,
+    requests: [Vec<u8>; 2],
+    latencies: [Histogram<u64>; 2],
+    errors: u64,
+    random: fastrand::Rng,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Crowd<'a> {
+    fn connect(plan: &'a Plan) -> io::Result<Self> {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let clock = plan
+            .requests_per_second
+            .map(|rate| clock(&events, rate))
+            .transpose()?;
+        let mut crowd = Self {
+            plan,
+            source: Source::fresh(),
+            events,
+            clock,
+            connections: Vec::with_capacity(plan.connections),
+            idle: (0..plan.connections).collect(),
+            granted: 0,
+            requests: [
+                http::request(&plan.quick_path),
+                http::request(&plan.sleep_path),
+            ],
+            latencies: [histogram()?, histogram()?],
+            errors: 0,
+            random: fastrand::Rng::with_seed(SEED),
+            buffer: vec![0; READ_BYTES],
+        };
+        for index in 0..plan.connections {
+            let connection = crowd.dial(index)?;
+            crowd.connections.push(connection);
+        }
+        Ok(crowd)
+    }
+
+    fn dial(&mut self, index: usize) -> io::Result<Connection> {
+        // Loopback connects at once or is refused; the first write finds out.
+        let socket = self.source.dial(self.plan.address, SocketFlags::NONBLOCK)?;
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&self.events, &socket, data, epoll::EventFlags::IN)?;
+        Ok(Connection {
+            socket,
+            received: Vec::new(),
+            asked: None,
+        })
+    }
+
+    fn forget_counts(&mut self) {
+        self.latencies.iter_mut().for_each(Histogram::reset);
+        self.errors = 0;
+    }
+
+    fn drive(&mut self, end: Instant) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+        while Instant::now() < end {
+            self.send_what_may_be_sent();
+            events.clear();
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.events, spare, Some(&LOOK_EVERY)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    CLOCK => self.read_clock(),
+                    index => self.readable(usize::try_from(index).unwrap_or(usize::MAX)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_what_may_be_sent(&mut self) {
+        // Bounded: a connection that fails again goes to the back, and each gets one try.
+        for _ in 0..self.idle.len() {
+            if self.clock.is_some() && self.granted == 0 {
+                return;
+            }
+            let Some(index) = self.idle.pop_front() else {
+                return;
+            };
+            self.granted = self.granted.saturating_sub(1);
+            let sort = self.next_sort();
+            let request = &self.requests[sort as usize];
+            let connection = &mut self.connections[index];
+            connection.asked = Some((sort, Instant::now()));
+            match write(&connection.socket, request) {
+                Ok(count) if count == request.len() => {}
+                _ => self.broken(index),
+            }
+        }
+    }
+
+    /// A fixed sequence: every server gets the same one.
+    fn next_sort(&mut self) -> Sort {
+        if self.random.u32(..1000) < self.plan.sleepers_per_mille {
+            Sort::Sleeper
+        } else {
+            Sort::Quick
+        }
+    }
+
+    fn readable(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        match read(&connection.socket, &mut self.buffer[..]) {
+            Ok(count @ 1..) => connection.received.extend_from_slice(&self.buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Ok(_) | Err(_) => return self.broken(index),
+        }
+        match (http::frame(&connection.received), connection.asked) {
+            (Ok(None), Some(_)) => {}
+            (Ok(Some(framed)), Some((sort, sent))) if framed.status == 200 => {
+                if framed.bytes() != connection.received.len() {
+                    return self.broken(index);
+                }
+                connection.received.clear();
+                connection.asked = None;
+                let micros = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
+                self.latencies[sort as usize].saturating_record(micros);
+                self.idle.push_back(index);
+            }
+            _ => self.broken(index),
+        }
+    }
+
+    /// Counts an error and connects anew; if even that fails, the next write will tell.
+    fn broken(&mut self, index: usize) {
+        self.errors += 1;
+        if let Ok(connection) = self.dial(index) {
+            self.connections[index] = connection;
+        } else {
+            self.connections[index].asked = None;
+        }
+        if !self.idle.contains(&index) {
+            self.idle.push_back(index);
+        }
+    }
+
+    fn read_clock(&mut self) {
+        let Some(clock) = &self.clock else { return };
+        let mut ticks = [0; 8];
+        if let Ok(8) = read(clock, &mut ticks) {
+            self.granted += u64::from_ne_bytes(ticks);
+        }
+    }
+}
+
+/// A timer that ticks once per request to be sent.
+fn clock(events: &OwnedFd, requests_per_second: f64) -> io::Result<OwnedFd> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let clock = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let interval = Duration::from_secs_f64(1.0 / requests_per_second.max(1.0));
+    let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
+    let setting = Itimerspec {
+        it_interval: interval,
+        it_value: interval,
+    };
+    timerfd_settime(&clock, TimerfdTimerFlags::empty(), &setting)?;
+    epoll::add(
+        events,
+        &clock,
+        epoll::EventData::new_u64(CLOCK),
+        epoll::EventFlags::IN,
+    )?;
+    Ok(clock)
+}
+
+fn histogram() -> io::Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+    /// A thread per connection that answers each read with the reply.
+    fn server(reply: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let Ok(mut socket) = socket else { return };
+                thread::spawn(move || {
+                    let mut request = [0; 1024];
+                    while let Ok(1..) = socket.read(&mut request) {
+                        if socket.write_all(reply).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn plan(address: SocketAddr, requests_per_second: Option<f64>) -> Plan {
+        Plan {
+            address,
+            connections: 4,
+            settle: Duration::from_millis(20),
+            counted: Duration::from_millis(100),
+            quick_path: "/quick".into(),
+            sleep_path: "/sleep".into(),
+            sleepers_per_mille: 100,
+            requests_per_second,
+        }
+    }
+
+    #[test]
+    fn both_sorts_are_counted_apart_and_near_their_share() {
+        let mut begun = false;
+        let counted = run(&plan(server(REPLY), None), || {
+            begun = true;
+            Ok(())
+        })
+        .expect("counted");
+        assert!(begun);
+        assert_eq!(counted.errors, 0);
+        assert!(
+            counted.quick.len() > 4 * counted.sleepers.len(),
+            "the quick ones are nine tenths"
+        );
+        assert!(!counted.sleepers.is_empty());
+        assert!(counted.requests_per_second() > 0.0);
+    }
+
+    #[test]
+    fn a_paced_run_sends_no_more_than_it_was_granted() {
+        let counted = run(&plan(server(REPLY), Some(500.0)), || Ok(())).expect("counted");
+        assert!(counted.requests() > 0);
+        // 50 in the counted time; what the settling left over and a late end come on top.
+        let granted = 500.0 * (counted.elapsed.as_secs_f64() + 0.02) + 4.0;
+        assert!(counted.requests() <= granted.ceil() as u64);
+    }
+
+    #[test]
+    fn replies_that_are_not_200_are_errors() {
+        let refusing = server(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+        let counted = run(&plan(refusing, None), || Ok(())).expect("counted");
+        assert_eq!(counted.requests(), 0);
+        assert!(counted.errors > 0);
+    }
+
+    #[test]
+    fn the_sequence_of_sorts_is_the_same_for_every_server() {
+        let plan = plan(server(REPLY), None);
+        let sequence = || {
+            let mut crowd = Crowd::connect(&plan).expect("connected");
+            (0..1000)
+                .map(|_| crowd.next_sort() as usize)
+                .collect::<Vec<_>>()
+        };
+        let first = sequence();
+        assert_eq!(first, sequence());
+        let sleepers: usize = first.iter().sum();
+        assert!((50..200).contains(&sleepers), "{sleepers} of 1000");
+    }
+}

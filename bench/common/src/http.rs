@@ -1,0 +1,176 @@
+//! Finds the end of an HTTP/1.1 reply: enough of a client to count, check and time replies.
+//!
+//! Only replies that name their length are understood; every server here sends such ones.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::time::Duration;
+
+/// More header fields than any server here sends.
+const HEADERS_MAX: usize = 32;
+/// Longer than the head and body of any reply here.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// How long a single reply may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A whole reply at the front of what was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Framed {
+    /// 200 and so on.
+    pub status: u16,
+    /// Where the body is.
+    pub body: Range<usize>,
+}
+
+impl Framed {
+    /// Head and body together.
+    pub fn bytes(&self) -> usize {
+        self.body.end
+    }
+}
+
+/// The reply at the front, or `None` if some of it has yet to arrive.
+///
+/// # Errors
+/// `InvalidData` if it is not HTTP or names no length.
+pub fn frame(received: &[u8]) -> io::Result<Option<Framed>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Response::new(&mut headers);
+    let parsed = head
+        .parse(received)
+        .map_err(|error| invalid(&error.to_string()))?;
+    let httparse::Status::Complete(head_bytes) = parsed else {
+        return Ok(None);
+    };
+    let length = head
+        .headers
+        .iter()
+        .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+        .and_then(|header| {
+            std::str::from_utf8(header.value)
+                .ok()?
+                .trim()
+                .parse::<usize>()
+                .ok()
+        })
+        .ok_or_else(|| invalid("the reply names no length"))?;
+    if length > REPLY_BYTES_MAX {
+        return Err(invalid("the reply is too long"));
+    }
+    let body = head_bytes..head_bytes + length;
+    let status = head.code.unwrap_or(0);
+    Ok((received.len() >= body.end).then_some(Framed { status, body }))
+}
+
+/// A request for the path on a connection that is kept.
+pub fn request(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
+}
+
+/// Asks once, on a connection of its own, and checks status and body. Returns the reply's bytes.
+///
+/// # Errors
+/// `InvalidData` if the reply is another one than expected; what the socket reports otherwise.
+pub fn check(address: SocketAddr, path: &str, body: &[u8]) -> io::Result<usize> {
+    let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.write_all(&request(path))?;
+    let mut received = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        if let Some(framed) = frame(&received)? {
+            let same = received.get(framed.body.clone()) == Some(body);
+            return match (framed.status, same) {
+                (200, true) => Ok(framed.bytes()),
+                (200, false) => Err(invalid("the body is another one than expected")),
+                (status, _) => Err(invalid(&format!("the reply has status {status}"))),
+            };
+        }
+        match socket.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => received.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\n\r\nhello";
+
+    #[test]
+    fn every_shorter_piece_is_incomplete() {
+        for length in 0..REPLY.len() {
+            assert_eq!(
+                frame(&REPLY[..length]).expect("still valid"),
+                None,
+                "{length} bytes"
+            );
+        }
+        let framed = frame(REPLY).expect("valid").expect("complete");
+        assert_eq!((framed.status, framed.bytes()), (200, REPLY.len()));
+        assert_eq!(&REPLY[framed.body], b"hello");
+    }
+
+    #[test]
+    fn bytes_of_the_next_reply_are_left_alone() {
+        let two = [REPLY, REPLY].concat();
+        assert_eq!(
+            frame(&two).expect("valid").expect("complete").bytes(),
+            REPLY.len()
+        );
+    }
+
+    #[test]
+    fn a_reply_without_a_length_is_refused() {
+        let error = frame(b"HTTP/1.1 200 OK\r\n\r\n").expect_err("no length");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_reply_of_absurd_length_is_refused() {
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n";
+        assert!(frame(reply).is_err());
+    }
+
+    #[test]
+    fn something_else_than_http_is_refused() {
+        assert!(frame(b"listening http 127.0.0.1:80\n").is_err());
+    }
+
+    fn answered_with(reply: &'static [u8]) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            let mut request = [0; 256];
+            let count = socket.read(&mut request).expect("a request");
+            assert!(request[..count].starts_with(b"GET /x HTTP/1.1\r\n"));
+            socket.write_all(reply).expect("sent");
+        });
+        let outcome = check(address, "/x", b"hello");
+        server.join().expect("the server ends");
+        outcome
+    }
+
+    #[test]
+    fn a_checked_reply_reports_its_size() {
+        assert_eq!(answered_with(REPLY).expect("as expected"), REPLY.len());
+    }
+
+    #[test]
+    fn a_wrong_body_or_status_is_found() {
+        assert!(answered_with(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nworld").is_err());
+        assert!(answered_with(b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nhello").is_err());
+        let cut = answered_with(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell");
+        assert_eq!(cut.expect_err("cut").kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

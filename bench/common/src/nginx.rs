@@ -1,0 +1,188 @@
+//! The configuration nginx runs with.
+//!
+//! One worker process, no access log, connections that last: what the others do too. Everything
+//! nginx writes goes into a directory of its own.
+//!
+//! | files | says | why |
+//! |---|---|---|
+//! | Debian | `sendfile on; tcp_nopush on` | the package's own; the peer of the targets |
+//! | stored | `dav_methods PUT` | the package's own; the peer of the target for PUT |
+//! | stored, tuned | `client_body_buffer_size 1m` besides | fewer and longer calls |
+//! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Path of the fixed reply, answered by `return 200`.
+pub const HELLO_PATH: &str = "/hello";
+/// Body of the fixed reply of every server.
+pub const HELLO_BODY: &str = "Hello, World!";
+/// nginx closes idle connections once fewer than a sixteenth of its places are free, and needs
+/// some for listeners and logs.
+const PLACES_PER_CONNECTION: u32 = 2;
+const SPARE_PLACES: u32 = 64;
+
+/// How files are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// As the package does.
+    Debian,
+    /// As cheaply as nginx can a small one.
+    Tuned,
+    /// Sent as the package does, and stored by PUT.
+    Stored,
+    /// The same with a body buffer of 1 MiB.
+    StoredTuned,
+}
+
+/// What differs from one start to the next.
+pub struct Config<'a> {
+    /// For everything nginx writes.
+    pub directory: &'a Path,
+    /// The files to serve.
+    pub documents: &'a Path,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// How many connections must be possible.
+    pub connections: u32,
+    /// How files are sent.
+    pub files: Files,
+    /// Whether the harness is root: then the worker must be too, to read the documents.
+    pub as_root: bool,
+}
+
+impl Config<'_> {
+    /// The text of nginx.conf.
+    pub fn render(&self) -> String {
+        let directory = self.directory.display();
+        let documents = self.documents.display();
+        let address = self.address;
+        let user = if self.as_root { "user root;\n" } else { "" };
+        let places = self.connections * PLACES_PER_CONNECTION + SPARE_PLACES;
+        let descriptors = places * 2;
+        let files = match self.files {
+            Files::Debian => "    sendfile on;\n    tcp_nopush on;\n",
+            Files::Stored => "    dav_methods PUT;\n    client_max_body_size 0;\n",
+            Files::StoredTuned => {
+                "    dav_methods PUT;\n    client_max_body_size 0;\n    \
+                 client_body_buffer_size 1m;\n"
+            }
+            Files::Tuned => {
+                "    sendfile off;\n    open_file_cache max=1000 inactive=10m;\n    \
+                 open_file_cache_valid 10m;\n"
+            }
+        };
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|name| format!("    {name}_temp_path \"{directory}/{name}\";\n"))
+            .collect();
+        format!(
+            "{user}daemon off;
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+pid \"{directory}/nginx.pid\";
+error_log \"{directory}/error.log\" warn;
+events {{
+    use epoll;
+    worker_connections {places};
+}}
+http {{
+{temporary}    access_log off;
+    server_tokens off;
+{files}    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    types {{ text/plain txt; }}
+    default_type application/octet-stream;
+    server {{
+        listen {address} backlog=4096;
+        root \"{documents}\";
+        location = {HELLO_PATH} {{
+            default_type text/plain;
+            return 200 \"{HELLO_BODY}\";
+        }}
+    }}
+}}
+"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(files: Files) -> String {
+        Config {
+            directory: Path::new("/tmp/with space"),
+            documents: Path::new("/srv"),
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            connections: 200,
+            files,
+            as_root: true,
+        }
+        .render()
+    }
+
+    #[test]
+    fn the_configuration_says_what_the_table_claims() {
+        let text = config(Files::Debian);
+        for line in [
+            "worker_processes 1;",
+            "access_log off;",
+            "sendfile on;",
+            "keepalive_requests 1000000000;",
+            "worker_connections 464;",
+            "listen 127.0.0.1:8080 backlog=4096;",
+            "pid \"/tmp/with space/nginx.pid\";",
+            "return 200 \"Hello, World!\";",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(text.starts_with("user root;\n"));
+        assert!(!text.contains("open_file_cache"));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+
+    #[test]
+    fn the_tuned_configuration_keeps_files_open_and_sends_them_in_one_write() {
+        let text = config(Files::Tuned);
+        assert!(text.contains("open_file_cache max=1000"));
+        assert!(text.contains("    sendfile off;\n") && !text.contains("tcp_nopush"));
+    }
+
+    #[test]
+    fn nginx_itself_accepts_the_configuration() {
+        // Without nginx there is nothing to ask; the harness then names the package.
+        let Ok(program) = crate::tools::NGINX.find() else {
+            return;
+        };
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let text = Config {
+            directory: directory.path(),
+            documents: directory.path(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            connections: 200,
+            files: Files::Tuned,
+            as_root: rustix::process::geteuid().is_root(),
+        }
+        .render()
+        // Port 0 is refused by nginx; `-t` does not bind.
+        .replace("127.0.0.1:0", "127.0.0.1:8089");
+        let file = directory.path().join("nginx.conf");
+        std::fs::write(&file, text).expect("written");
+        let output = std::process::Command::new(program)
+            .args(["-t", "-p"])
+            .arg(directory.path())
+            .arg("-c")
+            .arg(&file)
+            .arg("-e")
+            .arg(directory.path().join("error.log"))
+            .output()
+            .expect("nginx runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}

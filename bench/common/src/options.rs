@@ -1,0 +1,111 @@
+//! The part of the command line that all benches share, and the begin and end of every bench.
+//!
+//! Exit status of a bench: 0 measured, whether or not the targets were met; 1 failed; 2 wrong use;
+//! 130 interrupted.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::namespace::{self, HOST};
+use crate::process;
+use crate::profile::Profile;
+use crate::report::Report;
+
+/// The options of every bench.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Common {
+    /// One short run of everything: shows that it works, not how fast
+    #[arg(long)]
+    pub quick: bool,
+    /// Runs of each candidate, interleaved; the medians are shown [default: each bench's own]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
+    /// network, with what is set there
+    #[arg(long, value_name = "NAME", default_value = HOST)]
+    pub congestion: String,
+    /// Also write everything, every single run too, as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw the figures as SVG files into this directory, which is made if need be
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+}
+
+impl Common {
+    /// How thorough the run is.
+    pub fn profile(&self) -> Profile {
+        if self.quick {
+            Profile::Quick
+        } else {
+            Profile::Full
+        }
+    }
+
+    /// Runs per candidate where nothing else was asked for: `full` times, or once with `--quick`.
+    pub fn runs(&self, full: u32) -> usize {
+        let default = if self.quick { 1 } else { full };
+        self.runs.unwrap_or(default) as usize
+    }
+
+    /// Before anything is measured: finds what would make the result impossible to keep, and enters
+    /// the namespace. `Some`: the bench ran within, and this is how it ended.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a file or directory that cannot be written; no namespace; no signals.
+    pub fn begin(&self) -> io::Result<Option<ExitCode>> {
+        if let Some(directory) = &self.plot {
+            std::fs::create_dir_all(directory)
+                .map_err(|cause| unusable("--plot", directory, &cause))?;
+        }
+        if let Some(file) = &self.json {
+            std::fs::write(file, "").map_err(|cause| unusable("--json", file, &cause))?;
+        }
+        if let Some(code) = namespace::enter(&self.congestion)? {
+            return Ok(Some(code));
+        }
+        if cfg!(debug_assertions) {
+            eprintln!("this is a debug build: its figures mean little");
+        }
+        process::raise_descriptor_limit()?;
+        process::end_all_on_signals()?;
+        Ok(None)
+    }
+
+    /// Prints the report, and writes and draws it where that was asked for.
+    ///
+    /// # Errors
+    /// Standard output is closed, or a file cannot be written.
+    pub fn deliver(&self, report: &Report) -> io::Result<()> {
+        let mut output = io::stdout().lock();
+        output.write_all(report.text().as_bytes())?;
+        output.flush()?;
+        if let Some(file) = &self.json {
+            report.write(file)?;
+        }
+        if let Some(directory) = &self.plot {
+            for file in report.draw(directory)? {
+                eprintln!("drawn {}", file.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a bench ended: the error is printed, and decides the status.
+pub fn exit_code(program: &str, outcome: io::Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprintln!("{program}: {error}");
+        match error.kind() {
+            io::ErrorKind::Interrupted => ExitCode::from(process::EXIT_INTERRUPTED),
+            io::ErrorKind::InvalidInput => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    })
+}
+
+fn unusable(flag: &str, path: &Path, cause: &io::Error) -> io::Error {
+    let message = format!("{flag} {}: {cause}", path.display());
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}

@@ -1,0 +1,494 @@
+//! Processes that a bench starts, none of which can be left behind.
+//!
+//! Each is the leader of a process group of its own. The group is ended
+//! - when its [`Process`] is dropped, also by a panic that unwinds;
+//! - when the bench gets SIGINT, SIGTERM or SIGHUP (see [`end_all_on_signals`]);
+//! - when the bench itself is killed: the kernel sends SIGTERM to the leader (`setpriv
+//!   --pdeathsig`). It does so when the *thread* that started the process ends, so start processes
+//!   from a thread that outlives them.
+//!
+//! What a process prints is read to its end, so it never waits for a reader: standard output by
+//! lines ([`Process::line`]), standard error into a log that ends up in the message of an error.
+//! A server is ready when it has printed `listening NAME ADDRESS` for each listener and then
+//! `ready`, as `flatpath serve` does ([`Process::listeners`]), or when the kernel lists its port
+//! ([`Process::await_port`]).
+//!
+//! Invariants
+//! - I1: a group is in `LIVE` from before its first instruction until it was waited for.
+//! - I2: once `INTERRUPTED` is set no group starts.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How long a group may take to end by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long a server may take until it is ready: under callgrind it needs seconds.
+const START_MAX: Duration = Duration::from_secs(60);
+/// The interval of polling.
+const POLL: Duration = Duration::from_millis(5);
+/// How much of the log of a failed process its error repeats.
+const LOG_LINES_SHOWN: usize = 5;
+/// Exit status after a signal, as shells report SIGINT.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+
+static LIVE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// A child process and everything it starts.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    ended: Option<ExitStatus>,
+    lines: Receiver<String>,
+    log: Option<JoinHandle<String>>,
+}
+
+/// A command that runs `program` on these cores (on all, if none is named) and ends with the
+/// bench. Needs `setpriv` and `taskset` (util-linux).
+pub fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]);
+    if !cores.is_empty() {
+        let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+        command.args(["taskset", "--cpu-list", &cores.join(","), "--"]);
+    }
+    command.arg(program);
+    command
+}
+
+impl Process {
+    /// Starts a command, best one of [`command`], as leader of a new process group.
+    ///
+    /// # Errors
+    /// What spawning reports, or `Interrupted` once the bench was told to stop.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        let mut process = Self::start_unread(command)?;
+        let log = process.child.stderr.take();
+        process.log = log.map(|mut log| {
+            thread::spawn(move || {
+                let mut text = Vec::new();
+                // What was read before an error is the log.
+                let _ = log.read_to_end(&mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            })
+        });
+        Ok(process)
+    }
+
+    /// The same, but its standard error is a pipe that is never read.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_unread(command: &mut Command) -> io::Result<Self> {
+        command.process_group(0).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The lock is held across the start: a signal sees the group or prevents it (I1, I2).
+        let mut live = live();
+        refuse_if_interrupted()?;
+        let mut child = command.spawn().map_err(|cause| {
+            let program = command.get_program().display();
+            io::Error::new(cause.kind(), format!("{program}: {cause}"))
+        })?;
+        live.push(child.id());
+        drop(live);
+        let lines = lines(child.stdout.take());
+        Ok(Self {
+            child,
+            ended: None,
+            lines,
+            log: None,
+        })
+    }
+
+    /// Its number, which is also that of its group.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the leader still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.poll(), Ok(None))
+    }
+
+    /// Sends a signal to the whole group.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            signal_group(self.id(), signal);
+        }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Errors
+    /// It does not read any more.
+    pub fn tell(&mut self, line: &str) -> io::Result<()> {
+        let input = self.child.stdin.as_mut();
+        let input = input.ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(input, "{line}")
+    }
+
+    /// The next line that it prints.
+    ///
+    /// # Errors
+    /// None comes within `limit`, or it has closed its output; with the end of its log.
+    pub fn line(&mut self, limit: Duration) -> io::Result<String> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => Ok(line),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(self.failure("was not ready in time")),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(self.failure("ended too early")),
+        }
+    }
+
+    /// Waits until a server says `ready`: the listeners that it named, of which there is one.
+    ///
+    /// # Errors
+    /// As [`line`](Self::line), or it names no listener.
+    pub fn listeners(&mut self) -> io::Result<Vec<(String, SocketAddr)>> {
+        let deadline = Instant::now() + START_MAX;
+        let mut listeners = Vec::new();
+        loop {
+            let line = self.line(deadline.saturating_duration_since(Instant::now()))?;
+            if line == "ready" && !listeners.is_empty() {
+                return Ok(listeners);
+            }
+            if line == "ready" {
+                return Err(self.failure("is ready but names no listener"));
+            }
+            listeners.extend(listener_of(&line));
+        }
+    }
+
+    /// Waits until a server listens at this port, without connecting to it.
+    ///
+    /// # Errors
+    /// It does not in time, or has ended; with the end of its log.
+    pub fn await_port(&mut self, port: u16) -> io::Result<()> {
+        let deadline = Instant::now() + START_MAX;
+        while !is_listening(port) {
+            if !self.is_running() {
+                return Err(self.failure("ended too early"));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failure("was not ready in time"));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Waits for the leader to end by itself.
+    ///
+    /// # Errors
+    /// `TimedOut` if it still runs after `limit`.
+    pub fn wait(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.poll()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                let what = "the process did not end";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for it to end by itself, with success: all that it printed.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), or its exit status with the end of its log.
+    pub fn finish(mut self, limit: Duration) -> io::Result<String> {
+        let status = self.wait(limit)?;
+        let lines: Vec<String> = self.lines.iter().collect();
+        if !status.success() {
+            return Err(self.failure(&format!("{status}: {}", lines.join("; "))));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// Asks it to end and waits until it has: its log.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn stop(mut self, limit: Duration) -> io::Result<String> {
+        self.signal(Signal::TERM);
+        self.wait(limit)?;
+        Ok(self.take_log())
+    }
+
+    fn failure(&mut self, what: &str) -> io::Error {
+        self.signal(Signal::KILL);
+        let _ = self.wait(GRACE);
+        let log = self.take_log();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("; ");
+        let separator = if last.is_empty() { "" } else { ": " };
+        io::Error::other(format!("{what}{separator}{last}"))
+    }
+
+    fn take_log(&mut self) -> String {
+        let log = self.log.take().and_then(|log| log.join().ok());
+        log.unwrap_or_default()
+    }
+
+    fn poll(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            // Reaping under the lock: the number cannot be reused while it is in `LIVE`.
+            let mut live = live();
+            self.ended = self.child.try_wait()?;
+            if self.ended.is_some() {
+                live.retain(|id| *id != self.child.id());
+            }
+        }
+        Ok(self.ended)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        if self.wait(GRACE).is_err() {
+            self.signal(Signal::KILL);
+            // Killed: only an uninterruptible system call can hold it; this wait is bounded too.
+            let _ = self.wait(GRACE);
+        }
+    }
+}
+
+fn lines(output: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = output.into_iter().flat_map(|it| BufReader::new(it).lines());
+        for line in lines.map_while(Result::ok) {
+            // Without a receiver, reading continues.
+            let _ = send.send(line);
+        }
+    });
+    receive
+}
+
+/// `listening NAME ADDRESS`
+fn listener_of(line: &str) -> Option<(String, SocketAddr)> {
+    let (name, address) = line.strip_prefix("listening ")?.split_once(' ')?;
+    Some((name.to_owned(), address.parse().ok()?))
+}
+
+/// Whether the kernel's tables have a socket in LISTEN (state 0A) at this port.
+pub fn is_listening(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+        let table = fs::read_to_string(path).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            fields.next().is_some_and(|local| local.ends_with(&suffix))
+                && fields.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// Raises the soft limit of open descriptors, of this process and those it starts, to the hard one
+/// and returns it.
+///
+/// # Errors
+/// What `setrlimit` reports.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    Ok(maximum.unwrap_or(u64::MAX))
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP end every group, and then this process.
+///
+/// The main thread gets time to notice (its children vanish, [`refuse_if_interrupted`] fails) and
+/// to remove its temporary directories; after that, or at the second signal, the process exits.
+///
+/// # Errors
+/// If the handlers cannot be installed.
+pub fn end_all_on_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut arrivals = signals.forever();
+            if arrivals.next().is_none() {
+                return;
+            }
+            INTERRUPTED.store(true, Ordering::Release);
+            for id in live().iter() {
+                signal_group(*id, Signal::TERM);
+            }
+            thread::spawn(|| {
+                thread::sleep(GRACE);
+                kill_all_and_exit();
+            });
+            if arrivals.next().is_some() {
+                kill_all_and_exit();
+            }
+        })?;
+    Ok(())
+}
+
+/// Fails once the bench was told to stop; every loop over runs asks.
+///
+/// # Errors
+/// `Interrupted`, and nothing else.
+pub fn refuse_if_interrupted() -> io::Result<()> {
+    if INTERRUPTED.load(Ordering::Acquire) {
+        return Err(io::Error::new(
+            io::ErrorKind::Interrupted,
+            "interrupted by a signal",
+        ));
+    }
+    Ok(())
+}
+
+fn kill_all_and_exit() -> ! {
+    for id in live().iter() {
+        signal_group(*id, Signal::KILL);
+    }
+    std::process::exit(EXIT_INTERRUPTED.into());
+}
+
+fn signal_group(id: u32, signal: Signal) {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // ESRCH: the group ended by itself, which is what was wanted.
+        let _ = kill_process_group(pid, signal);
+    }
+}
+
+fn live() -> MutexGuard<'static, Vec<u32>> {
+    // A panic while the list was held leaves it usable: it holds plain numbers.
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Process {
+        Process::start(command("sleep", &[]).arg("60")).expect("sleep starts")
+    }
+
+    fn shell(script: &str) -> Process {
+        Process::start(command("sh", &[]).args(["-c", script])).expect("sh starts")
+    }
+
+    fn exists(id: u32) -> bool {
+        std::path::Path::new(&format!("/proc/{id}")).exists()
+    }
+
+    #[test]
+    fn a_dropped_group_is_gone() {
+        let mut group = sleeper();
+        let id = group.id();
+        assert!(group.is_running());
+        drop(group);
+        assert!(!exists(id));
+        assert!(!live().contains(&id));
+    }
+
+    #[test]
+    fn a_panic_ends_the_group_too() {
+        let (send, receive) = mpsc::channel();
+        let outcome = thread::spawn(move || {
+            let group = sleeper();
+            send.send(group.id()).expect("the test listens");
+            std::panic::resume_unwind(Box::new("on purpose"));
+        })
+        .join();
+        assert!(outcome.is_err());
+        assert!(!exists(receive.recv().expect("the group started")));
+    }
+
+    #[test]
+    fn a_group_that_ignores_sigterm_is_killed() {
+        // `exec` keeps one process; the ignored signal is inherited by it.
+        let script = "trap '' TERM; echo ready; exec sleep 60";
+        let mut group = shell(script);
+        let id = group.id();
+        assert_eq!(group.line(START_MAX).expect("the trap is set"), "ready");
+        drop(group);
+        assert!(!exists(id));
+    }
+
+    #[test]
+    fn waiting_has_a_deadline() {
+        let mut group = sleeper();
+        let error = group
+            .wait(Duration::from_millis(20))
+            .expect_err("it sleeps a minute");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn listeners_are_those_named_before_ready() {
+        let mut server = shell(
+            "echo listening http 127.0.0.1:80; echo other words; echo listening echo [::1]:7; \
+             echo ready; sleep 60",
+        );
+        let listeners = server.listeners().expect("ready");
+        let expected = [("http", "127.0.0.1:80"), ("echo", "[::1]:7")];
+        let expected = expected.map(|(name, at)| (name.to_owned(), at.parse().expect("valid")));
+        assert_eq!(listeners, expected);
+    }
+
+    #[test]
+    fn a_server_that_ends_early_repeats_its_log() {
+        let error = shell("echo one >&2; echo two >&2").listeners();
+        let error = error.expect_err("never ready");
+        assert_eq!(error.to_string(), "ended too early: one; two");
+        let error = shell("echo why >&2; sleep 0.05").await_port(1);
+        assert!(
+            error
+                .expect_err("ended")
+                .to_string()
+                .ends_with("early: why")
+        );
+        assert!(shell("echo ready; sleep 60").listeners().is_err());
+    }
+
+    #[test]
+    fn a_port_is_listened_at_once_somebody_does() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let port = listener.local_addr().expect("bound").port();
+        assert!(is_listening(port));
+        shell("sleep 60").await_port(port).expect("listening");
+    }
+
+    #[test]
+    fn a_process_answers_and_ends() {
+        let mut process = shell("read word; echo $word back; echo log >&2; read word");
+        process.tell("there").expect("it reads");
+        assert_eq!(process.line(START_MAX).expect("answered"), "there back");
+        drop(process.child.stdin.take());
+        assert!(process.wait(START_MAX).is_ok());
+        assert_eq!(process.take_log(), "log\n");
+        let output = shell("echo a; echo b").finish(START_MAX);
+        assert_eq!(output.expect("success"), "a\nb");
+        let failed = shell("echo a; echo b >&2; exit 3").finish(START_MAX);
+        let failed = failed.expect_err("not a success").to_string();
+        assert!(
+            failed.contains('3') && failed.ends_with(": a: b"),
+            "{failed}"
+        );
+    }
+}
