@@ -29,10 +29,10 @@ pub enum Outcome {
     Accepted(Socket),
     /// Receive: bytes, to be put back whatever `more` says.
     Received(Piece),
-    /// Fill: the buffer, with what was there behind what it held; the same as before if nothing
-    /// was.
-    Filled(Buffer),
-    /// Receive and fill: the peer sends no more.
+    /// recv_into: the buffer, with what was there behind what it held; the same as before if
+    /// nothing was.
+    ReceivedInto(Buffer),
+    /// Receive and recv_into: the peer sends no more.
     EndOfStream,
     /// Send: progress.
     Sent {

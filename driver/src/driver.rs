@@ -2,7 +2,7 @@
 //!
 //! The caller promises (debug builds and the simulation assert it)
 //! - C1: a token is at most [`TOKEN_MAX`], and no two live operations have the same one.
-//! - C2: one receive (or fill) and one send at a time per socket; one accept at a time per
+//! - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
 //!   listener; one watch at a time per eventfd.
 //! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
 //!   on a socket that is finished.
@@ -73,7 +73,7 @@ pub enum AfterSend {
 pub enum Operation<'a> {
     /// The accept on this listener.
     Accept(&'a Listener),
-    /// The receive, or the fill, on this socket.
+    /// The receive, or the recv_into, on this socket.
     Receive(Socket),
     /// The send on this socket.
     Send(Socket),
@@ -122,11 +122,6 @@ pub trait Driver {
     /// like) hit one connection: re-arm. The listener stays open until the final completion.
     fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode);
 
-    /// Starts receiving into the common buffers: [`Driver::receive_into`] with region 0.
-    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode) {
-        self.receive_into(socket, token, mode, 0);
-    }
-
     /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
     /// [`DriverConfig::regions`](crate::DriverConfig::regions) in order, from 1 on.
     ///
@@ -138,7 +133,7 @@ pub trait Driver {
     ///
     /// # Panics
     /// When there is no such region.
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16);
+    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16);
 
     /// Starts receiving once into the pages of a region, where what comes may share a page with
     /// what came before, and with what comes next on any connection: see
@@ -148,7 +143,7 @@ pub trait Driver {
     /// # Panics
     /// When there is no such region.
     fn receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
-        self.receive_into(socket, token, OperationMode::Single, region_id);
+        self.receive(socket, token, OperationMode::Single, region_id);
     }
 
     /// A region by its number.
@@ -196,7 +191,7 @@ pub trait Driver {
     ///
     /// # Panics
     /// When the buffer has no room.
-    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer);
+    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer);
 
     /// Moves what has been received into a pipe, by reference, in this call (two to five system
     /// calls): no less than the one bound of `bytes`, no more than the other. Waits for nothing. No

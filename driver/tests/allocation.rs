@@ -51,7 +51,7 @@ mod cases {
 
     /// Receives a request that is there, answers it, and does what `after` says.
     fn answer<D: Driver>(rig: &mut Rig<D>, socket: Socket, after: AfterSend) {
-        rig.driver.receive(socket, 2, OperationMode::Single);
+        rig.driver.receive(socket, 2, OperationMode::Single, 0);
         let completion = next(rig, 2);
         let Outcome::Received(piece) = completion.outcome else {
             panic!("{completion:?}")
@@ -73,7 +73,7 @@ mod cases {
         std::io::Read::read_exact(client, &mut bytes).expect("an answer");
         assert_eq!(bytes, REPLY);
         // A receive that comes to nothing.
-        rig.driver.receive(socket, 4, OperationMode::Multishot);
+        rig.driver.receive(socket, 4, OperationMode::Multishot, 0);
         rig.driver.cancel(Operation::Receive(socket), 4);
         let completion = next(rig, 4);
         assert!(

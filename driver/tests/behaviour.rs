@@ -173,7 +173,7 @@ mod cases {
         };
         for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (mut client, socket) = rig.pair();
-            rig.driver.receive(socket, 5, mode);
+            rig.driver.receive(socket, 5, mode, 0);
             for _ in 0..3 {
                 rig.turn();
                 assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
@@ -207,7 +207,7 @@ mod cases {
         let mut writer = Some(writer);
         loop {
             if !armed {
-                rig.driver.receive(socket, 9, OperationMode::Multishot);
+                rig.driver.receive(socket, 9, OperationMode::Multishot, 0);
                 arms += 1;
             }
             let completion = rig.next(9);
@@ -238,7 +238,7 @@ mod cases {
         for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (mut client, socket) = rig.pair();
             client.shutdown(Shutdown::Write).expect("open");
-            rig.driver.receive(socket, 5, mode);
+            rig.driver.receive(socket, 5, mode, 0);
             let completion = rig.next(5);
             assert!(!completion.more);
             assert!(
@@ -259,7 +259,7 @@ mod cases {
         };
         for mode in [OperationMode::Single, OperationMode::Multishot] {
             let (client, socket) = rig.pair();
-            rig.driver.receive(socket, 5, mode);
+            rig.driver.receive(socket, 5, mode, 0);
             rig.turn();
             rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))
                 .expect("a socket");
@@ -285,7 +285,7 @@ mod cases {
             } else {
                 OperationMode::Multishot
             };
-            rig.driver.receive(socket, round, mode);
+            rig.driver.receive(socket, round, mode, 0);
             if round > 3 {
                 rig.turn();
             }
@@ -309,13 +309,13 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         write(&mut client, b"first");
-        rig.driver.receive(socket, 5, OperationMode::Single);
+        rig.driver.receive(socket, 5, OperationMode::Single, 0);
         let completion = rig.next(5);
         rig.driver.cancel(Operation::Receive(socket), 5);
         rig.driver.cancel(Operation::Send(socket), 6);
         assert_eq!(rig.received(completion), b"first");
         // The same token again: the late cancel does not hit it.
-        rig.driver.receive(socket, 5, OperationMode::Single);
+        rig.driver.receive(socket, 5, OperationMode::Single, 0);
         write(&mut client, b"second");
         let completion = rig.next(5);
         assert_eq!(rig.received(completion), b"second");
@@ -337,7 +337,7 @@ mod cases {
         write(&mut client, &sent);
         client.shutdown(Shutdown::Write).expect("open");
         let (mut all, mut kept, mut stalls) = (vec![], vec![], 0);
-        rig.driver.receive(socket, 5, OperationMode::Multishot);
+        rig.driver.receive(socket, 5, OperationMode::Multishot, 0);
         loop {
             let completion = rig.next(5);
             let rearm = !completion.more;
@@ -355,7 +355,7 @@ mod cases {
                 _ => panic!("{completion:?}"),
             }
             if rearm {
-                rig.driver.receive(socket, 5, OperationMode::Multishot);
+                rig.driver.receive(socket, 5, OperationMode::Multishot, 0);
             }
         }
         for piece in kept.drain(..) {
@@ -376,7 +376,8 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.receive(socket, TOKEN_MAX, OperationMode::Single);
+        rig.driver
+            .receive(socket, TOKEN_MAX, OperationMode::Single, 0);
         write(&mut client, b"x");
         let completion = rig.next(TOKEN_MAX);
         assert_eq!(rig.received(completion), b"x");
@@ -397,7 +398,7 @@ mod cases {
         ours.set_nonblocking(true).expect("a socket");
         let (mut peer, _) = elsewhere.accept().expect("a connection");
         let socket = rig.driver.adopt(OwnedFd::from(ours)).expect("a socket");
-        rig.driver.receive(socket, 5, OperationMode::Single);
+        rig.driver.receive(socket, 5, OperationMode::Single, 0);
         rig.turn();
         write(&mut peer, b"hello");
         let completion = rig.next(5);

@@ -70,7 +70,7 @@ mod cases {
         region_id: u16,
     ) -> Option<Piece> {
         rig.driver
-            .receive_into(socket, token, OperationMode::Single, region_id);
+            .receive(socket, token, OperationMode::Single, region_id);
         match rig.next(token).outcome {
             Outcome::Received(piece) => {
                 assert_eq!(piece.region_id(), region_id);

@@ -238,7 +238,8 @@ mod cases {
             let mut clients = vec![];
             for token in 0..20_u64 {
                 let (client, socket) = rig.pair();
-                rig.driver.receive(socket, token, OperationMode::Multishot);
+                rig.driver
+                    .receive(socket, token, OperationMode::Multishot, 0);
                 rig.send(socket, 100 + token, &pattern(5 << 20), AfterSend::KeepOpen);
                 clients.push(client);
             }
@@ -346,7 +347,7 @@ mod cases {
         let (mut talkers, sockets): (Vec<_>, Vec<_>) = (0..clients).map(|_| rig.pair()).unzip();
         for (number, socket) in sockets.iter().enumerate() {
             rig.driver
-                .receive(*socket, number as u64, OperationMode::Single);
+                .receive(*socket, number as u64, OperationMode::Single, 0);
         }
         let mut threads: Vec<_> = (0..3)
             .map(|_| {
@@ -384,7 +385,7 @@ mod cases {
                 let number = completion.token;
                 assert!(rig.received(completion).iter().all(|byte| *byte == b'x'));
                 rig.driver
-                    .receive(sockets[number as usize], number, OperationMode::Single);
+                    .receive(sockets[number as usize], number, OperationMode::Single, 0);
             }
         }
         over.store(1, Ordering::Release);
@@ -503,7 +504,7 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.receive(socket, 1, OperationMode::Multishot);
+        rig.driver.receive(socket, 1, OperationMode::Multishot, 0);
         for _ in 0..3 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)

@@ -65,7 +65,7 @@ mod cases {
         let (ours, _) = other.accept().expect("a connection");
         let ours = at(number, &ours);
         let socket = rig.driver.adopt(ours).expect("a socket");
-        rig.driver.receive(socket, 2, OperationMode::Multishot);
+        rig.driver.receive(socket, 2, OperationMode::Multishot, 0);
         // Watched from now on, and slept with.
         for _ in 0..3 {
             rig.turn();

@@ -75,13 +75,13 @@ mod cases {
         let pipes = Pipes::new(1);
         assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none());
         write(&mut client, b"little");
-        rig.driver.receive(socket, 5, OperationMode::Single);
+        rig.driver.receive(socket, 5, OperationMode::Single, 0);
         let first = rig.next(5);
         let mut heard = rig.received(first);
         write(&mut client, &[b'+'; 999]);
         while heard.len() < 6 + 999 {
             assert!(rig.driver.pull(socket, &pipes, 1000..=2000).is_none());
-            rig.driver.receive(socket, 5, OperationMode::Single);
+            rig.driver.receive(socket, 5, OperationMode::Single, 0);
             let next = rig.next(5);
             heard.extend(rig.received(next));
         }
@@ -119,7 +119,7 @@ mod cases {
         }
         assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none() || left > 0);
         let last = loop {
-            rig.driver.receive(socket, 5, OperationMode::Single);
+            rig.driver.receive(socket, 5, OperationMode::Single, 0);
             let completion = rig.next(5);
             if let Outcome::Received(_) = completion.outcome {
                 left -= rig.received(completion).len();

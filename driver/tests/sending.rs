@@ -132,7 +132,7 @@ mod cases {
         for _ in 0..20 {
             let (mut client, socket) = rig.pair();
             write(&mut client, b"request");
-            rig.driver.receive(socket, 4, OperationMode::Single);
+            rig.driver.receive(socket, 4, OperationMode::Single, 0);
             let completion = rig.next(4);
             assert_eq!(rig.received(completion), b"request");
             rig.send_all(socket, 5, b"goodbye", AfterSend::Close);

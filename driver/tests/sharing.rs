@@ -100,8 +100,7 @@ mod cases {
         let mut pieces = vec![];
         for number in 0..PAGES / 2 {
             write(&mut client, &bytes_of(number as usize, 10));
-            rig.driver
-                .receive_into(socket, token, OperationMode::Single, 1);
+            rig.driver.receive(socket, token, OperationMode::Single, 1);
             pieces.push(arrived(rig, token).expect("a page is free"));
         }
         for piece in pieces {
@@ -261,7 +260,7 @@ mod cases {
         let mut whole = vec![];
         loop {
             write(&mut client, b"whole");
-            rig.driver.receive_into(socket, 1, OperationMode::Single, 1);
+            rig.driver.receive(socket, 1, OperationMode::Single, 1);
             match arrived(&mut rig, 1) {
                 Some(piece) => whole.push(piece),
                 None => break,
@@ -375,7 +374,7 @@ mod cases {
             }
             let socket = flow.socket;
             match random(3) {
-                0 => rig.driver.receive_into(socket, 1, OperationMode::Single, 1),
+                0 => rig.driver.receive(socket, 1, OperationMode::Single, 1),
                 _ => rig.driver.receive_sharing(socket, 1, 1),
             }
             if let Some(piece) = arrived(&mut rig, 1) {

@@ -202,7 +202,7 @@ fn trace(seed: u64) -> Vec<String> {
             match completion.outcome {
                 Outcome::Accepted(socket) => {
                     next += 1;
-                    simulation.receive(socket, next, OperationMode::Multishot);
+                    simulation.receive(socket, next, OperationMode::Multishot, 0);
                 }
                 Outcome::Received(piece) => simulation.put(piece),
                 _ => {}
@@ -288,19 +288,19 @@ fn bytes() -> flatpath_driver::SendList {
 fn broken_promises_are_found_out_and_named_with_the_seed() {
     assert_found_out("C1", |desk| {
         desk.simulation
-            .receive(desk.socket, u64::MAX, OperationMode::Single);
+            .receive(desk.socket, u64::MAX, OperationMode::Single, 0);
     });
     assert_found_out("C1", |desk| {
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation
             .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C2: a second receive", |desk| {
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation
-            .receive(desk.socket, 6, OperationMode::Single);
+            .receive(desk.socket, 6, OperationMode::Single, 0);
     });
     assert_found_out("C2: a second send", |desk| {
         desk.simulation
@@ -316,12 +316,12 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     });
     assert_found_out("C3", |desk| {
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation.close(desk.socket);
     });
     assert_found_out("C3", |desk| {
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
         // A cancel is not an end: the final completion has to be seen first.
         desk.simulation.cancel(Operation::Receive(desk.socket), 5);
         desk.simulation.reset(desk.socket);
@@ -338,7 +338,7 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     });
     assert_found_out("C3", |desk| {
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation
             .send(desk.socket, 6, bytes(), AfterSend::Close);
         let _ = next(&mut desk.simulation);
@@ -346,7 +346,7 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     assert_found_out("C4", |desk| {
         desk.simulation.close(desk.socket);
         desk.simulation
-            .receive(desk.socket, 5, OperationMode::Single);
+            .receive(desk.socket, 5, OperationMode::Single, 0);
     });
     assert_found_out("C4", |desk| {
         desk.simulation
@@ -361,7 +361,8 @@ fn a_piece_of_another_driver_is_found_out() {
     let mut one = desk();
     let mut other = desk();
     one.client.write(b"hello");
-    one.simulation.receive(one.socket, 5, OperationMode::Single);
+    one.simulation
+        .receive(one.socket, 5, OperationMode::Single, 0);
     let completion = next(&mut one.simulation);
     let Outcome::Received(piece) = completion.outcome else {
         panic!("{completion:?}")
@@ -381,7 +382,7 @@ fn what_is_not_given_back_is_listed() {
     let mut desk = desk();
     desk.client.write(b"hello");
     desk.simulation
-        .receive(desk.socket, 5, OperationMode::Multishot);
+        .receive(desk.socket, 5, OperationMode::Multishot, 0);
     let completion = next(&mut desk.simulation);
     assert!(completion.more);
     let Outcome::Received(piece) = completion.outcome else {

@@ -76,7 +76,7 @@ impl Epoll {
                 let entry = self.entry_of(super::descriptor_of(socket));
                 if entry.receive.is_some_and(|receive| receive.token == token) {
                     entry.receive = None;
-                    entry.fill = None;
+                    entry.buffer = None;
                     let outcome = Outcome::Failed(Errno::CANCELED);
                     self.unasked.push(Completion {
                         token,

@@ -1,8 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `fill`, `send`, `watch`, `close` (with reset, finish
-//! and cancel).
+//! operation has a file: `accept`, `receive`, `recv_into`, `send`, `watch`, `close` (with reset,
+//! finish and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
@@ -21,7 +21,7 @@ mod table;
 
 mod accept;
 mod receive;
-mod fill;
+mod recv_into;
 mod send;
 mod watch;
 mod close;
@@ -289,7 +289,7 @@ impl Driver for Epoll {
         self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
+    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_receive(socket, token, mode, region_id);
     }
@@ -306,9 +306,9 @@ impl Driver for Epoll {
         self.buffers[usize::from(region_id)].region().await_page();
     }
 
-    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_fill(socket, token, buffer);
+        self.start_recv_into(socket, token, buffer);
     }
 
     fn pull(

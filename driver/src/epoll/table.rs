@@ -46,8 +46,8 @@ pub(super) enum Watched {
 pub(super) struct Entry {
     pub(super) socket: Option<OwnedFd>,
     pub(super) receive: Option<Receive>,
-    /// The buffer of a fill under way; `receive` is set, too.
-    pub(super) fill: Option<Buffer>,
+    /// The buffer of a recv_into under way; `receive` is set, too.
+    pub(super) buffer: Option<Buffer>,
     /// Index of the send under way.
     pub(super) send: Option<u32>,
     pub(super) watched: Watched,

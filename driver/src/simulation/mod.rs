@@ -105,7 +105,7 @@ impl Simulation {
         world.operations.start(token, kind, mode);
     }
 
-    /// A receive, or a fill.
+    /// A receive, or a recv_into.
     fn start_receive(&mut self, socket: u32, token: u64, into: Received, mode: OperationMode) {
         let mut world = self.network.world();
         world.connection_of(socket, "a receive");
@@ -166,7 +166,7 @@ impl Simulation {
 /// What comes again of a final completion: everything but what it carried.
 fn duplicate_of(completion: &Completion) -> Completion {
     let outcome = match completion.outcome {
-        Outcome::Accepted(_) | Outcome::Received(_) | Outcome::Filled(_) => {
+        Outcome::Accepted(_) | Outcome::Received(_) | Outcome::ReceivedInto(_) => {
             Outcome::Failed(Errno::CANCELED)
         }
         Outcome::Signalled(_) => unreachable!("only with `more`"),
@@ -232,12 +232,12 @@ impl Driver for Simulation {
         self.start(token, Kind::Accept { listener }, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
+    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
         self.start_receive(number_of(socket), token, Received::Region(region_id), mode);
     }
 
-    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
-        assert!(buffer.room() > 0, "a fill of a full buffer");
+    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+        assert!(buffer.room() > 0, "a recv_into of a full buffer");
         let into = Received::Buffer(Some(buffer));
         self.start_receive(number_of(socket), token, into, OperationMode::Single);
     }

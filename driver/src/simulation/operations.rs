@@ -50,7 +50,7 @@ pub(super) enum Kind {
 pub(super) enum Received {
     /// A page of a region.
     Region(u16),
-    /// The buffer of a fill, until it completes.
+    /// The buffer of a recv_into, until it completes.
     Buffer(Option<Buffer>),
 }
 

@@ -146,9 +146,9 @@ impl World {
         if readable == 0 && broken {
             return self.fail(number, Errno::CONNRESET);
         }
-        let fills = self.fills(number);
-        if readable == 0 && !over && fills {
-            return self.fill(number, socket, 0);
+        let has_buffer = self.has_buffer(number);
+        if readable == 0 && !over && has_buffer {
+            return self.receive_into_buffer(number, socket, 0);
         }
         if readable == 0 && !over {
             return self.arm_without_buffers(number, buffers);
@@ -170,8 +170,8 @@ impl World {
             self.complete(number, false, Outcome::EndOfStream);
             return true;
         }
-        if fills {
-            return self.fill(number, socket, readable);
+        if has_buffer {
+            return self.receive_into_buffer(number, socket, readable);
         }
         let injected = self.random.chance(self.faults.no_buffers_permille);
         let buffer = if injected { None } else { buffers.take() };
@@ -198,7 +198,7 @@ impl World {
         true
     }
 
-    fn fills(&mut self, number: u64) -> bool {
+    fn has_buffer(&mut self, number: u64) -> bool {
         matches!(
             self.operations.at(number).kind,
             Kind::Receive {
@@ -208,17 +208,17 @@ impl World {
         )
     }
 
-    /// Completes a fill with what is there.
-    fn fill(&mut self, number: u64, socket: u32, readable: usize) -> bool {
+    /// Completes a recv_into with what is there.
+    fn receive_into_buffer(&mut self, number: u64, socket: u32, readable: usize) -> bool {
         let Kind::Receive {
             into: Received::Buffer(into),
             ..
         } = &mut self.operations.at(number).kind
         else {
-            unreachable!("a fill")
+            unreachable!("a recv_into")
         };
         let Some(mut buffer) = into.take() else {
-            unreachable!("a fill completes once")
+            unreachable!("a recv_into completes once")
         };
         if readable > 0 {
             let mut most = readable.min(buffer.room());
@@ -229,12 +229,12 @@ impl World {
             let now_ns = self.now_ns;
             let space = buffer.spare_up_to(most);
             let bytes = self
-                .connection_of(socket, "a fill")
+                .connection_of(socket, "a recv_into")
                 .to_server
                 .read(now_ns, space);
             buffer.advance(bytes);
         }
-        self.complete(number, false, Outcome::Filled(buffer));
+        self.complete(number, false, Outcome::ReceivedInto(buffer));
         true
     }
 

@@ -3,11 +3,11 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `user_data` says whose completion it is, and each operation has
-//! a file: `accept`, `receive`, `fill`, `send`, `watch`, `close` (with reset and finish), `cancel`,
-//! `wake`. `teardown` is the drop.
+//! a file: `accept`, `receive`, `recv_into`, `send`, `watch`, `close` (with reset and finish),
+//! `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives, fills, sends and watches without a final
+//! - U1: `outstanding` counts accepts, receives, recv_intos, sends and watches without a final
 //!   completion. Nothing the kernel may touch is freed while it is above zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
@@ -26,7 +26,7 @@ pub(crate) mod entry;
 mod table;
 mod accept;
 mod receive;
-mod fill;
+mod recv_into;
 mod send;
 mod watch;
 mod close;
@@ -46,7 +46,7 @@ use io_uring::{IoUring, cqueue};
 use self::buffers::BufferRing;
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
-use self::table::{FillTable, SendTable, WatchTable};
+use self::table::{RecvIntoTable, SendTable, WatchTable};
 use self::user_data::{Origin, Own};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
@@ -70,7 +70,7 @@ pub struct Uring {
     /// Freed by the drop, once the kernel is done with them (U1).
     buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
-    fills: ManuallyDrop<FillTable>,
+    recv_intos: ManuallyDrop<RecvIntoTable>,
     watches: WatchTable,
     sockets: SocketTable,
     waker: Waker,
@@ -147,7 +147,7 @@ impl Uring {
             ring: Ring::new(ring),
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::default(),
-            fills: ManuallyDrop::default(),
+            recv_intos: ManuallyDrop::default(),
             watches: WatchTable::default(),
             sockets: SocketTable::default(),
             waker,
@@ -191,7 +191,7 @@ impl Uring {
                 self.accepted(token, entry.result(), more, completions);
             }
             Origin::Receive { token } => self.received(token, entry, completions),
-            Origin::Fill { index } => self.filled(index, entry.result(), completions),
+            Origin::RecvInto { index } => self.filled(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
             Origin::Watch { index } => self.watched(index, entry, completions),
             Origin::Own(own) => self.own(own, entry),
@@ -258,7 +258,7 @@ impl Driver for Uring {
         self.start_accept(listener, token, mode);
     }
 
-    fn receive_into(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
+    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
         self.start_receive(socket, token, mode, region_id);
     }
@@ -288,9 +288,9 @@ impl Driver for Uring {
         self.buffers[usize::from(region_id)].await_sharing();
     }
 
-    fn fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_fill(socket, token, buffer);
+        self.start_recv_into(socket, token, buffer);
     }
 
     fn pull(

@@ -1,7 +1,7 @@
 //! Operations under way that the kernel knows by an index, and what each needs until its end.
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
-//! invariants: F1 in `fill`, P1 to P3 in `send`, W1 and W2 in `watch`.
+//! invariants: F1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `watch`.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const WHOLE_BYTES_MAX: usize = 64 * 1024;
 /// Longest run of bytes in one entry: its length has 32 bits and its result 31.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
 
-/// One fill under way.
-pub(super) struct Fill {
+/// one recv_into under way.
+pub(super) struct RecvInto {
     pub(super) token: u64,
     pub(super) buffer: Buffer,
 }
@@ -39,8 +39,8 @@ pub(super) struct Watch {
     pub(super) failed: Option<Errno>,
 }
 
-/// Fills under way, by index.
-pub(super) type FillTable = Slab<Fill>;
+/// Receives into buffers of the caller under way, by index.
+pub(super) type RecvIntoTable = Slab<RecvInto>;
 
 /// Watches under way, by index.
 pub(super) type WatchTable = Slab<Watch>;

@@ -57,7 +57,7 @@ impl Uring {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
                 Outcome::Received(piece) => self.buffers[usize::from(piece.region_id)].put(piece),
-                Outcome::Filled(_)
+                Outcome::ReceivedInto(_)
                 | Outcome::EndOfStream
                 | Outcome::Sent { .. }
                 | Outcome::Signalled(_)
@@ -84,7 +84,7 @@ impl Drop for Uring {
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.sends) };
             // SAFETY: as above.
-            unsafe { ManuallyDrop::drop(&mut self.fills) };
+            unsafe { ManuallyDrop::drop(&mut self.recv_intos) };
         } else {
             log::error!(
                 "an io_uring could not be emptied ({} operations left): its memory is leaked",
@@ -123,7 +123,7 @@ mod tests {
                 clients.push(TcpStream::connect(address).expect("listening"));
                 let ours = TcpStream::connect(address).expect("listening");
                 let socket = uring.adopt(ours.into()).expect("a socket");
-                uring.receive(socket, token, OperationMode::Multishot);
+                uring.receive(socket, token, OperationMode::Multishot, 0);
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
                 assert!(list.push(bytes.into()).is_ok());

@@ -1,7 +1,7 @@
 //! What the 64 bits that travel with an operation mean.
 //!
 //! The two bits above the caller's token say which kind of operation completes. Accepts and
-//! receives carry the caller's token itself; sends, fills and watches carry the index of their
+//! receives carry the caller's token itself; sends, recv_intos and watches carry the index of their
 //! entry in a table, and a bit that says in which; what the driver does for itself carries its
 //! kind.
 
@@ -10,7 +10,7 @@ use crate::driver::TOKEN_MAX;
 const KIND_SHIFT: u32 = 62;
 const RECEIVE: u64 = 1 << KIND_SHIFT;
 const SEND: u64 = 2 << KIND_SHIFT;
-/// Set in a send that is a fill: above any index.
+/// Set in a send that is a recv_into: above any index.
 const FILL: u64 = 1 << 32;
 /// Set in a send that is a watch.
 const WATCH: u64 = 1 << 33;
@@ -32,7 +32,7 @@ pub(super) enum Origin {
     Accept { token: u64 },
     Receive { token: u64 },
     Send { index: u32 },
-    Fill { index: u32 },
+    RecvInto { index: u32 },
     Watch { index: u32 },
     Own(Own),
 }
@@ -43,7 +43,7 @@ impl Origin {
             Origin::Accept { token } => token,
             Origin::Receive { token } => token | RECEIVE,
             Origin::Send { index } => u64::from(index) | SEND,
-            Origin::Fill { index } => u64::from(index) | FILL | SEND,
+            Origin::RecvInto { index } => u64::from(index) | FILL | SEND,
             Origin::Watch { index } => u64::from(index) | WATCH | SEND,
             Origin::Own(own) => own as u64 | OWN,
         }
@@ -55,7 +55,7 @@ impl Origin {
             0 => Origin::Accept { token },
             1 => Origin::Receive { token },
             // What is cut off is zero, or the bit: `pack` made it from 32 bits.
-            2 if token & FILL != 0 => Origin::Fill {
+            2 if token & FILL != 0 => Origin::RecvInto {
                 index: token as u32,
             },
             2 if token & WATCH != 0 => Origin::Watch {
@@ -88,7 +88,7 @@ mod tests {
         }
         for index in [0, 1, u32::MAX] {
             origins.push(Origin::Send { index });
-            origins.push(Origin::Fill { index });
+            origins.push(Origin::RecvInto { index });
             origins.push(Origin::Watch { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close, Own::Finish, Own::Linger] {

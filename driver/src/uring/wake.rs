@@ -58,7 +58,7 @@ mod tests {
             let ours = TcpStream::connect(address).expect("listening");
             clients.push(listener.accept().expect("connected").0);
             let socket = uring.adopt(ours.into()).expect("a socket");
-            uring.receive(socket, token, OperationMode::Single);
+            uring.receive(socket, token, OperationMode::Single, 0);
         }
         let mut completions = vec![];
         uring

@@ -113,7 +113,7 @@ impl Echo {
             connection.parked = false;
             connection.receiving = true;
             let token = token(RECEIVE, *generation, index);
-            driver.receive(connection.socket, token, self.receive_mode);
+            driver.receive(connection.socket, token, self.receive_mode, 0);
         }
     }
 
@@ -138,7 +138,7 @@ impl Echo {
         match completion.outcome {
             Outcome::Accepted(socket) => driver.close(socket),
             Outcome::Received(piece) => driver.put(piece),
-            Outcome::Filled(_)
+            Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
             | Outcome::Sent { .. }

@@ -264,7 +264,7 @@ impl<D: Driver> Rig<D> {
     pub(crate) fn receive_to_end(&mut self, socket: Socket, token: u64) -> Vec<u8> {
         let mut all = vec![];
         loop {
-            self.driver.receive(socket, token, OperationMode::Single);
+            self.driver.receive(socket, token, OperationMode::Single, 0);
             let completion = self.next(token);
             assert!(!completion.more, "one shot, one completion");
             if matches!(completion.outcome, Outcome::EndOfStream) {

@@ -129,8 +129,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// A fill of a joined connection is back, with what was there.
-    pub(super) fn pass_filled(&mut self, key: Key, buffer: Buffer) {
+    /// A recv_into of a joined connection is back, with what was there.
+    pub(super) fn pass_received(&mut self, key: Key, buffer: Buffer) {
         let bytes = buffer.filled().len();
         let streams = bytes >= self.receive_buffer_bytes;
         match self.joint_of(key) {

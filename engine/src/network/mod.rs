@@ -413,7 +413,7 @@ impl<D: Driver> Network<D> {
         match outcome {
             Outcome::Received(piece) => self.put(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
-            Outcome::Filled(_)
+            Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
             | Outcome::Sent { .. }

@@ -31,7 +31,7 @@ impl<D: Driver> Network<D> {
                 }
                 self.piece_arrived(key, piece);
             }
-            Outcome::Filled(buffer) => self.pass_filled(key, buffer),
+            Outcome::ReceivedInto(buffer) => self.pass_received(key, buffer),
             Outcome::EndOfStream => {
                 connection.ended = Ended::Seen;
                 self.pump(key);

@@ -179,9 +179,9 @@ impl<D: Driver> Network<D> {
         connection.receive_shares = connection.shares;
         let (socket, region_id) = (connection.socket, connection.region_id);
         match buffer {
-            Some(buffer) => self.driver.fill(socket, token, buffer),
+            Some(buffer) => self.driver.recv_into(socket, token, buffer),
             None if connection.shares => self.driver.receive_sharing(socket, token, region_id),
-            None => self.driver.receive_into(socket, token, mode, region_id),
+            None => self.driver.receive(socket, token, mode, region_id),
         }
     }
 

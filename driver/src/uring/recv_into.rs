@@ -1,10 +1,11 @@
-//! Fill: receive what is there into the caller's buffer, and complete at once if nothing is.
+//! RecvInto: receive what is there into the caller's buffer, and complete at once if nothing is.
 //!
 //! MSG_DONTWAIT makes the kernel answer EAGAIN instead of waiting with the buffer in hand.
 //!
 //! Invariants
-//! - F1: an entry of the table holds its buffer from `start_fill` to the completion; a buffer's
-//!   memory does not move when the buffer does, and nobody else reads or writes it meanwhile.
+//! - F1: an entry of the table holds its buffer from `start_recv_into` to the completion; a
+//!   buffer's memory does not move when the buffer does, and nobody else reads or writes it
+//!   meanwhile.
 //!
 //! Cost: one entry in the queue; after warm-up no allocation.
 
@@ -16,19 +17,19 @@ use io_uring::opcode;
 
 use super::Uring;
 use super::entry::Target;
-use super::table::Fill;
+use super::table::RecvInto;
 use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Handle, Mode, Socket};
 
 impl Uring {
-    pub(super) fn start_fill(&mut self, socket: Socket, token: u64, mut buffer: Buffer) {
+    pub(super) fn start_recv_into(&mut self, socket: Socket, token: u64, mut buffer: Buffer) {
         debug_assert!(
             self.sockets.is_open(socket),
-            "C4: a fill from {socket:?}, which is closed"
+            "C4: a recv_into from {socket:?}, which is closed"
         );
-        assert!(buffer.room() > 0, "a fill of a full buffer");
+        assert!(buffer.room() > 0, "a recv_into of a full buffer");
         self.outstanding += 1;
         let spare = buffer.spare_mut();
         let (start, length) = (spare.as_mut_ptr(), spare.len() as u32);
@@ -40,8 +41,8 @@ impl Uring {
                 .flags(libc::MSG_DONTWAIT)
                 .build(),
         };
-        let index = self.fills.insert(Fill { token, buffer }) as u32;
-        let entry = entry.user_data(Origin::Fill { index }.pack());
+        let index = self.recv_intos.insert(RecvInto { token, buffer }) as u32;
+        let entry = entry.user_data(Origin::RecvInto { index }.pack());
         // SAFETY: F1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
     }
@@ -71,16 +72,16 @@ impl Uring {
 
     pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         self.outstanding -= 1;
-        // A fill completes once (F1).
-        let Fill { token, mut buffer } = self.fills.remove(index as usize);
+        // A recv_into completes once (F1).
+        let RecvInto { token, mut buffer } = self.recv_intos.remove(index as usize);
         let outcome = match usize::try_from(result) {
             Ok(0) => Outcome::EndOfStream,
             Ok(bytes) => {
                 buffer.advance(bytes);
-                Outcome::Filled(buffer)
+                Outcome::ReceivedInto(buffer)
             }
             Err(_) => match Errno::from_raw_os_error(-result) {
-                Errno::AGAIN | Errno::INTR => Outcome::Filled(buffer),
+                Errno::AGAIN | Errno::INTR => Outcome::ReceivedInto(buffer),
                 errno => Outcome::Failed(errno),
             },
         };

@@ -1,5 +1,5 @@
-//! Filling the caller's buffers, on real sockets: each test is written once and run on every kind
-//! of driver.
+//! Receiving into the caller's buffers, on real sockets: each test is written once and run on every
+//! kind of driver.
 
 #[macro_use]
 mod rig;
@@ -30,10 +30,10 @@ mod cases {
     }
 
     fn filled<D: Driver>(rig: &mut Rig<D>, socket: Socket, buffer: Buffer) -> Buffer {
-        rig.driver.fill(socket, 5, buffer);
+        rig.driver.recv_into(socket, 5, buffer);
         let completion = rig.next(5);
         assert!(!completion.more);
-        let Outcome::Filled(buffer) = completion.outcome else {
+        let Outcome::ReceivedInto(buffer) = completion.outcome else {
             panic!("not filled but {completion:?}")
         };
         buffer
@@ -105,12 +105,12 @@ mod cases {
     ) {
         let mut ended = false;
         rig.until("the end", |rig| {
-            rig.driver.fill(socket, 5, pool.take(1).expect("room"));
+            rig.driver.recv_into(socket, 5, pool.take(1).expect("room"));
             let completion = rig.next(5);
             ended = is_end(&completion.outcome);
             assert!(
                 ended
-                    || matches!(&completion.outcome, Outcome::Filled(buffer) if buffer.is_empty()),
+                    || matches!(&completion.outcome, Outcome::ReceivedInto(buffer) if buffer.is_empty()),
                 "{completion:?}"
             );
             ended
@@ -132,7 +132,7 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let buffer = filled(&mut rig, socket, pool.take(1).expect("room"));
         assert!(buffer.is_empty());
-        rig.driver.receive(socket, 6, OperationMode::Single);
+        rig.driver.receive(socket, 6, OperationMode::Single, 0);
         write(&mut client, b"late");
         let completion = rig.next(6);
         assert_eq!(rig.received(completion), b"late");

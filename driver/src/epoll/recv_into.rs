@@ -1,4 +1,4 @@
-//! Fill: one read in the turn it was started, if the socket may have something.
+//! RecvInto: one read in the turn it was started, if the socket may have something.
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, RawFd};
@@ -14,14 +14,14 @@ use crate::pipe::{Piped, Pipes};
 use crate::socket::{Mode, Socket};
 
 impl Epoll {
-    pub(super) fn start_fill(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+    pub(super) fn start_recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
-        assert!(buffer.room() > 0, "a fill of a full buffer");
+        assert!(buffer.room() > 0, "a recv_into of a full buffer");
         let entry = self.entry_of(descriptor);
         assert!(
             entry.socket.is_some(),
-            "C4: a fill from {socket:?}, which is closed"
+            "C4: a recv_into from {socket:?}, which is closed"
         );
         assert!(
             entry.receive.is_none(),
@@ -32,7 +32,7 @@ impl Epoll {
             mode: OperationMode::Single,
             region_id: 0,
         });
-        entry.fill = Some(buffer);
+        entry.buffer = Some(buffer);
         if !entry.receive_queued {
             entry.receive_queued = true;
             self.work.push_back(Work::Receive(descriptor));
@@ -75,10 +75,10 @@ impl Epoll {
     fn fill_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {
         let entry = &mut self.entries[descriptor as usize];
         if !entry.readable {
-            return Outcome::Filled(buffer);
+            return Outcome::ReceivedInto(buffer);
         }
         let Some(socket) = &entry.socket else {
-            unreachable!("T1: a fill from a closed socket")
+            unreachable!("T1: a recv_into from a closed socket")
         };
         self.counters.system_calls += 1;
         let room = buffer.room();
@@ -91,13 +91,13 @@ impl Epoll {
                     entry.readable = false;
                 }
                 buffer.advance(bytes);
-                Outcome::Filled(buffer)
+                Outcome::ReceivedInto(buffer)
             }
             Err(Errno::AGAIN) => {
                 entry.readable = false;
-                Outcome::Filled(buffer)
+                Outcome::ReceivedInto(buffer)
             }
-            Err(Errno::INTR) => Outcome::Filled(buffer),
+            Err(Errno::INTR) => Outcome::ReceivedInto(buffer),
             Err(errno) => Outcome::Failed(errno),
         }
     }
