@@ -297,7 +297,10 @@ mod tests {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    // LONG: every name once as a flag and once as a key.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "every name once as a flag and once as a key"
+    )]
     #[test]
     fn flags_and_file_say_the_same_in_the_same_words() {
         let by_line = line(&[

@@ -1,41 +1,73 @@
-//! `cargo xtask NAME`: see `lib.rs` for the commands.
+//! The project's own commands: `cargo xtask NAME`, one file per command.
+//!
+//! Here is what rustc, clippy, rustfmt and cargo do not check by themselves. Rules and metrics also
+//! run as ordinary tests, so `cargo test` alone reports them.
+//!
+//! A command that needs something this machine does not have (a nightly toolchain, a component)
+//! names it in one line with the way to get it, and succeeds: it found no fault. A fault is exit
+//! code 1, wrong use is exit code 2.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+mod ci;
+mod drill;
+mod fuzz;
+mod loom;
+mod metrics;
+mod miri;
+mod path;
+mod refused;
+mod style;
+mod tsan;
 
-use xtask::{COMMANDS, Error};
+mod process;
+mod test_summary;
+mod workspace;
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((name, rest)) = arguments.split_first() else {
-        eprint!("{}", usage());
-        return ExitCode::from(2);
-    };
-    if matches!(name.as_str(), "help" | "--help" | "-h") {
-        print!("{}", usage());
-        return ExitCode::SUCCESS;
-    }
-    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
-        eprint!("xtask: there is no command {name:?}\n{}", usage());
-        return ExitCode::from(2);
-    };
-    match (command.run)(rest) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Failed(why)) => {
-            eprintln!("xtask {name}: {why}");
-            ExitCode::from(1)
-        }
-        Err(Error::Usage(why)) => {
-            eprintln!("xtask {name}: {why}");
-            ExitCode::from(2)
-        }
-    }
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own commands")]
+enum Command {
+    /// All that CI checks, or only the named steps
+    Ci { steps: Vec<ci::Step> },
+    /// Check the rules of the repository: headers, orderings, layers, lengths, names
+    Style,
+    /// Print circles of imports, imports through roots, and lines outside tests
+    Metrics,
+    /// Run the tests where io_uring is refused, as in many containers
+    Refused {
+        /// Arguments for `cargo test`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Print the functions and files of one GET of a hot file, from a trace (valgrind)
+    Path,
+    /// Model-check the structures with loom
+    Loom { filters: Vec<String> },
+    /// Run the structures under shuttle's random schedules
+    Shuttle { filters: Vec<String> },
+    /// Run the tests of code with `unsafe` under Miri (nightly)
+    Miri(miri::Options),
+    /// Run the structures' tests under ThreadSanitizer (nightly)
+    Tsan { filters: Vec<String> },
+    /// Fuzz what clients send
+    Fuzz(fuzz::Options),
+    /// Weaken each ordering in turn: a test must fail
+    Drill(drill::Options),
 }
 
-fn usage() -> String {
-    let mut text = String::from("use: cargo xtask COMMAND [ARGUMENT...]\n\n");
-    for command in COMMANDS {
-        text.push_str(&format!("  {:8} {}\n", command.name, command.summary));
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Ci { steps } => ci::run(&steps),
+        Command::Style => style::run(),
+        Command::Metrics => metrics::run(),
+        Command::Refused { arguments } => refused::run(&arguments),
+        Command::Path => path::run(),
+        Command::Loom { filters } => loom::run("loom", &["loom_"], &filters),
+        Command::Shuttle { filters } => loom::run("shuttle", &["loom_", "shuttle_"], &filters),
+        Command::Miri(options) => miri::run(&options),
+        Command::Tsan { filters } => tsan::run(&filters),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::Drill(options) => drill::run(&options),
     }
-    text
 }

@@ -14,17 +14,14 @@
 
 use std::collections::VecDeque;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Error;
-use crate::process::{self, End, Report, Show};
-use crate::tally::Tally;
+use anyhow::{Result, ensure};
 
-/// For the help text.
-pub const SUMMARY: &str = "run the tests of what has unsafe under Miri (nightly; --seeds N)";
+use crate::process::{self, End, Report, Show};
+use crate::test_summary::TestSummary;
 
 /// Strict about pointers. Isolated, so that the clock is virtual and nothing but the seed decides.
 const FLAGS: &str = "-Zmiri-strict-provenance";
@@ -38,11 +35,19 @@ const PACKAGES: &[(&str, &[&str])] = &[
 const RACING: &[&str] = &["pool", "depot", "memory", "stack", "queue", "region"];
 /// Tests with threads.
 const PREFIXES: &[&str] = &["loom_", "shuttle_", "stress_"];
-const SEEDS: u32 = 4;
 /// Tests of one process, which takes two seconds to start.
 const TESTS_MAX: usize = 16;
 /// A process that has not ended by then hangs: the slowest takes about a minute.
 const TIME_MAX: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Seeds of tests with threads in modules that hand memory from one thread to another
+    #[arg(long, default_value = "4")]
+    seeds: NonZero<u32>,
+    /// Parts of test names; all tests, if none is given
+    filters: Vec<String>,
+}
 
 /// Some tests of one module, for one process.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,14 +58,9 @@ struct Job {
     seed: u32,
 }
 
-/// Runs the unit tests whose names hold one of the filters.
-///
-/// # Errors
-/// Miri finds a fault, or a test fails, hangs or does not run. A missing component is said and is
-/// no error.
-pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let (seeds, filters) = parse(arguments)?;
-    let Some(version) = version() else {
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let Some(version) = process::output(process::nightly("cargo").args(["miri", "--version"]))
+    else {
         println!(
             "miri: not run: the nightly toolchain with Miri is missing; to get it:\n\
              rustup toolchain install nightly --component miri --component rust-src"
@@ -68,6 +68,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         return Ok(());
     };
     println!("miri: {version}, MIRIFLAGS={:?}", flags());
+    let Options { seeds, filters } = options;
     let (mut tests, mut jobs) = (0, VecDeque::new());
     for &(package, modules) in PACKAGES {
         let is_wanted = |name: &String| {
@@ -76,59 +77,20 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         };
         let names: Vec<String> = list(package)?.into_iter().filter(is_wanted).collect();
         tests += names.len();
-        jobs.extend(jobs_of(package, names, seeds));
+        jobs.extend(jobs_of(package, names, seeds.get()));
     }
-    if tests == 0 {
-        return Err(Error::Failed(format!("no test is named {filters:?}")));
-    }
-    let begin = Instant::now();
-    let outcomes = run_all(jobs);
-    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
-    for why in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
-        println!("miri: {why}");
-    }
-    if failed > 0 {
-        let all = outcomes.len();
-        return Err(Error::Failed(format!(
-            "{failed} of {all} runs found a fault"
-        )));
-    }
-    let ignored: u32 = outcomes
-        .iter()
-        .flatten()
-        .filter(|(seed, _)| *seed == 0)
-        .map(|(_, tally)| tally.ignored)
-        .sum();
-    println!(
-        "miri: no fault in {} tests, with threads under {seeds} seeds; {ignored} left out; {} s",
-        tests - ignored as usize,
-        begin.elapsed().as_secs()
+    ensure!(tests > 0, "no test is named {filters:?}");
+    let (begin, count) = (Instant::now(), jobs.len());
+    let faults = run_all(jobs);
+    ensure!(
+        faults.is_empty(),
+        "{} of {count} runs found a fault\n{}",
+        faults.len(),
+        faults.join("\n")
     );
+    let seconds = begin.elapsed().as_secs();
+    println!("miri: no fault in {tests} tests, with threads under {seeds} seeds; {seconds} s");
     Ok(())
-}
-
-fn parse(arguments: &[String]) -> Result<(u32, Vec<&str>), Error> {
-    let (mut seeds, mut filters) = (SEEDS, Vec::new());
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        if argument != "--seeds" {
-            filters.push(argument.as_str());
-            continue;
-        }
-        let text = rest.next().map_or("", String::as_str);
-        let count = text.parse().ok().filter(|&count| count > 0);
-        seeds = count.ok_or_else(|| {
-            Error::Usage(format!("--seeds wants how many, from 1 on, not {text:?}"))
-        })?;
-    }
-    Ok((seeds, filters))
-}
-
-/// What Miri calls itself, with the day of its toolchain; `None` if there is none.
-fn version() -> Option<String> {
-    let output = process::nightly_cargo(&["miri", "--version"]).output();
-    let output = output.ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
 fn flags() -> String {
@@ -136,24 +98,23 @@ fn flags() -> String {
 }
 
 /// Builds the tests and asks for their names.
-fn list(package: &str) -> Result<Vec<String>, Error> {
+fn list(package: &str) -> Result<Vec<String>> {
     let report = test(package, &["--list"], 0)?;
-    if !report.succeeded() {
-        return Err(Error::Failed(report.lines.join("\n")));
-    }
+    ensure!(report.succeeded(), "{}", report.lines.join("\n"));
     let names = report.lines.iter();
     Ok(names
         .filter_map(|line| line.strip_suffix(": test").map(String::from))
         .collect())
 }
 
-fn test(package: &str, arguments: &[&str], seed: u32) -> Result<Report, Error> {
-    let mut command = process::nightly_cargo(&["miri", "test"]);
-    command.args(["--package", package, "--lib"]);
-    command.args(["--target-dir", "target/miri", "--"]);
-    command.args(arguments);
-    // The caller's flags last: they may name another seed.
-    command.env("MIRIFLAGS", format!("-Zmiri-seed={seed} {}", flags()));
+fn test(package: &str, arguments: &[&str], seed: u32) -> Result<Report> {
+    let mut command = process::nightly("cargo");
+    command
+        .args(["miri", "test", "--package", package, "--lib"])
+        .args(["--target-dir", "target/miri", "--"])
+        .args(arguments)
+        // The caller's flags last: they may name another seed.
+        .env("MIRIFLAGS", format!("-Zmiri-seed={seed} {}", flags()));
     process::watch(&mut command, TIME_MAX, Show::Nothing)
 }
 
@@ -194,70 +155,56 @@ fn module_of(name: &str) -> &str {
 }
 
 /// Runs the jobs, as many at a time as there are processors, and returns what each found wrong.
-fn run_all(jobs: VecDeque<Job>) -> Vec<Result<(u32, Tally), String>> {
-    let (count, done) = (jobs.len(), AtomicUsize::new(0));
-    let (left, outcomes) = (Mutex::new(jobs), Mutex::new(Vec::new()));
-    let next = || lock(&left).pop_front();
+fn run_all(jobs: VecDeque<Job>) -> Vec<String> {
+    let left = Mutex::new(jobs);
+    let next = || {
+        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.pop_front().map(|job| (job, left.len()))
+    };
     let work = || {
-        while let Some(job) = next() {
+        let mut faults = Vec::new();
+        while let Some((job, left)) = next() {
             let begin = Instant::now();
             let outcome = run_one(&job);
-            let nth = 1 + done.fetch_add(1, Ordering::Relaxed);
-            println!(
-                "miri: {nth}/{count}: {}, seed {}: {} after {} s",
-                job.module,
-                job.seed,
-                outcome.as_ref().map_or_else(|why| brief(why).into(), said),
-                begin.elapsed().as_secs()
+            // The whole fault follows at the end.
+            let first_line = outcome.as_ref().map_or_else(
+                |fault| fault.lines().next().unwrap_or_default().to_owned(),
+                |summary| format!("{} passed, {} left out", summary.passed, summary.ignored),
             );
-            lock(&outcomes).push(outcome.map(|tally| (job.seed, tally)));
+            let (Job { module, seed, .. }, seconds) = (&job, begin.elapsed().as_secs());
+            println!("miri: {module}, seed {seed}: {first_line} after {seconds} s; {left} to go");
+            faults.extend(outcome.err());
         }
+        faults
     };
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
-        for _ in 0..processors {
-            scope.spawn(work);
-        }
-    });
-    outcomes
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let faults = workers.into_iter().map(thread::ScopedJoinHandle::join);
+        faults
+            .flat_map(|faults| faults.expect("a worker does not panic"))
+            .collect()
+    })
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The first line of what is wrong; the whole follows at the end.
-fn brief(why: &str) -> &str {
-    why.lines().next().unwrap_or(why)
-}
-
-fn said(tally: &Tally) -> String {
-    format!("{} passed, {} left out", tally.passed, tally.ignored)
-}
-
-fn run_one(job: &Job) -> Result<Tally, String> {
+fn run_one(job: &Job) -> Result<TestSummary, String> {
     let mut arguments = vec!["--exact"];
     arguments.extend(job.tests.iter().map(String::as_str));
-    let report = test(job.package, &arguments, job.seed).map_err(|error| format!("{error:?}"))?;
-    let tally = Tally::of(&report.lines);
-    let again = format!(
-        "MIRIFLAGS=\"{} -Zmiri-seed={}\" cargo xtask miri --seeds 1",
-        flags(),
-        job.seed
-    );
-    let culprit = culprit(&job.tests, &report.lines);
+    let report = test(job.package, &arguments, job.seed).map_err(|error| format!("{error:#}"))?;
+    let summary = TestSummary::of(&report.lines);
+    let (flags, seed, culprit) = (flags(), job.seed, culprit(&job.tests, &report.lines));
+    let again =
+        format!("MIRIFLAGS=\"{flags} -Zmiri-seed={seed}\" cargo xtask miri --seeds 1 {culprit}");
     match report.end {
-        End::TimedOut => Err(format!("still in `{culprit}`; again: {again} {culprit}")),
+        End::TimedOut => Err(format!("still in `{culprit}`; again: {again}")),
         End::Exited(status) if !status.success() => {
             let lines = report.lines.join("\n");
-            Err(format!("FAILED; again: {again} {culprit}\n{lines}"))
+            Err(format!("FAILED; again: {again}\n{lines}"))
         }
-        End::Exited(_) if (tally.passed + tally.ignored) as usize != job.tests.len() => Err(
-            format!("only {} of {} tests ran", tally.ran(), job.tests.len()),
+        End::Exited(_) if (summary.passed + summary.ignored) as usize != job.tests.len() => Err(
+            format!("only {} of {} tests ran", summary.ran(), job.tests.len()),
         ),
-        End::Exited(_) => Ok(tally),
+        End::Exited(_) => Ok(summary),
     }
 }
 
@@ -326,14 +273,5 @@ mod tests {
         assert_eq!(culprit(&tests, &failed), "a::three");
         let aborted = names(&["test a::one ... ok", "test a::two - should panic ... ok"]);
         assert_eq!(culprit(&tests, &aborted), "a::three");
-    }
-
-    #[test]
-    fn the_number_of_seeds_is_not_taken_for_a_filter() {
-        let arguments = names(&["stack::", "--seeds", "7"]);
-        assert!(matches!(parse(&arguments), Ok((7, filters)) if filters == ["stack::"]));
-        for wrong in [&["--seeds"][..], &["--seeds", "0"], &["--seeds", "stack"]] {
-            assert!(matches!(parse(&names(wrong)), Err(Error::Usage(_))));
-        }
     }
 }

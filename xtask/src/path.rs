@@ -23,21 +23,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Error, process, workspace};
+use crate::{metrics, process, workspace};
 use callgrind::Function;
 
-/// For the help text.
-pub const SUMMARY: &str = "functions and files of one GET of a hot file, from a trace (valgrind)";
-
-/// What may be at most.
-const LIMITS: Numbers = Numbers {
-    functions: 330,
-    files: 81,
-    read_functions: 110,
-    read_files: 45,
-};
+/// What may be at most: functions and files, and those of which [`LINES_READ`] lines ran.
+const LIMITS: [(&str, usize); 4] = [
+    ("functions of a GET", 330),
+    ("files of a GET", 81),
+    ("functions to read", 110),
+    ("files to read", 45),
+];
 
 /// A function is read if so many of its lines run.
 const LINES_READ: usize = 7;
@@ -51,49 +49,29 @@ const TARGET: &str = "target/path";
 const PATIENCE: Duration = Duration::from_secs(120);
 const BODY: &str = "one hot file\n";
 
-/// How much there is on the path.
-#[derive(Debug, PartialEq, Eq)]
-struct Numbers {
-    functions: usize,
-    files: usize,
-    /// Of which at least [`LINES_READ`] lines ran, and their files.
-    read_functions: usize,
-    read_files: usize,
-}
-
 /// By file and name: lines that ran.
 type OnPath = BTreeMap<(String, String), BTreeSet<u64>>;
 
 /// Prints the functions and the numbers.
-///
-/// # Errors
-/// The server cannot be built or traced, or a limit is broken.
-pub fn run(arguments: &[String]) -> Result<(), Error> {
-    if let Some(other) = arguments.first() {
-        return Err(Error::Usage(format!("unexpected argument {other:?}")));
-    }
-    if !process::works(Command::new("valgrind").arg("--version")) {
-        println!("xtask path: valgrind is not installed (Debian package valgrind)");
+pub(crate) fn run() -> Result<()> {
+    if process::output(Command::new("valgrind").arg("--version")).is_none() {
+        println!("path: not run: valgrind is not installed (Debian package valgrind)");
         return Ok(());
     }
     let server = build()?;
     let (short, long) = (trace(&server, REQUESTS)?, trace(&server, 2 * REQUESTS)?);
     let path = on_path(&short, &long, &workspace::root());
+    println!("* at least {LINES_READ} lines");
     for ((file, name), lines) in &path {
         let mark = if lines.len() >= LINES_READ { '*' } else { ' ' };
         println!("{mark} {:3} {file}: {name}", lines.len());
     }
-    let found = Numbers::of(&path);
-    println!("{found:#?} (* at least {LINES_READ} lines)");
-    match found.beyond(&LIMITS) {
-        beyond if beyond.is_empty() => Ok(()),
-        beyond => Err(Error::Failed(beyond.join("\n"))),
-    }
+    metrics::hold(&numbers(&path), &LIMITS)
 }
 
 /// The server without optimisation. It asks the C library for the auxiliary vector, as valgrind
 /// shows a program its own there, and the kernel's names memory that is not mapped.
-fn build() -> Result<PathBuf, Error> {
+fn build() -> Result<PathBuf> {
     let mut command = process::cargo(&["build", "--quiet", "--package", "flatpath-cli"]);
     command
         .args(["--features", "rustix/use-libc-auxv"])
@@ -105,7 +83,7 @@ fn build() -> Result<PathBuf, Error> {
 }
 
 /// What ran while the server answered the warm-up and `requests` more.
-fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>, Error> {
+fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>> {
     let home = workspace::root().join(TARGET);
     let (site, counts) = (home.join("site"), home.join("callgrind.out"));
     std::fs::create_dir_all(&site)?;
@@ -132,7 +110,7 @@ struct Traced(Child);
 
 impl Traced {
     /// Waits until it accepts connections.
-    fn address(&mut self) -> Result<SocketAddr, Error> {
+    fn address(&mut self) -> Result<SocketAddr> {
         let (sender, receiver) = mpsc::channel();
         let output = self.0.stdout.take();
         std::thread::spawn(move || {
@@ -146,14 +124,12 @@ impl Traced {
                 }
             }
         });
-        match receiver.recv_timeout(PATIENCE) {
-            Ok(Ok(address)) => Ok(address),
-            _ => Err(Error::Failed("the server does not begin to listen".into())),
-        }
+        let address = receiver.recv_timeout(PATIENCE);
+        Ok(address.context("the server does not begin to listen")??)
     }
 
     /// Ends it, so that callgrind writes its counts.
-    fn end(&mut self) -> Result<(), Error> {
+    fn end(&mut self) -> Result<()> {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // Fails only if it has ended.
@@ -161,9 +137,7 @@ impl Traced {
         }
         let deadline = Instant::now() + PATIENCE;
         while self.0.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                return Err(Error::Failed("the server does not end".into()));
-            }
+            ensure!(Instant::now() < deadline, "the server does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
@@ -179,7 +153,7 @@ impl Drop for Traced {
 }
 
 /// One request after the other on one connection.
-fn ask(address: SocketAddr, requests: u64) -> Result<(), Error> {
+fn ask(address: SocketAddr, requests: u64) -> Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -189,9 +163,7 @@ fn ask(address: SocketAddr, requests: u64) -> Result<(), Error> {
         while !reply.ends_with(BODY.as_bytes()) {
             let mut part = [0; 4096];
             let count = stream.read(&mut part)?;
-            if count == 0 {
-                return Err(Error::Failed("the server closed the connection".into()));
-            }
+            ensure!(count > 0, "the server closed the connection");
             reply.extend_from_slice(&part[..count]);
         }
     }
@@ -239,36 +211,15 @@ fn is_derived(name: &str) -> bool {
     .any(|derived| name.contains(derived))
 }
 
-impl Numbers {
-    fn of(path: &OnPath) -> Numbers {
-        let read = || path.iter().filter(|(_, lines)| lines.len() >= LINES_READ);
-        let files = path.keys().map(|(file, _)| file);
-        let read_files = read().map(|((file, _), _)| file);
-        Numbers {
-            functions: path.len(),
-            files: files.collect::<BTreeSet<_>>().len(),
-            read_functions: read().count(),
-            read_files: read_files.collect::<BTreeSet<_>>().len(),
-        }
-    }
-
-    /// What is beyond `limits`, a sentence each.
-    fn beyond(&self, limits: &Numbers) -> Vec<String> {
-        let all = [
-            ("functions", self.functions, limits.functions),
-            ("files", self.files, limits.files),
-            (
-                "functions to read",
-                self.read_functions,
-                limits.read_functions,
-            ),
-            ("files to read", self.read_files, limits.read_files),
-        ];
-        all.iter()
-            .filter(|(_, found, limit)| found > limit)
-            .map(|(what, found, limit)| format!("{what} of a GET: {found}, at most {limit} wanted"))
-            .collect()
-    }
+/// Functions, files, and those that are read.
+fn numbers(path: &OnPath) -> [usize; 4] {
+    let count = |lines_min: usize| {
+        let read = path.iter().filter(|(_, lines)| lines.len() >= lines_min);
+        let files: BTreeSet<&String> = read.clone().map(|((file, _), _)| file).collect();
+        [read.count(), files.len()]
+    };
+    let ([functions, files], [read_functions, read_files]) = (count(0), count(LINES_READ));
+    [functions, files, read_functions, read_files]
 }
 
 #[cfg(test)]
@@ -311,21 +262,6 @@ mod tests {
         let path = on_path(&trace(REQUESTS), &trace(2 * REQUESTS), Path::new("/w"));
         let names: Vec<_> = path.keys().map(|(file, name)| (&**file, &**name)).collect();
         assert_eq!(names, [("a.rs", "a::turn"), ("b.rs", "b::len")]);
-        let numbers = Numbers {
-            functions: 2,
-            files: 2,
-            read_functions: 1,
-            read_files: 1,
-        };
-        assert_eq!(Numbers::of(&path), numbers);
-        assert!(numbers.beyond(&numbers).is_empty());
-        let fewer = Numbers {
-            files: 1,
-            ..Numbers::of(&path)
-        };
-        assert_eq!(
-            numbers.beyond(&fewer),
-            ["files of a GET: 2, at most 1 wanted"]
-        );
+        assert_eq!(numbers(&path), [2, 2, 1, 1]);
     }
 }

@@ -1,22 +1,22 @@
-//! Running other programs: said aloud, watched line by line, with a deadline.
+//! Running other programs: shown, watched line by line, with a deadline.
 //!
-//! A program runs in a process group of its own, so that at the deadline its children (a test
-//! binary under cargo) end with it.
+//! A watched program runs in a process group of its own, so that at the deadline its children (a
+//! test binary under cargo) end with it.
 
-use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{Error, workspace};
+use crate::workspace;
 
 /// How a watched program ended.
 #[derive(Debug)]
-pub enum End {
+pub(crate) enum End {
     /// It exited, or a signal killed it.
     Exited(ExitStatus),
     /// It was still running at the deadline and was killed.
@@ -25,116 +25,90 @@ pub enum End {
 
 /// What a watched program did.
 #[derive(Debug)]
-pub struct Report {
-    /// How it ended.
-    pub end: End,
+pub(crate) struct Report {
+    pub(crate) end: End,
     /// Its standard output and standard error, line by line as they came.
-    pub lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Report {
     /// Whether it exited with code 0.
-    #[must_use]
-    pub fn succeeded(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         matches!(self.end, End::Exited(status) if status.success())
     }
 }
 
 /// Whether the output is shown while the program runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Show {
+pub(crate) enum Show {
     /// Each line as it comes.
     Lines,
-    /// Nothing: the caller looks at the report.
+    /// Nothing: the caller reads the report.
     Nothing,
 }
 
 /// A `cargo` command in the workspace's root. The cargo that runs us, or the one on `PATH`.
-#[must_use]
-pub fn cargo(arguments: &[&str]) -> Command {
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
     command
 }
 
-/// A `cargo` command of the nightly toolchain, through rustup.
-#[must_use]
-pub fn nightly_cargo(arguments: &[&str]) -> Command {
+/// A program of the nightly toolchain, through rustup, in the workspace's root.
+pub(crate) fn nightly(program: &str) -> Command {
     let mut command = Command::new("rustup");
     command
-        .args(["run", "nightly", "cargo"])
-        .args(arguments)
-        .current_dir(workspace::root());
-    command
+        .args(["run", "nightly", program])
+        .current_dir(workspace::root())
         .env_remove("CARGO")
         .env_remove("RUSTC")
         .env_remove("RUSTUP_TOOLCHAIN");
     command
 }
 
+/// What `command` writes to standard output, if it can be started and exits with code 0.
+pub(crate) fn output(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    let text = || String::from_utf8_lossy(&output.stdout).trim().to_string();
+    output.status.success().then(text)
+}
+
 /// Runs `command` with our own terminal and fails when it fails.
-///
-/// # Errors
-/// It could not be started, or did not exit with code 0.
-pub fn run(command: &mut Command) -> Result<(), Error> {
-    println!("$ {}", line_of(command));
-    let status = command
-        .status()
-        .map_err(|error| not_started(command, &error))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Error::Failed(format!(
-        "`{}` ended with {status}",
-        line_of(command)
-    )))
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    println!("$ {command:?}");
+    let status = command.status().with_context(|| format!("{command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
 }
 
-/// Whether `command` can be started and exits with code 0; its output is dropped.
-#[must_use]
-pub fn works(command: &mut Command) -> bool {
-    let command = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// Runs `command`, collects its lines, and kills it with its children at the deadline.
-///
-/// # Errors
-/// It could not be started or waited for. A program that fails is not an error: see [`Report`].
-pub fn watch(command: &mut Command, time_max: Duration, show: Show) -> Result<Report, Error> {
+/// Runs `command`, collects its lines, and kills it with its children at the deadline. A program
+/// that fails is not an error: see [`Report`].
+pub(crate) fn watch(command: &mut Command, time_max: Duration, show: Show) -> Result<Report> {
     if show == Show::Lines {
-        println!("$ {}", line_of(command));
+        println!("$ {command:?}");
     }
+    let (reader, writer) = io::pipe()?;
     command
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
         .process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| not_started(command, &error))?;
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    // The pipe ends with the program: the command must not hold it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let (sender, receiver) = mpsc::channel();
-    for stream in streams(&mut child) {
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            // Bytes that are not UTF-8 end the reading of one line only, never the program.
-            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-                if sender
-                    .send(String::from_utf8_lossy(&line).into_owned())
-                    .is_err()
-                {
-                    return;
-                }
+    std::thread::spawn(move || {
+        // Bytes that are not UTF-8 do not end the reading.
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if sender.send(line).is_err() {
+                return;
             }
-        });
-    }
-    drop(sender);
+        }
+    });
     let deadline = Instant::now() + time_max;
     let mut lines = Vec::new();
-    loop {
+    let end = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match receiver.recv_timeout(left) {
             Ok(line) => {
@@ -143,61 +117,14 @@ pub fn watch(command: &mut Command, time_max: Duration, show: Show) -> Result<Re
                 }
                 lines.push(line);
             }
-            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => break End::Exited(child.wait()?),
             Err(RecvTimeoutError::Timeout) => {
                 kill_group(&mut child);
-                return Ok(Report {
-                    end: End::TimedOut,
-                    lines,
-                });
+                break End::TimedOut;
             }
         }
-    }
-    Ok(Report {
-        end: End::Exited(child.wait()?),
-        lines,
-    })
-}
-
-/// The command as one would type it, with the environment variables it adds.
-#[must_use]
-pub fn line_of(command: &Command) -> String {
-    let mut words = Vec::new();
-    let mut seen = HashSet::new();
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value.filter(|_| seen.insert(name)) {
-            words.push(format!(
-                "{}={:?}",
-                name.to_string_lossy(),
-                value.to_string_lossy()
-            ));
-        }
-    }
-    let program = std::path::Path::new(command.get_program());
-    words.push(
-        program
-            .file_name()
-            .unwrap_or(program.as_os_str())
-            .to_string_lossy()
-            .into_owned(),
-    );
-    words.extend(
-        command
-            .get_args()
-            .map(|word| word.to_string_lossy().into_owned()),
-    );
-    words.join(" ")
-}
-
-fn streams(child: &mut Child) -> Vec<Box<dyn Read + Send>> {
-    let mut streams: Vec<Box<dyn Read + Send>> = Vec::new();
-    if let Some(stream) = child.stdout.take() {
-        streams.push(Box::new(stream));
-    }
-    if let Some(stream) = child.stderr.take() {
-        streams.push(Box::new(stream));
-    }
-    streams
+    };
+    Ok(Report { end, lines })
 }
 
 fn kill_group(child: &mut Child) {
@@ -206,10 +133,6 @@ fn kill_group(child: &mut Child) {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait();
-}
-
-fn not_started(command: &Command, error: &std::io::Error) -> Error {
-    Error::Failed(format!("cannot start {:?}: {error}", command.get_program()))
 }
 
 #[cfg(test)]

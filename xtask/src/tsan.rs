@@ -9,52 +9,31 @@
 //! runs that happened. Not: orderings that this processor never shows (loom), memory that is used
 //! after its end (Miri), the driver's memory, which the kernel writes.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::Path;
 
-use crate::{Error, process};
+use anyhow::Result;
 
-/// For the help text.
-pub const SUMMARY: &str = "run the structures' tests under ThreadSanitizer (nightly)";
+use crate::process;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the tests whose names hold one of the filters.
-///
-/// # Errors
-/// ThreadSanitizer reports a race or a test fails. A missing component is said and is no error.
-pub fn run(arguments: &[String]) -> Result<(), Error> {
-    if !has_standard_library_source() {
+pub(crate) fn run(filters: &[String]) -> Result<()> {
+    let sysroot = process::output(process::nightly("rustc").args(["--print", "sysroot"]));
+    let source = "lib/rustlib/src/rust/library/std/src/lib.rs";
+    if !sysroot.is_some_and(|sysroot| Path::new(&sysroot).join(source).is_file()) {
         println!(
             "tsan: not run: the nightly toolchain with rust-src is missing; to get it:\n\
              rustup toolchain install nightly --component rust-src"
         );
         return Ok(());
     }
-    let mut command = process::nightly_cargo(&["test", "-Zbuild-std", "--target", TARGET]);
-    command.args([
-        "--package",
-        "flatpath-structures",
-        "--lib",
-        "--target-dir",
-        "target/tsan",
-        "--",
-    ]);
-    command.args(arguments);
-    command.env("RUSTFLAGS", "-Zsanitizer=thread");
-    command.env("TSAN_OPTIONS", "halt_on_error=1 enable_adaptive_delay=1");
+    let mut command = process::nightly("cargo");
+    command
+        .args(["test", "-Zbuild-std", "--target", TARGET, "--lib"])
+        .args(["--package", "flatpath-structures"])
+        .args(["--target-dir", "target/tsan", "--"])
+        .args(filters)
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("TSAN_OPTIONS", "halt_on_error=1 enable_adaptive_delay=1");
     process::run(&mut command)
-}
-
-fn has_standard_library_source() -> bool {
-    let output = Command::new("rustup")
-        .args(["run", "nightly", "rustc", "--print", "sysroot"])
-        .output();
-    let Some(output) = output.ok().filter(|output| output.status.success()) else {
-        return false;
-    };
-    let sysroot = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    sysroot
-        .join("lib/rustlib/src/rust/library/std/src/lib.rs")
-        .is_file()
 }

@@ -9,13 +9,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use proc_macro2::{TokenStream, TokenTree};
+use anyhow::{Context, Result};
 use syn::visit::Visit;
 
+use crate::style::source::Source;
+
 /// A module's path below the crate's root; empty for the root.
-pub type Module = Vec<String>;
+pub(super) type Module = Vec<String>;
 
 /// A file's imports, as written and completed to paths from the crate's root.
+#[derive(Default)]
 struct Found {
     /// Absolute paths with the line they stand in.
     paths: Vec<(Vec<String>, usize)>,
@@ -24,29 +27,37 @@ struct Found {
 }
 
 /// The files of one crate and their edges.
-pub struct Imports {
+pub(super) struct Imports {
     /// By number: the path as given.
     files: Vec<String>,
     edges: Vec<BTreeSet<usize>>,
     /// Where a file imports through the crate's root what a sibling defines: file, line, name.
-    pub through_root: Vec<(String, usize, String)>,
+    pub(super) through_root: Vec<(String, usize, String)>,
 }
 
 impl Imports {
-    /// Reads the files of a crate: module, path for the report, text.
-    ///
-    /// # Errors
-    /// The path of a file that is not Rust, and why.
-    pub fn read(files: &[(Module, String, String)]) -> Result<Self, String> {
+    /// Reads the files of a crate.
+    pub(super) fn read(files: &[(Module, &Source)]) -> Result<Self> {
         let numbers: HashMap<&Module, usize> =
-            files.iter().map(|(module, ..)| module).zip(0..).collect();
+            files.iter().map(|(module, _)| module).zip(0..).collect();
         let mut found = Vec::new();
-        for (module, path, text) in files {
-            let parsed = syn::parse_file(text).map_err(|error| format!("{path}: {error}"))?;
-            found.push(collect(&parsed, module, &numbers));
+        for (module, source) in files {
+            let parsed = syn::parse_file(&source.text).with_context(|| source.path.clone())?;
+            let mut collector = Collector {
+                source,
+                module: module.clone(),
+                inner: 0,
+                numbers: &numbers,
+                found: Found::default(),
+            };
+            collector.visit_file(&parsed);
+            found.push(collector.found);
         }
         let mut imports = Self {
-            files: files.iter().map(|(_, path, _)| path.clone()).collect(),
+            files: files
+                .iter()
+                .map(|(_, source)| source.path.clone())
+                .collect(),
             edges: vec![BTreeSet::new(); files.len()],
             through_root: Vec::new(),
         };
@@ -61,10 +72,8 @@ impl Imports {
                 let is_root = |at: usize| files[at].0.is_empty();
                 let named_at_root = split(path, &numbers).is_some_and(|(at, _)| is_root(at));
                 if named_at_root && !is_root(to) && !is_root(from) {
-                    let name = path.join("::");
-                    imports
-                        .through_root
-                        .push((files[from].1.clone(), *line, name));
+                    let place = (imports.files[from].clone(), *line, path.join("::"));
+                    imports.through_root.push(place);
                 }
             }
         }
@@ -72,8 +81,7 @@ impl Imports {
     }
 
     /// The circles, the largest first, each with its files in order.
-    #[must_use]
-    pub fn circles(&self) -> Vec<Vec<&str>> {
+    pub(super) fn circles(&self) -> Vec<Vec<&str>> {
         let mut graph = petgraph::graph::DiGraph::<usize, ()>::new();
         let nodes: Vec<_> = (0..self.files.len())
             .map(|file| graph.add_node(file))
@@ -136,22 +144,9 @@ fn definer(path: &[String], numbers: &HashMap<&Module, usize>, found: &[Found]) 
     split(&path, numbers).map(|(file, _)| file)
 }
 
-fn collect(file: &syn::File, module: &Module, numbers: &HashMap<&Module, usize>) -> Found {
-    let mut collector = Collector {
-        module: module.clone(),
-        inner: 0,
-        numbers,
-        found: Found {
-            paths: Vec::new(),
-            exports: HashMap::new(),
-        },
-    };
-    collector.visit_file(file);
-    collector.found
-}
-
 /// Walks a file.
 struct Collector<'a> {
+    source: &'a Source,
     module: Module,
     /// Modules within the file around the place.
     inner: usize,
@@ -193,7 +188,7 @@ impl Collector<'_> {
     }
 
     fn note(&mut self, path: &[String], line: usize) {
-        if let Some(path) = self.complete(path) {
+        if let Some(path) = self.complete(path).filter(|_| !self.source.is_test(line)) {
             self.found.paths.push((path, line));
         }
     }
@@ -211,46 +206,30 @@ impl Collector<'_> {
             }
             syn::UseTree::Glob(glob) => self.note(before, glob.star_token.span.start().line),
             syn::UseTree::Name(name) if name.ident == "self" => {
-                self.import(before, before.last().cloned(), name.ident.span(), is_public);
+                let known_as = before.last().map_or("self", String::as_str);
+                self.import(before, known_as, &name.ident, is_public);
             }
             syn::UseTree::Name(name) => {
-                let known_as = Some(name.ident.to_string());
-                self.import(&with(&name.ident), known_as, name.ident.span(), is_public);
+                let known_as = name.ident.to_string();
+                self.import(&with(&name.ident), &known_as, &name.ident, is_public);
             }
             syn::UseTree::Rename(rename) => {
-                let known_as = Some(rename.rename.to_string());
-                self.import(
-                    &with(&rename.ident),
-                    known_as,
-                    rename.ident.span(),
-                    is_public,
-                );
+                let known_as = rename.rename.to_string();
+                self.import(&with(&rename.ident), &known_as, &rename.ident, is_public);
             }
         }
     }
 
-    fn import(
-        &mut self,
-        path: &[String],
-        known_as: Option<String>,
-        span: proc_macro2::Span,
-        is_public: bool,
-    ) {
-        self.note(path, span.start().line);
-        if let Some(name) = known_as.filter(|_| is_public && self.inner == 0) {
+    fn import(&mut self, path: &[String], known_as: &str, place: &syn::Ident, is_public: bool) {
+        self.note(path, place.span().start().line);
+        if is_public && self.inner == 0 {
             let target = self.complete(path).unwrap_or_default();
-            self.found.exports.insert(name, target);
+            self.found.exports.insert(known_as.to_owned(), target);
         }
     }
 }
 
 impl<'ast> Visit<'ast> for Collector<'_> {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !is_for_tests(attributes(item)) {
-            syn::visit::visit_item(self, item);
-        }
-    }
-
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         self.inner += 1;
         syn::visit::visit_item_mod(self, item);
@@ -275,62 +254,21 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     }
 }
 
-fn attributes(item: &syn::Item) -> &[syn::Attribute] {
-    use syn::Item;
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-/// Whether `#[cfg(test)]` or a condition that includes it stands on an item.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else {
-            return false;
-        };
-        list.path.is_ident("cfg") && asks_for_tests(list.tokens.clone())
-    })
-}
-
-/// Whether `test` stands in a condition outside of every `not(...)`.
-fn asks_for_tests(condition: TokenStream) -> bool {
-    let mut is_negated = false;
-    condition.into_iter().any(|token| match token {
-        TokenTree::Ident(word) => {
-            is_negated = word == "not";
-            word == "test"
-        }
-        TokenTree::Group(group) => !is_negated && asks_for_tests(group.stream()),
-        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(files: &[(&str, &str)]) -> Imports {
-        let files: Vec<_> = files
+        let source = |path: String, text| Source::new(path.as_ref(), text).expect("Rust");
+        let sources: Vec<Source> = files
             .iter()
-            .map(|(module, text)| {
-                let path: Module = module
-                    .split("::")
-                    .filter(|part| !part.is_empty())
-                    .map(String::from)
-                    .collect();
-                (path, format!("{module}.rs"), (*text).to_string())
-            })
+            .map(|(module, text)| source(format!("{module}.rs"), text))
             .collect();
+        let modules = files.iter().map(|(module, _)| -> Module {
+            let parts = module.split("::").filter(|part| !part.is_empty());
+            parts.map(String::from).collect()
+        });
+        let files: Vec<_> = modules.zip(&sources).collect();
         Imports::read(&files).expect("Rust")
     }
 
@@ -338,9 +276,9 @@ mod tests {
     fn files_that_import_each_other_are_a_circle() {
         let imports = read(&[
             ("", "mod a; mod b; mod c; mod d;"),
-            ("a", "use crate::b::B; pub struct A;"),
-            ("b", "pub struct B; fn b() { let _ = super::c::C; }"),
-            ("c", "pub struct C; use crate::a::A as Other;"),
+            ("a", "use crate::b::B; pub(super) struct A;"),
+            ("b", "pub(super) struct B; fn b() { let _ = super::c::C; }"),
+            ("c", "pub(super) struct C; use crate::a::A as Other;"),
             ("d", "use crate::{a::A, b::{self, B}};"),
         ]);
         assert_eq!(imports.circles(), [["a.rs", "b.rs", "c.rs"]]);
@@ -351,8 +289,8 @@ mod tests {
     fn a_parent_that_uses_its_child_and_is_used_by_it_is_one_too() {
         let imports = read(&[
             ("", "mod a;"),
-            ("a", "mod b; use b::B; pub struct A;"),
-            ("a::b", "use super::A; pub struct B;"),
+            ("a", "mod b; use b::B; pub(super) struct A;"),
+            ("a::b", "use super::A; pub(super) struct B;"),
         ]);
         assert_eq!(imports.circles(), [["a.rs", "a::b.rs"]]);
     }
@@ -361,8 +299,8 @@ mod tests {
     fn an_import_through_the_root_leads_to_the_file_that_defines() {
         let imports = read(&[
             ("", "mod a; mod b; pub use a::A; pub use other::Other;"),
-            ("a", "use crate::b::B; pub struct A;"),
-            ("b", "use crate::A; use crate::Other; pub struct B;"),
+            ("a", "use crate::b::B; pub(super) struct A;"),
+            ("b", "use crate::A; use crate::Other; pub(super) struct B;"),
         ]);
         assert_eq!(imports.circles(), [["a.rs", "b.rs"]]);
         let through = [("b.rs".to_string(), 1, "A".to_string())];
@@ -376,7 +314,7 @@ mod tests {
             ("a", "use crate::b::B; use std::io;"),
             (
                 "b",
-                "pub struct B; #[cfg(all(test, not(loom)))] mod tests { use crate::a::A; }",
+                "pub(super) struct B; #[cfg(all(test, not(loom)))] mod tests { use crate::a::A; }",
             ),
         ]);
         assert!(imports.circles().is_empty());
@@ -386,8 +324,11 @@ mod tests {
     fn a_module_within_a_file_looks_up_to_its_file() {
         let imports = read(&[
             ("", "mod a; mod b;"),
-            ("a", "pub struct A; use crate::b::B;"),
-            ("b", "pub struct B; mod inner { use super::super::a::A; }"),
+            ("a", "pub(super) struct A; use crate::b::B;"),
+            (
+                "b",
+                "pub(super) struct B; mod inner { use super::super::a::A; }",
+            ),
         ]);
         assert_eq!(imports.circles(), [["a.rs", "b.rs"]]);
     }

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Result;
+
 use crate::style::source::Source;
-use crate::{Error, workspace};
+use crate::workspace;
 
 /// What a crate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Part of what users run or build on.
     Product,
     /// Benches, test kits and the project's own commands.
@@ -37,22 +39,19 @@ const FUZZ_TARGETS: &str = "fuzz/src/targets";
 
 /// The lines of one crate.
 #[derive(Debug)]
-pub struct Lines {
+pub(super) struct Lines {
     /// Its directory, relative to the workspace's root.
-    pub directory: String,
+    pub(super) directory: String,
     /// What it is for.
-    pub kind: Kind,
+    pub(super) kind: Kind,
     /// Lines outside tests.
-    pub code: usize,
+    pub(super) code: usize,
     /// Lines of tests, those of `tests/` among them.
-    pub tests: usize,
+    pub(super) tests: usize,
 }
 
 /// Counts the lines of every crate of the workspace at `root`, whose files are `sources`.
-///
-/// # Errors
-/// A directory that cannot be read.
-pub fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>, Error> {
+pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>> {
     let crates = crates(root)?;
     let mut counts: BTreeMap<&String, (usize, usize)> =
         crates.iter().map(|name| (name, (0, 0))).collect();
@@ -66,9 +65,10 @@ pub fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>, Error> {
         let is_kit = Path::new(&source.path).starts_with(TEST_KIT);
         let is_target = Path::new(&source.path).starts_with(FUZZ_TARGETS);
         let is_test = |line: &usize| is_target || !is_kit && source.is_test(*line);
-        let tests = (1..=source.lines.len()).filter(is_test).count();
+        let lines = source.lines().count();
+        let tests = (1..=lines).filter(is_test).count();
         if let Some((code, in_tests)) = counts.get_mut(home) {
-            *code += source.lines.len() - tests;
+            *code += lines - tests;
             *in_tests += tests;
         }
     }
@@ -82,17 +82,15 @@ pub fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>, Error> {
 }
 
 fn kind_of(directory: &str) -> Kind {
-    match PRODUCT
-        .iter()
-        .any(|product| Path::new(directory).starts_with(product))
-    {
+    let is_in = |product: &&str| Path::new(directory).starts_with(product);
+    match PRODUCT.iter().any(is_in) {
         true => Kind::Product,
         false => Kind::Tool,
     }
 }
 
 /// Directories with a manifest of a package.
-fn crates(root: &Path) -> Result<Vec<String>, Error> {
+fn crates(root: &Path) -> Result<Vec<String>> {
     let manifests = workspace::files(root, |path| path.ends_with("Cargo.toml"))?;
     let homes = manifests.iter().filter_map(|path| path.parent());
     Ok(homes

@@ -19,7 +19,6 @@ pub(super) struct Function {
 }
 
 /// The functions of a trace, by name.
-#[must_use]
 pub(super) fn parse(text: &str) -> HashMap<String, Function> {
     let mut reader = Reader::default();
     for line in text.lines() {

@@ -10,36 +10,31 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Result;
+
 use super::source::Source;
-use super::{Fault, hazards};
-use crate::Error;
-use crate::drill::{self, Entry};
+use super::{Fault, hazard_table};
+use crate::drill::list::{self, Entry, LIST};
+use crate::drill::table;
 use crate::workspace;
 
-/// Reports mutations without an entry and entries without a mutation.
-///
-/// # Errors
-/// A list that cannot be read or parsed.
-pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result<(), Error> {
-    let listed = drill::listed(root)?;
-    let written: BTreeMap<String, (String, usize)> = sources.iter().flat_map(mutations).collect();
-    for (name, (file, line)) in &written {
+const RULE: &str = "drill";
+
+pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result<()> {
+    let listed = list::listed(root)?;
+    let written: BTreeMap<&str, (&Source, usize)> = sources.iter().flat_map(mutations).collect();
+    for (name, (source, line)) in &written {
         if !listed.iter().any(|entry| entry.name == *name) {
             let message = format!("mutation {name:?} is in no drill list");
-            faults.push(Fault {
-                file: file.clone(),
-                line: *line,
-                rule: "drill",
-                message,
-            });
+            faults.push(source.fault(*line, RULE, &message));
         }
     }
-    let recorded = drill::recorded(root);
-    let tests = hazards::tests(sources);
+    let recorded = table::recorded(root);
+    let tests = hazard_table::tests(sources);
     for entry in &listed {
         let Entry { name, test, .. } = entry;
-        let place = written.get(name).map(|(file, _)| file.as_str());
-        let is_caught = |line: &String| drill::is_caught(entry, line);
+        let place = written.get(name.as_str()).map(|(source, _)| &*source.path);
+        let is_caught = |line: &String| table::is_caught(entry, line);
         let message = if let Some(why) = misplaced(root, entry, place) {
             why
         } else if !tests.iter().any(|(_, known)| known == test) {
@@ -49,12 +44,7 @@ pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result
         } else {
             continue;
         };
-        faults.push(Fault {
-            file: entry.list.clone(),
-            line: 1,
-            rule: "drill",
-            message,
-        });
+        faults.push(Fault::new(LIST, 1, RULE, &message));
     }
     for source in sources {
         check_edges(source, &listed, faults);
@@ -73,12 +63,11 @@ fn misplaced(root: &Path, entry: &Entry, place: Option<&str>) -> Option<String> 
         (Some(place), true) => {
             (place != path).then(|| format!("mutation {name:?} is in {place:?}, not in {file:?}"))
         }
-        (None, false) => match workspace::text(&root.join(path)) {
-            Ok(text) => entry.patched(&text).err(),
-            Err(_) => Some(format!(
-                "mutation {name:?} patches {file:?}, which is not there"
-            )),
-        },
+        (None, false) => {
+            let text = workspace::text(&root.join(path));
+            let error = text.and_then(|text| entry.patched(&text)).err()?;
+            Some(format!("mutation {name:?}: {error:#}"))
+        }
     }
 }
 
@@ -88,12 +77,8 @@ fn check_statements(source: &Source, faults: &mut Vec<Fault>) {
         let is_inside = matches!(source.word(index - 1), "(" | ",");
         let is_condition = is_inside && source.spells(index, &["drill", "="]);
         if is_condition && source.literal(index + 2).is_some() {
-            faults.push(Fault {
-                file: source.path.clone(),
-                line: source.tokens[index].line,
-                rule: "drill",
-                message: "a mutation in the code: make it a patch in structures/drill.toml".into(),
-            });
+            let message = "a mutation in the code: make it a patch in structures/drill.toml";
+            faults.push(source.fault(source.tokens[index].line, RULE, message));
         }
     }
 }
@@ -108,24 +93,15 @@ fn check_edges(source: &Source, listed: &[Entry], faults: &mut Vec<Fault>) {
         let rest = entry.file.strip_prefix(module);
         rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     };
-    let edges: Vec<&str> = listed
-        .iter()
-        .filter(is_here)
-        .map(|entry| entry.edge.as_str())
-        .collect();
-    for (line, text) in (1..).zip(&source.lines) {
+    let here: Vec<&Entry> = listed.iter().filter(is_here).collect();
+    for (line, text) in source.lines() {
         let Some(edge) = edge_defined(text) else {
             continue;
         };
         let start = format!("{edge}:");
-        if !edges.iter().any(|known| known.starts_with(&start)) {
+        if !here.iter().any(|entry| entry.edge.starts_with(&start)) {
             let message = format!("edge {edge} has no mutation: no entry of {file} is for it");
-            faults.push(Fault {
-                file: source.path.clone(),
-                line,
-                rule: "drill",
-                message,
-            });
+            faults.push(source.fault(line, RULE, &message));
         }
     }
 }
@@ -139,25 +115,18 @@ fn edge_defined(line: &str) -> Option<&str> {
 }
 
 /// The names in `edge!("NAME", …)`, with their places.
-fn mutations(source: &Source) -> Vec<(String, (String, usize))> {
-    let mut found = Vec::new();
-    for index in 0..source.tokens.len() {
-        if source.spells(index, &["edge", "!", "("])
-            && let Some(name) = source.literal(index + 3)
-        {
-            found.push((
-                name.to_string(),
-                (source.path.clone(), source.tokens[index].line),
-            ));
-        }
-    }
-    found
+fn mutations(source: &Source) -> impl Iterator<Item = (&str, (&Source, usize))> {
+    let calls = (0..source.tokens.len()).filter(move |&at| source.spells(at, &["edge", "!", "("]));
+    calls.filter_map(move |at| {
+        let name = source.literal(at + 3)?;
+        Some((name, (source, source.tokens[at].line)))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drill::Patch;
+    use crate::drill::list::{How, Patch};
 
     #[test]
     fn edges_are_mutations_and_other_conditions_are_faults() {
@@ -165,11 +134,8 @@ mod tests {
                     if cfg!(any(drill = \"b\", drill = \"c\")) {}\n    let drill = \"d\";\n}\n\
                     // #[cfg(drill = \"e\")]\n\
                     const P: Ordering = edge!(\n    \"f\", Release, Relaxed);\n";
-        let source = Source::new(Path::new("structures/src/a.rs"), text);
-        let names: Vec<_> = mutations(&source)
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let source = Source::new(Path::new("structures/src/a.rs"), text).expect("Rust");
+        let names: Vec<_> = mutations(&source).map(|(name, _)| name).collect();
         assert_eq!(names, ["f"]);
         let mut faults = Vec::new();
         check_statements(&source, &mut faults);
@@ -204,12 +170,11 @@ mod tests {
 
     fn entry(file: &str, edge: &str) -> Entry {
         Entry {
-            list: "a.toml".into(),
             name: "a".into(),
             file: file.into(),
             edge: edge.into(),
             test: "t".into(),
-            how: "loom".into(),
+            how: How::Loom,
             patches: Vec::new(),
         }
     }
@@ -217,7 +182,7 @@ mod tests {
     #[test]
     fn an_edge_without_a_mutation_is_a_fault() {
         let text = "//! - E1 publish: a.\n//! - E2 look: b.\n//! - Else: c.\nfn a() {}\n";
-        let source = Source::new(Path::new("structures/src/a.rs"), text);
+        let source = Source::new(Path::new("structures/src/a.rs"), text).expect("Rust");
         let lines = |listed: &[Entry]| {
             let mut faults = Vec::new();
             check_edges(&source, listed, &mut faults);

@@ -1,168 +1,184 @@
-//! Rules `unfinished`, `shim` and `sans-io`: words that must not stand in certain places.
+//! Rules `unfinished`, `shim`, `sans-io` and `unsafe`: words that must not stand in certain places.
 //!
-//! - `unfinished`: no ignored test, no `todo!`, no `unimplemented!`, no note to come back later.
+//! - `unfinished`: no ignored test and no note to come back later.
 //! - `shim`: inside structures only `sync.rs` names the atomics, cells, locks and parking of std,
 //!   loom or shuttle: what the model checker cannot see it cannot check.
 //! - `sans-io`: protocol code has no descriptor, no clock and no thread.
+//! - `unsafe`: unsafe code lives in the driver and in the one file of structures that hands out
+//!   memory. The lint `unsafe_code` is denied everywhere, and only there it may be allowed.
 
 use super::Fault;
 use super::source::Source;
 
-/// The one file that names them.
-const SHIM: &str = "structures/src/sync.rs";
-const SHIMMED: &[&[&str]] = &[
-    &["sync", ":", ":", "atomic"],
-    &["sync", ":", ":", "Mutex"],
-    &["sync", ":", ":", "Condvar"],
-    &["cell", ":", ":", "UnsafeCell"],
-    &["thread", ":", ":", "park"],
-    &["loom", ":", ":"],
-    &["shuttle", ":", ":"],
-];
-const STANDARD: &[&str] = &["std", "core"];
+/// Words that may not stand below a directory, but for the files of which these begin the paths.
+struct Rule {
+    name: &'static str,
+    words: &'static [&'static str],
+    below: &'static str,
+    except: &'static [&'static str],
+    in_tests: bool,
+    message: &'static str,
+}
 
-const PROTOCOLS: &str = "protocols/";
-const INPUT_OUTPUT: &[&[&str]] = &[
-    &["TcpStream"],
-    &["TcpListener"],
-    &["UdpSocket"],
-    &["OwnedFd"],
-    &["std", ":", ":", "fs"],
-    &["std", ":", ":", "thread"],
-    &["Instant", ":", ":", "now"],
-    &["SystemTime", ":", ":", "now"],
-];
+const SHIM: Rule = Rule {
+    name: "shim",
+    words: &[
+        "std::sync::atomic",
+        "std::sync::Mutex",
+        "std::sync::Condvar",
+        "std::cell::UnsafeCell",
+        "std::thread::park",
+        "core::sync::atomic",
+        "core::cell::UnsafeCell",
+        "loom::",
+        "shuttle::",
+    ],
+    below: "structures/src/",
+    except: &["structures/src/sync.rs"],
+    in_tests: false,
+    message: "inside structures only sync.rs names this; use crate::sync",
+};
 
-/// Reports words out of place.
-pub fn check(source: &Source, faults: &mut Vec<Fault>) {
-    let mut report = |line: usize, rule: &'static str, message: &str| {
-        let (file, message) = (source.path.clone(), message.to_string());
-        faults.push(Fault {
-            file,
-            line,
-            rule,
-            message,
-        });
-    };
-    let shimmed = source.path.starts_with("structures/src/") && source.path != SHIM;
-    let sans_io = source.path.starts_with(PROTOCOLS);
-    for index in 0..source.tokens.len() {
-        let line = source.tokens[index].line;
-        if source.spells(index, &["#", "[", "ignore"]) {
-            report(line, "unfinished", "an ignored test tests nothing");
-        }
-        if matches!(source.word(index), "todo" | "unimplemented") && source.word(index + 1) == "!" {
-            report(line, "unfinished", "finish it or leave it out");
-        }
-        if shimmed && !source.is_test(line) && is_shimmed(source, index) {
-            report(
-                line,
-                "shim",
-                "inside structures only sync.rs names this; use crate::sync",
-            );
-        }
-        let spells_io = INPUT_OUTPUT.iter().any(|words| source.spells(index, words));
-        if sans_io && !source.is_test(line) && spells_io {
-            report(
-                line,
-                "sans-io",
-                "protocols have no descriptor, no clock and no thread",
-            );
-        }
+const SANS_IO: Rule = Rule {
+    name: "sans-io",
+    words: &[
+        "TcpStream",
+        "TcpListener",
+        "UdpSocket",
+        "OwnedFd",
+        "std::fs",
+        "std::thread",
+        "Instant::now",
+        "SystemTime::now",
+    ],
+    below: "protocols/",
+    except: &[],
+    in_tests: false,
+    message: "protocols have no descriptor, no clock and no thread",
+};
+
+const UNSAFE: Rule = Rule {
+    name: "unsafe",
+    words: &["unsafe"],
+    below: "",
+    except: &["driver/src/", "structures/src/memory.rs"],
+    in_tests: true,
+    message: "unsafe code belongs in driver or in structures' memory.rs",
+};
+
+const IGNORED: Rule = Rule {
+    name: "unfinished",
+    words: &["#[ignore"],
+    below: "",
+    except: &[],
+    in_tests: true,
+    message: "an ignored test tests nothing",
+};
+
+const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"];
+
+pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
+    for rule in [SHIM, SANS_IO, UNSAFE, IGNORED] {
+        check_words(source, &rule, faults);
     }
-    for line in 1..=source.lines.len() {
-        let comment = source.comment(line);
-        if [concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"]
-            .iter()
-            .any(|mark| comment.contains(mark))
-        {
-            report(line, "unfinished", "do it, or describe it in an issue");
+    for (line, _) in source.lines() {
+        if NOTES.iter().any(|note| source.comment(line).contains(note)) {
+            let message = "do it, or describe it in an issue";
+            faults.push(source.fault(line, "unfinished", message));
         }
     }
 }
 
-fn is_shimmed(source: &Source, index: usize) -> bool {
-    let named = SHIMMED.iter().any(|words| source.spells(index, words));
-    let before = |back: usize| index.checked_sub(back).map_or("", |at| source.word(at));
-    let outside = matches!(source.word(index), "loom" | "shuttle");
-    // `crate::sync::atomic` is the shim itself; `std::sync::atomic` goes round it.
-    named && (outside && before(1) != ":" || STANDARD.contains(&before(3)))
+fn check_words(source: &Source, rule: &Rule, faults: &mut Vec<Fault>) {
+    let is_exempt = rule
+        .except
+        .iter()
+        .any(|place| source.path.starts_with(place));
+    if is_exempt || !source.path.starts_with(rule.below) {
+        return;
+    }
+    let mut last_line = 0;
+    for index in 0..source.tokens.len() {
+        let line = source.tokens[index].line;
+        let is_wanted = line != last_line && (rule.in_tests || !source.is_test(line));
+        if is_wanted && rule.words.iter().any(|words| begins(source, index, words)) {
+            faults.push(source.fault(line, rule.name, rule.message));
+            last_line = line;
+        }
+    }
+}
+
+/// Whether the code from the token at `index` on begins with `words`. A name that ends with `::` is
+/// a crate's: it begins its path.
+fn begins(source: &Source, index: usize, words: &str) -> bool {
+    let (mut rest, mut at) = (words, index);
+    while !rest.is_empty() {
+        match rest.strip_prefix(source.word(at)) {
+            Some(behind) if behind.len() < rest.len() => (rest, at) = (behind, at + 1),
+            _ => return false,
+        }
+    }
+    let is_inside = index > 0 && source.word(index - 1) == ":";
+    !(is_inside && words.ends_with(':'))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
+    use super::super::tests::faults;
     use super::*;
 
     fn rules(path: &str, text: &str) -> Vec<(usize, &'static str)> {
-        let mut faults = Vec::new();
-        check(&Source::new(Path::new(path), text), &mut faults);
-        faults
-            .into_iter()
-            .map(|fault| (fault.line, fault.rule))
-            .collect()
+        faults(check, path, text)
     }
 
     #[test]
     fn unfinished_work_is_a_fault() {
-        assert_eq!(
-            rules("a/src/a.rs", "#[test]\n#[ignore]\nfn a() {}"),
-            [(2, "unfinished")]
-        );
-        assert_eq!(
-            rules("a/src/a.rs", "fn a() { todo!() }"),
-            [(1, "unfinished")]
-        );
-        assert_eq!(
-            rules("a/src/a.rs", "fn a() {\n unimplemented!(\"x\") }"),
-            [(2, "unfinished")]
-        );
-        assert_eq!(
-            rules("a/src/a.rs", concat!("// FIX", "ME later")),
-            [(1, "unfinished")]
-        );
-        assert_eq!(
-            rules("a/src/a.rs", "const A: &str = \"todo!()\"; // ignored"),
-            []
-        );
+        let ignored = "#[test]\n#[ignore]\nfn a() {}";
+        assert_eq!(rules("a/src/a.rs", ignored), [(2, "unfinished")]);
+        let note = concat!("// FIX", "ME later");
+        assert_eq!(rules("a/src/a.rs", note), [(1, "unfinished")]);
+        let text = concat!("const A: &str = \"TO", "DO\"; // ignored");
+        assert_eq!(rules("a/src/a.rs", text), []);
     }
 
     #[test]
     fn structures_go_through_the_shim() {
+        let stack = "structures/src/stack.rs";
         let text = "use std::sync::atomic::AtomicU64;\n";
-        assert_eq!(rules("structures/src/stack.rs", text), [(1, "shim")]);
-        assert_eq!(
-            rules("structures/src/stack.rs", "use loom::thread;"),
-            [(1, "shim")]
-        );
-        assert_eq!(
-            rules("structures/src/stack.rs", "use core::cell::UnsafeCell;"),
-            [(1, "shim")]
-        );
-        assert_eq!(
-            rules(
-                "structures/src/stack.rs",
-                "use crate::sync::atomic::AtomicU64;"
-            ),
-            []
-        );
+        for text in [text, "use loom::thread;", "use core::cell::UnsafeCell;"] {
+            assert_eq!(rules(stack, text), [(1, "shim")]);
+        }
+        for text in ["use crate::sync::atomic::AtomicU64;", "use crate::loom::a;"] {
+            assert_eq!(rules(stack, text), []);
+        }
         assert_eq!(rules("structures/src/sync.rs", text), []);
         assert_eq!(rules("engine/src/a.rs", text), []);
         let test = format!("#[cfg(test)]\nmod tests {{\n    {text}}}");
-        assert_eq!(rules("structures/src/stack.rs", &test), []);
+        assert_eq!(rules(stack, &test), []);
     }
 
     #[test]
     fn protocols_have_no_clock() {
-        assert_eq!(
-            rules("protocols/http/src/a.rs", "let a = Instant::now();"),
-            [(1, "sans-io")]
-        );
-        assert_eq!(
-            rules("protocols/http/src/a.rs", "use std::net::TcpStream;"),
-            [(1, "sans-io")]
-        );
-        assert_eq!(rules("engine/src/a.rs", "use std::net::TcpStream;"), []);
+        for text in ["let a = Instant::now();", "use std::net::TcpStream;"] {
+            assert_eq!(rules("protocols/http/src/a.rs", text), [(1, "sans-io")]);
+            assert_eq!(rules("engine/src/a.rs", text), []);
+        }
+    }
+
+    #[test]
+    fn unsafe_code_out_of_place_is_a_fault_even_in_tests() {
+        let text = "fn a() { unsafe { b() } }";
+        for path in [
+            "engine/src/a.rs",
+            "structures/src/pool.rs",
+            "structures/tests/a.rs",
+        ] {
+            assert_eq!(rules(path, text), [(1, "unsafe")]);
+        }
+        for path in ["driver/src/uring/ring.rs", "structures/src/memory.rs"] {
+            assert_eq!(rules(path, text), []);
+        }
+        let words = "#![forbid(unsafe_code)]\n// unsafe\nconst A: &str = \"unsafe\";";
+        assert_eq!(rules("engine/src/lib.rs", words), []);
     }
 }

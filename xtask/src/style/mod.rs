@@ -1,75 +1,70 @@
-//! `cargo xtask style`: the rules of the house that a program can check.
+//! `cargo xtask style`: the rules of this repository that rustc, clippy, rustfmt and cargo do not
+//! check.
 //!
-//! Every rule is a file beside this one and says `file:line: [rule] what is wrong`. The scanner in
-//! `source.rs` knows strings, comments and braces, not Rust's grammar: a rule is a check for the
-//! honest, not a proof.
-//!
-//! What it does not do: formatting (rustfmt) and everything clippy already says.
+//! Every rule is a file beside this one and reports `file:line: [rule] what is wrong`. The scanner
+//! in `source.rs` knows tokens, not Rust's grammar: a rule is a check for the honest, not a proof.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::{Error, workspace};
+use anyhow::{Result, ensure};
 
-pub mod arrows;
-pub mod drills;
-pub mod forbidden;
-pub mod hazards;
-pub mod header;
-pub mod house;
-pub mod lengths;
-pub mod names;
-pub mod orders;
-pub mod source;
-pub mod unsafety;
+use crate::workspace;
+
+mod atomics;
+mod drills;
+mod files;
+mod forbidden;
+mod hazard_table;
+mod layering;
+mod names;
+mod repository;
+pub(crate) mod source;
 
 use source::Source;
 
-/// For the help text.
-pub const SUMMARY: &str =
-    "check the rules of the house: headers, orderings, arrows, lengths, names";
-
 /// One broken rule at one place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// Path relative to the workspace's root.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// The rule's short name.
-    pub rule: &'static str,
-    /// What is wrong and what to do.
-    pub message: String,
+    file: String,
+    /// From 1.
+    line: usize,
+    rule: &'static str,
+    message: String,
+}
+
+impl Fault {
+    fn new(file: &str, line: usize, rule: &'static str, message: &str) -> Self {
+        let (file, message) = (file.to_owned(), message.to_owned());
+        Self {
+            file,
+            line,
+            rule,
+            message,
+        }
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "{}:{}: [{}] {}",
-            self.file, self.line, self.rule, self.message
-        )
+        let Self {
+            file,
+            line,
+            rule,
+            message,
+        } = self;
+        write!(out, "{file}:{line}: [{rule}] {message}")
     }
 }
 
 /// A rule over one Rust file.
 type FileRule = fn(&Source, &mut Vec<Fault>);
 
-/// The rules that look at one Rust file at a time.
-const FILE_RULES: &[FileRule] = &[
-    header::check,
-    lengths::check,
-    orders::check,
-    unsafety::check,
-    names::check,
-    forbidden::check,
-];
+const FILE_RULES: &[FileRule] = &[files::check, atomics::check, names::check, forbidden::check];
 
 /// Runs every rule over the workspace at `root`; the faults in order of file and line.
-///
-/// # Errors
-/// A file or manifest that cannot be read; broken rules are not errors here.
-pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
+fn check(root: &Path) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     let sources = source::read_all(root)?;
     for source in &sources {
@@ -77,31 +72,59 @@ pub fn check(root: &Path) -> Result<Vec<Fault>, Error> {
             rule(source, &mut faults);
         }
     }
-    orders::check_edges(&sources, &mut faults);
+    atomics::check_edges(&sources, &mut faults);
     drills::check(root, &sources, &mut faults)?;
-    hazards::check(root, &sources, &mut faults)?;
-    arrows::check(root, &mut faults)?;
-    house::check(root, &mut faults)?;
+    hazard_table::check(root, &sources, &mut faults)?;
+    layering::check(&mut faults)?;
+    repository::check(root, &mut faults)?;
     faults.sort();
     Ok(faults)
 }
 
-/// Prints the faults of this workspace, or of the one in the named directory.
-///
-/// # Errors
-/// [`Error::Failed`] when there is a fault.
-pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let root = match arguments {
-        [] => workspace::root(),
-        [directory] => PathBuf::from(directory),
-        [_, other, ..] => return Err(Error::Usage(format!("unexpected argument {other:?}"))),
-    };
-    let faults = check(&root)?;
+/// Prints the faults of this workspace.
+pub(crate) fn run() -> Result<()> {
+    let faults = check(&workspace::root())?;
     for fault in &faults {
         println!("{fault}");
     }
-    match faults.len() {
-        0 => Ok(()),
-        count => Err(Error::Failed(format!("{count} faults"))),
+    ensure!(faults.is_empty(), "{} faults", faults.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_keeps_the_rules_of_the_repository() {
+        run().expect("no fault, or those above");
+    }
+
+    #[test]
+    fn the_checker_reads_every_crate_of_the_workspace() {
+        let files = workspace::files(&workspace::root(), |path| path.ends_with("src/lib.rs"));
+        let files = files.expect("the workspace can be read");
+        for directory in [
+            "structures",
+            "driver",
+            "engine",
+            "protocols/http",
+            "services/files",
+            "e2e",
+        ] {
+            let root = Path::new(directory).join("src/lib.rs");
+            assert!(files.contains(&root), "{} was not seen", root.display());
+        }
+    }
+
+    /// The line and rule of each fault that a rule finds in a file.
+    pub(super) fn faults(rule: FileRule, path: &str, text: &str) -> Vec<(usize, &'static str)> {
+        let mut faults = Vec::new();
+        let source = Source::new(Path::new(path), text).expect("Rust");
+        rule(&source, &mut faults);
+        faults
+            .iter()
+            .map(|fault| (fault.line, fault.rule))
+            .collect()
     }
 }

@@ -1,171 +1,133 @@
-//! A Rust file cut into code and comments, with just enough structure for the rules.
+//! A Rust file cut into tokens, comments and tests, with just enough structure for the rules.
 //!
-//! The scanner knows strings (plain, raw, byte, C), character literals, lifetimes, line and nested
-//! block comments. From what remains it makes tokens: words and single punctuation marks, each with
-//! its line. Test regions are what a `#[cfg(test)]` or `#[test]` item covers.
+//! Tokens are those of `proc_macro2`, each with its line: words, literals, brackets and single
+//! punctuation marks. Doc comments and line comments are comments; block comments are not used
+//! here. A test is what a `#[cfg(test)]` or `#[test]` item covers.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, workspace};
+use anyhow::{Result, anyhow};
+use proc_macro2::{Delimiter, LineColumn, Span, TokenStream, TokenTree};
 
-/// A word or a single punctuation mark of the code.
+use super::Fault;
+use crate::workspace;
+
+/// A word, a literal, a bracket or a single punctuation mark of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
-    /// The word or mark.
-    pub text: String,
-    /// Line, from 1.
-    pub line: usize,
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// From 1.
+    pub(crate) line: usize,
 }
 
 /// One file, scanned.
-pub struct Source {
-    /// Path relative to the workspace's root, with `/`.
-    pub path: String,
-    /// The lines as written.
-    pub lines: Vec<String>,
-    /// Per line, the comments only.
-    pub comments: Vec<String>,
-    /// The code.
-    pub tokens: Vec<Token>,
-    /// The literals of the code in order, with their quotes; in `tokens` each is a pair of quotes.
-    literals: Vec<String>,
-    /// The whole file is for tests: its path says so, or a `#[cfg(test)] mod` names it.
-    pub is_test_file: bool,
-    test_regions: Vec<Range<usize>>,
+pub(crate) struct Source {
+    /// Path relative to the workspace's root.
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<Token>,
+    /// The whole file is for tests: its path shows it, or a `#[cfg(test)] mod` names it.
+    pub(crate) is_test_file: bool,
+    /// Per line, its comment from `//` on.
+    comments: Vec<String>,
+    tests: Vec<Range<usize>>,
 }
 
 impl Source {
     /// Scans `text`, the contents of the file at `path`.
-    #[must_use]
-    pub fn new(path: &Path, text: &str) -> Self {
-        let (code, comments, literals) = separate(text);
-        let tokens = tokens(&code);
-        let test_regions = test_regions(&tokens);
-        let path = path.to_string_lossy().replace('\\', "/");
-        let lines: Vec<String> = text.lines().map(String::from).collect();
-        let mut comments: Vec<String> = comments.split('\n').map(String::from).collect();
-        comments.resize(lines.len(), String::new());
-        let is_test_file = is_test_path(&path);
-        Self {
+    pub(crate) fn new(path: &Path, text: &str) -> Result<Self> {
+        let path = path.to_string_lossy().into_owned();
+        let stream: TokenStream = text.parse().map_err(|error| anyhow!("{path}: {error}"))?;
+        // What literals hold is no comment.
+        let mut lines: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
+        let (mut tokens, mut tests) = (Vec::new(), Vec::new());
+        scan(stream, &mut lines, &mut tokens, &mut tests);
+        let comment = |line: &Vec<char>| {
+            let start = line.windows(2).position(|pair| pair == ['/', '/']);
+            start.map_or(String::new(), |start| line[start..].iter().collect())
+        };
+        Ok(Self {
+            is_test_file: is_test_path(&path),
+            comments: lines.iter().map(comment).collect(),
+            text: text.to_owned(),
             path,
-            lines,
-            comments,
             tokens,
-            literals,
-            is_test_file,
-            test_regions,
-        }
+            tests,
+        })
+    }
+
+    /// A fault in this file.
+    pub(crate) fn fault(&self, line: usize, rule: &'static str, message: &str) -> Fault {
+        Fault::new(&self.path, line, rule, message)
     }
 
     /// Whether `line` (from 1) belongs to tests.
-    #[must_use]
-    pub fn is_test(&self, line: usize) -> bool {
-        self.is_test_file
-            || self
-                .test_regions
-                .iter()
-                .any(|region| region.contains(&line))
+    pub(crate) fn is_test(&self, line: usize) -> bool {
+        self.is_test_file || self.tests.iter().any(|lines| lines.contains(&line))
+    }
+
+    /// The lines with their numbers, from 1.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines())
     }
 
     /// The word at `index`, or the empty string past the end.
-    #[must_use]
-    pub fn word(&self, index: usize) -> &str {
-        self.tokens
-            .get(index)
-            .map_or("", |token| token.text.as_str())
+    pub(crate) fn word(&self, index: usize) -> &str {
+        let token = self.tokens.get(index);
+        token.map_or("", |token| token.text.as_str())
     }
 
     /// Whether the tokens from `index` on spell `words`.
-    #[must_use]
-    pub fn spells(&self, index: usize, words: &[&str]) -> bool {
-        words
-            .iter()
-            .enumerate()
-            .all(|(offset, word)| self.word(index + offset) == *word)
+    pub(crate) fn spells(&self, index: usize, words: &[&str]) -> bool {
+        let mut numbered = (index..).zip(words);
+        numbered.all(|(index, word)| self.word(index) == *word)
     }
 
-    /// The contents of the string literal whose first quote is the token at `index`.
-    #[must_use]
-    pub fn literal(&self, index: usize) -> Option<&str> {
-        if self.word(index) != "\"" {
-            return None;
-        }
-        let quotes = self.tokens[..index]
-            .iter()
-            .filter(|token| token.text == "\"")
-            .count();
-        let literal = self.literals.get(quotes / 2)?;
-        Some(
-            literal
-                .trim_start_matches(['r', 'b', 'c', '#'])
-                .trim_end_matches('#')
-                .trim_matches('"'),
-        )
+    /// The contents of the plain string literal at `index`.
+    pub(crate) fn literal(&self, index: usize) -> Option<&str> {
+        self.word(index).strip_prefix('"')?.strip_suffix('"')
     }
 
-    /// The comments of `line` (from 1), or the empty string.
-    #[must_use]
-    pub fn comment(&self, line: usize) -> &str {
-        line.checked_sub(1)
-            .and_then(|index| self.comments.get(index))
-            .map_or("", String::as_str)
-    }
-
-    /// Whether `line` (from 1) holds nothing but a comment.
-    #[must_use]
-    pub fn is_comment_only(&self, line: usize) -> bool {
-        let text = line.checked_sub(1).and_then(|index| self.lines.get(index));
-        text.is_some_and(|text| text.trim_start().starts_with("//"))
+    /// The comment of `line` (from 1), or the empty string.
+    pub(crate) fn comment(&self, line: usize) -> &str {
+        let index = line.checked_sub(1);
+        let comment = index.and_then(|index| self.comments.get(index));
+        comment.map_or("", String::as_str)
     }
 
     /// The text of the `//!` header.
-    #[must_use]
-    pub fn header(&self) -> String {
-        let header = self.lines.iter().take_while(|line| line.starts_with("//!"));
-        header
-            .map(|line| line.trim_start_matches("//!"))
-            .collect::<Vec<_>>()
-            .join("\n")
+    pub(crate) fn header(&self) -> String {
+        let header = self.text.lines().map_while(|line| line.strip_prefix("//!"));
+        header.collect::<Vec<_>>().join("\n")
     }
 
     /// The files that this file declares as modules for tests only.
-    #[must_use]
-    pub fn test_modules(&self) -> Vec<PathBuf> {
+    fn test_modules(&self) -> Vec<PathBuf> {
         let path = Path::new(&self.path);
-        let directory = path.parent().unwrap_or(Path::new(""));
-        let stem = path.file_stem().unwrap_or_default();
-        let home = match stem.to_str() {
-            Some("lib" | "main" | "mod") => directory.to_path_buf(),
-            _ => directory.join(stem),
+        let home = match path.file_name().and_then(|name| name.to_str()) {
+            Some("lib.rs" | "main.rs" | "mod.rs") => path.with_file_name(""),
+            _ => path.with_extension(""),
         };
-        let declared = (0..self.tokens.len()).filter(|&index| {
-            self.word(index) == "mod"
-                && self.word(index + 2) == ";"
-                && self.is_test(self.tokens[index].line)
-        });
-        let names = declared.map(|index| self.word(index + 1).to_string());
-        names
-            .flat_map(|name| {
-                [
-                    home.join(format!("{name}.rs")),
-                    home.join(name).join("mod.rs"),
-                ]
-            })
+        let is_declared = |&index: &usize| {
+            let Token { text, line } = &self.tokens[index];
+            text == "mod" && self.word(index + 2) == ";" && self.is_test(*line)
+        };
+        let declared = (0..self.tokens.len()).filter(is_declared);
+        let modules = declared.map(|index| home.join(self.word(index + 1)));
+        modules
+            .flat_map(|module| [module.with_extension("rs"), module.join("mod.rs")])
             .collect()
     }
 }
 
 /// Reads every Rust file of the workspace at `root`, knowing which modules were declared for tests
 /// only.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn read_all(root: &Path) -> Result<Vec<Source>, Error> {
+pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in workspace::files(root, |path| path.extension().is_some_and(|end| end == "rs"))? {
-        sources.push(Source::new(&path, &workspace::text(&root.join(&path))?));
+        sources.push(Source::new(&path, &workspace::text(&root.join(&path))?)?);
     }
     let test_files: HashSet<PathBuf> = sources.iter().flat_map(Source::test_modules).collect();
     for source in &mut sources {
@@ -174,232 +136,113 @@ pub fn read_all(root: &Path) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
-/// The index of the token that closes the bracket opened at `open`, or the last index.
-#[must_use]
-pub fn closing(tokens: &[Token], open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (index, token) in tokens.iter().enumerate().skip(open) {
-        match token.text.as_str() {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            return index;
-        }
-    }
-    tokens.len().saturating_sub(1)
-}
-
 fn is_test_path(path: &str) -> bool {
     let mut parts: Vec<&str> = path.split('/').collect();
     let file = parts.pop().unwrap_or_default();
     let named = file == "tests.rs" || file.ends_with("_tests.rs");
-    named
-        || path.starts_with("e2e/")
-        || parts
-            .iter()
-            .any(|part| matches!(*part, "tests" | "benches"))
+    let is_test = |part: &&str| matches!(*part, "tests" | "benches");
+    named || path.starts_with("e2e/") || parts.iter().any(is_test)
 }
 
-/// What a stretch of characters is.
-#[derive(Clone, Copy)]
-enum Kind {
-    Code,
-    Comment,
-    Literal,
-}
-
-/// Splits `text` into code and comments of the same number of lines, and the literals, which are in
-/// neither.
-fn separate(text: &str) -> (String, String, Vec<String>) {
-    let characters: Vec<char> = text.chars().collect();
-    let (mut code, mut comments, mut literals) = (String::new(), String::new(), Vec::new());
-    let mut at = 0;
-    while at < characters.len() {
-        let (kind, length) = stretch(&characters, at);
-        let passed = &characters[at..at + length];
-        at += length;
-        match kind {
-            Kind::Code => code.extend(passed),
-            Kind::Comment => comments.extend(passed),
-            // A literal stays visible as a pair of quotes.
-            Kind::Literal => {
-                code.push_str("\"\"");
-                literals.push(passed.iter().collect());
-            }
-        }
-        if !matches!(kind, Kind::Code) {
-            push_line_ends(&mut code, passed);
-        }
-        if !matches!(kind, Kind::Comment) {
-            push_line_ends(&mut comments, passed);
-        }
-    }
-    (code, comments, literals)
-}
-
-/// What begins at `at`, and how long it is.
-fn stretch(characters: &[char], at: usize) -> (Kind, usize) {
-    let rest = &characters[at..];
-    if rest.starts_with(&['/', '/']) {
-        return (
-            Kind::Comment,
-            rest.iter().position(|&c| c == '\n').unwrap_or(rest.len()),
-        );
-    }
-    if rest.starts_with(&['/', '*']) {
-        return (Kind::Comment, block_comment_length(rest));
-    }
-    match literal_length(characters, at) {
-        Some(length) => (Kind::Literal, length),
-        None => (Kind::Code, 1),
-    }
-}
-
-fn push_line_ends(text: &mut String, passed: &[char]) {
-    text.extend(passed.iter().filter(|&&c| c == '\n'));
-}
-
-fn block_comment_length(rest: &[char]) -> usize {
-    let (mut at, mut depth) = (0, 0_usize);
-    while at < rest.len() {
-        if rest[at..].starts_with(&['/', '*']) {
-            depth += 1;
-            at += 2;
-        } else if rest[at..].starts_with(&['*', '/']) {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    rest.len()
-}
-
-/// The length of the string or character literal that begins at `at`, or `None` when none does.
-fn literal_length(characters: &[char], at: usize) -> Option<usize> {
-    let rest = &characters[at..];
-    let after_word = at > 0 && is_word(characters[at - 1]);
-    match rest[0] {
-        '"' => Some(quoted_length(rest, '"')),
-        '\'' => character_length(rest),
-        'r' | 'b' | 'c' if !after_word => {
-            let prefix = rest
-                .iter()
-                .take_while(|c| matches!(c, 'r' | 'b' | 'c'))
-                .count();
-            let hashes = rest[prefix..].iter().take_while(|&&c| c == '#').count();
-            let raw = rest[..prefix].contains(&'r');
-            match rest.get(prefix + hashes) {
-                Some('"') if raw => Some(raw_length(rest, prefix + hashes, hashes)),
-                Some('"') if hashes == 0 => Some(prefix + quoted_length(&rest[prefix..], '"')),
-                Some('\'') if hashes == 0 && rest[..prefix] == ['b'] => {
-                    Some(prefix + quoted_length(&rest[prefix..], '\''))
+/// Collects tokens and tests, and blanks what literals hold.
+fn scan(
+    stream: TokenStream,
+    lines: &mut [Vec<char>],
+    tokens: &mut Vec<Token>,
+    tests: &mut Vec<Range<usize>>,
+) {
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
+    for (index, tree) in trees.iter().enumerate() {
+        let LineColumn { line, column } = tree.span().start();
+        let mut push = |text: String, span: Span| {
+            let line = span.start().line;
+            tokens.push(Token { text, line });
+        };
+        match tree {
+            // A doc comment is the tokens of an attribute, all at the place of its slashes.
+            _ if lines[line - 1].get(column) == Some(&'/') && !is_slash(tree) => {}
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket | Delimiter::None => ("[", "]"),
+                };
+                push(open.into(), group.span_open());
+                let is_attribute = index > 0 && is_mark(&trees[index - 1], '#');
+                if is_attribute && is_for_tests(group.stream()) {
+                    let rest = trees[index..].iter();
+                    let end = rest.skip(1).find(|tree| ends_item(tree)).unwrap_or(tree);
+                    tests.push(line..end.span().end().line + 1);
                 }
-                _ => None,
+                scan(group.stream(), lines, tokens, tests);
+                tokens.push(Token {
+                    text: close.into(),
+                    line: group.span_close().start().line,
+                });
             }
+            TokenTree::Literal(literal) => {
+                push(literal.to_string(), literal.span());
+                blank(lines, literal.span());
+            }
+            other => push(other.to_string(), other.span()),
         }
-        _ => None,
+    }
+}
+
+fn is_mark(tree: &TokenTree, mark: char) -> bool {
+    matches!(tree, TokenTree::Punct(punct) if punct.as_char() == mark)
+}
+
+fn is_slash(tree: &TokenTree) -> bool {
+    is_mark(tree, '/')
+}
+
+/// Whether an item ends here: with its `;`, or the braces of its body.
+fn ends_item(tree: &TokenTree) -> bool {
+    matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+        || is_mark(tree, ';')
+}
+
+/// Whether an attribute is `test`, or a `cfg` that includes it.
+pub(crate) fn is_for_tests(attribute: TokenStream) -> bool {
+    let mut trees = attribute.into_iter();
+    match (trees.next(), trees.next()) {
+        (Some(TokenTree::Ident(word)), None) => word == "test",
+        (Some(TokenTree::Ident(word)), Some(TokenTree::Group(condition))) => {
+            word == "cfg" && asks_for_tests(condition.stream())
+        }
+        _ => false,
     }
 }
 
-fn quoted_length(rest: &[char], quote: char) -> usize {
-    let mut at = 1;
-    while at < rest.len() && rest[at] != quote {
-        at += if rest[at] == '\\' { 2 } else { 1 };
+/// Whether `test` stands in a condition outside of every `not(...)`.
+fn asks_for_tests(condition: TokenStream) -> bool {
+    let mut is_negated = false;
+    condition.into_iter().any(|token| match token {
+        TokenTree::Ident(word) => {
+            is_negated = word == "not";
+            word == "test"
+        }
+        TokenTree::Group(group) => !is_negated && asks_for_tests(group.stream()),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+    })
+}
+
+fn blank(lines: &mut [Vec<char>], span: Span) {
+    let (start, end) = (span.start(), span.end());
+    for (number, line) in (start.line..).zip(&mut lines[start.line - 1..end.line]) {
+        let first = if number == start.line {
+            start.column
+        } else {
+            0
+        };
+        let last = if number == end.line {
+            end.column
+        } else {
+            line.len()
+        };
+        line[first..last].fill(' ');
     }
-    (at + 1).min(rest.len())
-}
-
-fn raw_length(rest: &[char], quote: usize, hashes: usize) -> usize {
-    let mut at = quote + 1;
-    while at < rest.len() {
-        let closes = rest[at + 1..]
-            .iter()
-            .take(hashes)
-            .filter(|&&c| c == '#')
-            .count()
-            == hashes;
-        if rest[at] == '"' && closes {
-            return at + 1 + hashes;
-        }
-        at += 1;
-    }
-    rest.len()
-}
-
-/// A character literal, or `None` for a lifetime.
-fn character_length(rest: &[char]) -> Option<usize> {
-    let lifetime = rest.get(1).is_some_and(|&c| is_word(c)) && rest.get(2) != Some(&'\'');
-    (!lifetime).then(|| quoted_length(rest, '\''))
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn tokens(code: &str) -> Vec<Token> {
-    let mut tokens: Vec<Token> = Vec::new();
-    let mut in_word = false;
-    let mut line = 1;
-    for c in code.chars() {
-        if c == '\n' {
-            line += 1;
-        }
-        match (is_word(c), in_word, tokens.last_mut()) {
-            (true, true, Some(last)) => last.text.push(c),
-            _ if c.is_whitespace() => {}
-            _ => tokens.push(Token {
-                text: c.to_string(),
-                line,
-            }),
-        }
-        in_word = is_word(c);
-    }
-    tokens
-}
-
-/// The lines that `#[cfg(test)]` and `#[test]` items cover.
-fn test_regions(tokens: &[Token]) -> Vec<Range<usize>> {
-    let mut regions = Vec::new();
-    let mut index = 0;
-    while index + 1 < tokens.len() {
-        let opens = tokens[index].text == "#" && tokens[index + 1].text == "[";
-        if !opens {
-            index += 1;
-            continue;
-        }
-        let first = tokens[index].line;
-        let end = closing(tokens, index + 1);
-        if !tokens[index + 1..end]
-            .iter()
-            .any(|token| token.text == "test")
-        {
-            index = end + 1;
-            continue;
-        }
-        let last = item_end(tokens, end + 1);
-        regions.push(first..tokens[last].line + 1);
-        index = last + 1;
-    }
-    regions
-}
-
-/// The last token of the item that starts at `index`: its `;`, or the brace that closes its body.
-fn item_end(tokens: &[Token], mut index: usize) -> usize {
-    while index < tokens.len() {
-        match tokens[index].text.as_str() {
-            ";" => return index,
-            "{" => return closing(tokens, index),
-            "(" | "[" => index = closing(tokens, index) + 1,
-            _ => index += 1,
-        }
-    }
-    tokens.len().saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -407,74 +250,42 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        Source::new(Path::new("structures/src/sample.rs"), text)
-    }
-
-    fn words(text: &str) -> Vec<String> {
-        source(text)
-            .tokens
-            .into_iter()
-            .map(|token| token.text)
-            .collect()
+        Source::new(Path::new("structures/src/sample.rs"), text).expect("Rust")
     }
 
     #[test]
-    fn strings_and_comments_are_not_code() {
-        let text =
-            "a \"unsafe {\" b // unsafe\n/* x /* unsafe */ y */ c r#\"un\"safe\"# b\"q\\\"\" 'd' d";
-        assert_eq!(
-            words(text),
-            [
-                "a", "\"", "\"", "b", "c", "\"", "\"", "\"", "\"", "\"", "\"", "d"
-            ]
-        );
+    fn literals_and_comments_are_no_words() {
+        let sample = source("/// unsafe //\nfn a() { b(\"unsafe // {\\\"\", 'd') } // unsafe\n");
+        let words: Vec<&str> = (0..).map(|at| sample.word(at)).take(13).collect();
+        let expected = ["fn", "a", "(", ")", "{", "b", "("];
+        assert_eq!(words[..7], expected);
+        assert_eq!(words[8..], [",", "'d'", ")", "}", ""]);
+        assert_eq!(sample.literal(7), Some("unsafe // {\\\""));
+        assert_eq!(sample.literal(1), None);
+        assert_eq!(sample.comment(1), "/// unsafe //");
+        assert_eq!(sample.comment(2), "// unsafe");
     }
 
     #[test]
-    fn a_literal_is_found_by_its_first_quote() {
-        let sample = source("a('x', \"one\", r#\"two\"#);");
-        let found: Vec<_> = (0..sample.tokens.len())
-            .filter_map(|at| sample.literal(at))
-            .collect();
-        assert_eq!(
-            found[2..5],
-            ["one", "one", "two"],
-            "each by both of its quotes"
-        );
-        assert_eq!(sample.literal(0), None);
+    fn lines_survive_literals_over_several_lines() {
+        let sample = source("a\n\"three // x\nfour\" b // é\n// five\nc");
+        let lines: Vec<usize> = sample.tokens.iter().map(|token| token.line).collect();
+        assert_eq!(lines, [1, 2, 3, 5]);
+        assert_eq!(sample.comment(2), "");
+        assert_eq!(sample.comment(3), "// é");
     }
 
     #[test]
-    fn lifetimes_are_code_and_characters_are_not() {
-        assert_eq!(
-            words("&'a T '\\'' '{' b'}' x"),
-            ["&", "'", "a", "T", "\"", "\"", "\"", "\"", "\"", "\"", "x"]
-        );
-    }
-
-    #[test]
-    fn lines_survive_strings_and_comments_over_several_lines() {
-        let sample = source("/* one\ntwo */ a\n\"three\nfour\" b\n// five\nc");
-        let places: Vec<_> = sample
-            .tokens
-            .iter()
-            .map(|t| (t.text.as_str(), t.line))
-            .collect();
-        assert_eq!(places, [("a", 2), ("\"", 3), ("\"", 3), ("b", 4), ("c", 6)]);
-        assert_eq!(sample.comment(1), "/* one");
-        assert_eq!(sample.comment(5), "// five");
-    }
-
-    #[test]
-    fn a_test_region_ends_with_its_item() {
+    fn a_test_ends_with_its_item() {
         let sample = source("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() {}\n}\nfn c() {}\n");
         let tests: Vec<bool> = (1..=6).map(|line| sample.is_test(line)).collect();
         assert_eq!(tests, [false, true, true, true, true, false]);
     }
 
     #[test]
-    fn a_condition_that_is_not_test_is_not_a_test_region() {
-        let sample = source("#[cfg(loom)]\nfn a() {}\n#[cfg(all(test, loom))]\nfn b() {}\n");
+    fn a_condition_that_is_not_test_covers_no_test() {
+        let text = "#[cfg(not(test))]\nfn a() {}\n#[cfg(all(test, loom))]\nfn b() {}\n";
+        let sample = source(text);
         assert!(!sample.is_test(2));
         assert!(sample.is_test(4));
     }

@@ -7,22 +7,17 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use anyhow::Result;
+
 use super::Fault;
 use super::source::Source;
-use crate::{Error, workspace};
+use crate::workspace;
 
 const TABLE: &str = "docs/hazards.md";
 /// A table shorter than this was cut off or is written in a way that this rule does not read.
 const ROWS_MIN: usize = 20;
 
-/// Reports hazards without a test and names that are no test's.
-///
-/// # Errors
-/// A table that cannot be read.
-pub fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result<(), Error> {
-    if !root.join(TABLE).is_file() {
-        return Ok(());
-    }
+pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result<()> {
     let text = workspace::text(&root.join(TABLE))?;
     let rows = check_rows(&text, &tests(sources), faults);
     if rows < ROWS_MIN {
@@ -89,12 +84,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 }
 
 fn report(faults: &mut Vec<Fault>, line: usize, message: String) {
-    faults.push(Fault {
-        file: TABLE.into(),
-        line,
-        rule: "hazard",
-        message,
-    });
+    faults.push(Fault::new(TABLE, line, "hazard", &message));
 }
 
 #[cfg(test)]
@@ -104,7 +94,7 @@ mod tests {
     fn faults(text: &str) -> Vec<(usize, String)> {
         let code = "#[cfg(test)]\nmod tests {\n    #[test]\n    #[should_panic]\n    fn pop() {}\n\
                     fn helper() {}\n}\n";
-        let sources = [Source::new(Path::new("a/src/stack.rs"), code)];
+        let sources = [Source::new(Path::new("a/src/stack.rs"), code).expect("Rust")];
         let mut faults = Vec::new();
         check_rows(text, &tests(&sources), &mut faults);
         faults

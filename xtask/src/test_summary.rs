@@ -5,34 +5,32 @@
 
 /// What the test binaries of one run reported.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(crate) struct TestSummary {
     /// Tests that passed.
-    pub passed: u32,
+    pub(crate) passed: u32,
     /// Tests that failed.
-    pub failed: u32,
+    pub(crate) failed: u32,
     /// Tests that were left out, as Miri's that need the kernel.
-    pub ignored: u32,
+    pub(crate) ignored: u32,
 }
 
-impl Tally {
+impl TestSummary {
     /// Adds up the result lines in `lines`.
-    #[must_use]
-    pub fn of(lines: &[String]) -> Self {
-        let mut tally = Self::default();
+    pub(crate) fn of(lines: &[String]) -> Self {
+        let mut summary = Self::default();
         for line in lines {
             let Some(figures) = line.trim_start().strip_prefix("test result: ") else {
                 continue;
             };
-            tally.passed += figure(figures, " passed");
-            tally.failed += figure(figures, " failed");
-            tally.ignored += figure(figures, " ignored");
+            summary.passed += figure(figures, " passed");
+            summary.failed += figure(figures, " failed");
+            summary.ignored += figure(figures, " ignored");
         }
-        tally
+        summary
     }
 
     /// How many tests ran.
-    #[must_use]
-    pub fn ran(&self) -> u32 {
+    pub(crate) fn ran(&self) -> u32 {
         self.passed + self.failed
     }
 }
@@ -49,8 +47,7 @@ fn figure(figures: &str, unit: &str) -> u32 {
 
 /// What a failing test says first: the line after `panicked at`. That a destructor panicked as well
 /// is no reason, nor the place of the next panic, unless there is no other.
-#[must_use]
-pub fn first_panic(lines: &[String]) -> Option<String> {
+pub(crate) fn first_panic(lines: &[String]) -> Option<String> {
     let places = lines
         .iter()
         .enumerate()
@@ -84,20 +81,20 @@ mod tests {
              test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out",
         );
         assert_eq!(
-            Tally::of(&output),
-            Tally {
+            TestSummary::of(&output),
+            TestSummary {
                 passed: 3,
                 failed: 3,
                 ignored: 1
             }
         );
-        assert_eq!(Tally::of(&output).ran(), 6);
+        assert_eq!(TestSummary::of(&output).ran(), 6);
     }
 
     #[test]
     fn an_empty_filter_counts_as_nothing_ran() {
         let output = lines("test result: ok. 0 passed; 0 failed; 0 ignored; 9 filtered out");
-        assert_eq!(Tally::of(&output).ran(), 0);
+        assert_eq!(TestSummary::of(&output).ran(), 0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const CODE_LINES_BETWEEN_MAX: usize = 4;
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Reports orderings without a reason.
-pub fn check(source: &Source, faults: &mut Vec<Fault>) {
+pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
     if !is_checked(source) || source.path == SHIM {
         return;
     }
@@ -44,12 +44,8 @@ pub fn check(source: &Source, faults: &mut Vec<Fault>) {
         };
         if !is_explained(source, index) && !names_a_constant(source, index) {
             last_line = line;
-            faults.push(Fault {
-                file: source.path.clone(),
-                line,
-                rule: "order",
-                message: format!("{what} without an `// ORDER:` comment that names its edge"),
-            });
+            let message = format!("{what} without an `// ORDER:` comment that names its edge");
+            faults.push(source.fault(line, "order", &message));
         }
     }
 }
@@ -139,7 +135,7 @@ fn is_explained(source: &Source, index: usize) -> bool {
     let in_statement = (start..=fence.unwrap_or(end)).any(|line| says_order(source, line));
     let mut code_lines = 0;
     let above = (1..start).rev().take_while(|&line| {
-        code_lines += usize::from(!source.is_comment_only(line));
+        code_lines += usize::from(source.tokens.iter().any(|token| token.line == line));
         code_lines <= CODE_LINES_BETWEEN_MAX
     });
     in_statement || above.into_iter().any(|line| says_order(source, line))
@@ -161,7 +157,7 @@ fn says_order(source: &Source, line: usize) -> bool {
 }
 
 /// Reports reasons that name an edge which no header explains.
-pub fn check_edges(sources: &[Source], faults: &mut Vec<Fault>) {
+pub(super) fn check_edges(sources: &[Source], faults: &mut Vec<Fault>) {
     let headers: HashMap<&str, String> = sources
         .iter()
         .map(|source| (source.path.as_str(), source.header()))
@@ -172,17 +168,13 @@ pub fn check_edges(sources: &[Source], faults: &mut Vec<Fault>) {
             .iter()
             .filter_map(|place| headers.get(place.as_str()));
         let known: Vec<&str> = texts.flat_map(|text| edge_names(text)).collect();
-        for line in 1..=source.lines.len() {
+        for (line, _) in source.lines() {
             let Some((_, reason)) = source.comment(line).split_once("ORDER:") else {
                 continue;
             };
             for edge in edge_names(reason).filter(|edge| !known.contains(edge)) {
-                faults.push(Fault {
-                    file: source.path.clone(),
-                    line,
-                    rule: "edge",
-                    message: format!("no header of this file or above it names edge {edge}"),
-                });
+                let message = format!("no header of this file or above it names edge {edge}");
+                faults.push(source.fault(line, "edge", &message));
             }
         }
     }
@@ -222,9 +214,13 @@ mod tests {
 
     use super::*;
 
+    fn source(path: &str, text: &str) -> Source {
+        Source::new(Path::new(path), text).expect("Rust")
+    }
+
     fn faults_in(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let mut faults = Vec::new();
-        let source = Source::new(Path::new(path), text);
+        let source = source(path, text);
         check(&source, &mut faults);
         check_edges(&[source], &mut faults);
         faults
@@ -351,16 +347,13 @@ mod tests {
         let code = "fn a() {\n    // ORDER: E2 publish.\n    x.load(Ordering::Acquire);\n}";
         assert_eq!(faults(&format!("//! - E1 publish\n{code}")), [(3, "edge")]);
         assert_eq!(faults(&format!("//! - E2 publish\n{code}")), []);
-        let child = Source::new(Path::new("structures/src/worker_pool/worker.rs"), code);
-        let parent = Source::new(
-            Path::new("structures/src/worker_pool.rs"),
-            "//! - E2 publish\n",
-        );
-        let other = Source::new(Path::new("structures/src/queue.rs"), "//! - E2 publish\n");
+        let child = source("structures/src/worker_pool/worker.rs", code);
+        let parent = source("structures/src/worker_pool.rs", "//! - E2 publish\n");
+        let other = source("structures/src/queue.rs", "//! - E2 publish\n");
         let mut faults = Vec::new();
         check_edges(&[child, parent], &mut faults);
         assert_eq!(faults, []);
-        let child = Source::new(Path::new("structures/src/worker_pool/worker.rs"), code);
+        let child = source("structures/src/worker_pool/worker.rs", code);
         check_edges(&[child, other], &mut faults);
         assert_eq!(faults.len(), 1);
     }
