@@ -120,8 +120,8 @@ impl Demands {
             let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
             let given = Size(self.bytes);
             Failure::WrongUse(format!(
-                "--memory {given} is too little: at least {least} with these listeners, --network-threads, \
-                 --workers and --max-connections"
+                "--memory {given} is too little: at least {least} with these listeners, \
+                 --network-threads, --workers and --max-connections"
             ))
         })
     }

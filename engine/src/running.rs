@@ -328,8 +328,8 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     let places = in_flight_max.checked_mul(rings);
     if places.is_none_or(|places| places > INDICES_MAX as usize) {
         return Err(Error::Limits(format!(
-            "in_flight_max times network threads must be at most {INDICES_MAX}, not {in_flight_max} times \
-             {rings}"
+            "in_flight_max times network threads must be at most {INDICES_MAX}, not \
+             {in_flight_max} times {rings}"
         )));
     }
     let descriptors = descriptors_max();
