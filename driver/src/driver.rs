@@ -199,7 +199,7 @@ pub trait Driver {
     ///
     /// `None`: less is there, the stream has ended or failed, no pipe is to be had, or this driver
     /// or this socket cannot do it. Receive then.
-    fn pull(
+    fn splice_from(
         &mut self,
         socket: Socket,
         pipes: &Pipes,

@@ -8,12 +8,12 @@
 //! may be seen. The kernel's own NFS server and `sendfile` do the same. The length is fixed when
 //! the pipe is filled, whatever happens to the file afterwards.
 //!
-//! What a stream has brought can be moved to another one in the same way (`pull`): the packets'
-//! own memory goes on, and neither this process nor the kernel copies it.
+//! What a stream has brought can be moved to another one in the same way (`splice_from`): the
+//! packets' own memory goes on, and neither this process nor the kernel copies it.
 //!
-//! | may run beside    | `fill`, `pull` | drop of a `Piped` |
-//! |-------------------|----------------|-------------------|
-//! | both              | yes            | yes               |
+//! | may run beside    | `splice_file`, `splice_from` | drop of a `Piped` |
+//! |-------------------|------------------------------|-------------------|
+//! | both              | yes                          | yes               |
 //!
 //! Invariants
 //! - P1: at most `pipes_max` pipes are open, in use and idle.
@@ -150,7 +150,7 @@ impl Pipes {
     ///
     /// # Errors
     /// What reading the file would say.
-    pub fn fill(
+    pub fn splice_file(
         &self,
         file: impl AsFd,
         offset: u64,
@@ -192,7 +192,7 @@ impl Pipes {
     ///
     /// `None`: less is there, or no pipe is to be had, or it cannot be moved. The end of the stream
     /// and its failure are for a receive to tell.
-    pub(crate) fn pull(
+    pub(crate) fn splice_from(
         &self,
         socket: BorrowedFd<'_>,
         mode: Mode,
@@ -208,10 +208,10 @@ impl Pipes {
             bytes: 0,
         };
         let (to, count) = (piped.pipe().write.as_fd(), there.min(*bytes.end()));
-        let pulled = without_waiting(socket, mode, || {
+        let spliced = without_waiting(socket, mode, || {
             splice(socket, None, to, None, count, SpliceFlags::NONBLOCK)
         });
-        piped.bytes = pulled.ok().filter(|&count| count > 0)?;
+        piped.bytes = spliced.ok().filter(|&count| count > 0)?;
         Some(piped)
     }
 
@@ -268,7 +268,7 @@ impl Piped {
     /// Adds a few bytes, less than a page.
     ///
     /// # Errors
-    /// `EAGAIN` when there is no room; see [`Pipes::fill`].
+    /// `EAGAIN` when there is no room; see [`Pipes::splice_file`].
     pub fn pad(&mut self, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(bytes.len() < 4096, "one page is kept for it (P3)");
         if !bytes.is_empty() {

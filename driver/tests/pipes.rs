@@ -24,7 +24,9 @@ fn file(content: &[u8]) -> File {
 }
 
 fn filled(pipes: &Pipes, file: &File, offset: usize, bytes: usize) -> Piped {
-    let piped = pipes.fill(file, offset as u64, bytes, 0).expect("readable");
+    let piped = pipes
+        .splice_file(file, offset as u64, bytes, 0)
+        .expect("readable");
     let piped = piped.expect("a pipe is free and takes it");
     assert_eq!(piped.len(), bytes);
     piped
@@ -35,7 +37,12 @@ fn as_many_pipes_as_allowed_are_open_and_full_ones_are_not_kept() {
     let (pipes, file) = (Pipes::new(2), file(&rig::pattern(10_000)));
     let first = filled(&pipes, &file, 0, 10_000);
     let second = filled(&pipes, &file, 1, 9_999);
-    assert!(pipes.fill(&file, 0, 1, 0).expect("no error").is_none());
+    assert!(
+        pipes
+            .splice_file(&file, 0, 1, 0)
+            .expect("no error")
+            .is_none()
+    );
     assert_eq!(pipes.open(), 2);
     drop(first);
     assert_eq!(pipes.open(), 1, "it still held something");
@@ -51,14 +58,17 @@ fn what_a_pipe_does_not_take_is_left_to_the_caller() {
     let (pipes, file) = (Pipes::new(1), file(&rig::pattern(5000)));
     assert!(
         pipes
-            .fill(&file, 0, 64 << 20, 0)
+            .splice_file(&file, 0, 64 << 20, 0)
             .expect("no error")
             .is_none()
     );
     let (end, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
     end.set_nonblocking(true).expect("a socket");
-    assert!(matches!(pipes.fill(&end, 0, 10, 0), Ok(None) | Err(_)));
-    let short = pipes.fill(&file, 4000, 5000, 0).expect("readable");
+    assert!(matches!(
+        pipes.splice_file(&end, 0, 10, 0),
+        Ok(None) | Err(_)
+    ));
+    let short = pipes.splice_file(&file, 4000, 5000, 0).expect("readable");
     assert_eq!(short.expect("a pipe").len(), 1000, "the file ends there");
 }
 
@@ -67,7 +77,7 @@ fn padding_follows_the_pages() {
     let content = rig::pattern(1 << 20);
     let (pipes, file) = (Pipes::new(1), file(&content));
     let length = (1 << 20) - 5001;
-    let piped = pipes.fill(&file, 1, length, 1).expect("readable");
+    let piped = pipes.splice_file(&file, 1, length, 1).expect("readable");
     let mut piped = piped.expect("a pipe takes it");
     piped.pad(&[7, 8, 9]).expect("room was kept");
     assert_eq!(piped.len(), length + 3);

@@ -311,7 +311,7 @@ impl Driver for Epoll {
         self.start_recv_into(socket, token, buffer);
     }
 
-    fn pull(
+    fn splice_from(
         &mut self,
         socket: Socket,
         pipes: &Pipes,

@@ -48,10 +48,10 @@ impl Epoll {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
         let entry = self.entry_of(super::descriptor_of(socket));
-        debug_assert!(entry.receive.is_none(), "C2: a pull beside a receive");
-        let pulled = pipes.pull(entry.socket.as_ref()?.as_fd(), Mode::NonBlocking, bytes);
-        self.counters.system_calls += 1 + u64::from(pulled.is_some());
-        pulled
+        debug_assert!(entry.receive.is_none(), "C2: a splice beside a receive");
+        let spliced = pipes.splice_from(entry.socket.as_ref()?.as_fd(), Mode::NonBlocking, bytes);
+        self.counters.system_calls += 1 + u64::from(spliced.is_some());
+        spliced
     }
 
     pub(super) fn run_fill(

@@ -242,7 +242,7 @@ impl Driver for Simulation {
         self.start_receive(number_of(socket), token, into, OperationMode::Single);
     }
 
-    fn pull(
+    fn splice_from(
         &mut self,
         socket: Socket,
         pipes: &Pipes,

@@ -293,7 +293,7 @@ impl Driver for Uring {
         self.start_recv_into(socket, token, buffer);
     }
 
-    fn pull(
+    fn splice_from(
         &mut self,
         socket: Socket,
         pipes: &Pipes,

@@ -56,7 +56,7 @@ impl Uring {
     ) -> Option<Piped> {
         debug_assert!(
             self.sockets.is_open(socket),
-            "C4: a pull from {socket:?}, which is closed"
+            "C4: a splice from {socket:?}, which is closed"
         );
         let Handle::Descriptor(descriptor) = socket.handle() else {
             return None;
@@ -65,9 +65,9 @@ impl Uring {
         // nobody does during this call (C7).
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.counters.system_calls += 1;
-        let pulled = pipes.pull(socket, Mode::Blocking, bytes);
-        self.counters.system_calls += 3 * u64::from(pulled.is_some());
-        pulled
+        let spliced = pipes.splice_from(socket, Mode::Blocking, bytes);
+        self.counters.system_calls += 3 * u64::from(spliced.is_some());
+        spliced
     }
 
     pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {

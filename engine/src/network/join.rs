@@ -217,7 +217,7 @@ impl<D: Driver> Network<D> {
 
     /// Moves what a stream has brought to the other end's output, which is then being sent. False:
     /// it is to be received.
-    pub(super) fn pull(&mut self, key: Key) -> bool {
+    pub(super) fn splice_from(&mut self, key: Key) -> bool {
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
         };
@@ -227,7 +227,7 @@ impl<D: Driver> Network<D> {
         };
         let peer = joint.peer;
         let bounds = JOINED_PULL_BYTES_MIN..=JOINED_PULL_BYTES_MAX;
-        let Some(piped) = self.driver.pull(socket, &self.pipes, bounds) else {
+        let Some(piped) = self.driver.splice_from(socket, &self.pipes, bounds) else {
             return false;
         };
         let count = piped.len();

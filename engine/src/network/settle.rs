@@ -159,7 +159,7 @@ impl<D: Driver> Network<D> {
     }
 
     pub(super) fn arm_receive(&mut self, key: Key) {
-        if self.pull(key) && !self.peer_has_room(key) {
+        if self.splice_from(key) && !self.peer_has_room(key) {
             // What is sent makes room, and is followed by a settling of this end.
             return;
         }

@@ -410,7 +410,9 @@ mod tests {
         std::io::Write::write_all(&mut file, &content).expect("written");
         for (offset, length) in [(0, 65_536), (5, 99_999), (4096, 70_002), (1, 199_999)] {
             let mut reply = reply((&pool).into());
-            let piped = pipes.fill(&file, offset, length, 1).expect("readable");
+            let piped = pipes
+                .splice_file(&file, offset, length, 1)
+                .expect("readable");
             let piped = piped.expect("the pipe is free");
             reply
                 .commit_piped(8, piped, (&pool).into(), |writer| writer.u64(length as u64))

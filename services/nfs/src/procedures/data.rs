@@ -158,7 +158,7 @@ fn read_into(
             request
                 .nfs
                 .pipes
-                .fill(file, offset, count, usize::from(count % 4 > 0))?
+                .splice_file(file, offset, count, usize::from(count % 4 > 0))?
         && piped.len() == count
     {
         return Ok((Came::Piped(piped), node.attributes()?));

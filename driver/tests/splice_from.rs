@@ -23,10 +23,10 @@ mod cases {
         name.starts_with("uring_direct")
     }
 
-    fn pulled<D: Driver>(rig: &mut Rig<D>, socket: Socket, pipes: &Pipes, min: usize) -> Piped {
+    fn spliced<D: Driver>(rig: &mut Rig<D>, socket: Socket, pipes: &Pipes, min: usize) -> Piped {
         let mut piped = None;
         rig.until("something has come", |rig| {
-            piped = rig.driver.pull(socket, pipes, min..=100_000);
+            piped = rig.driver.splice_from(socket, pipes, min..=100_000);
             piped.is_some()
         });
         piped.expect("just seen")
@@ -40,11 +40,11 @@ mod cases {
         let (pipes, content) = (Pipes::new(2), pattern(300_000));
         write(&mut from, &content);
         if cannot(name) {
-            assert!(rig.driver.pull(source, &pipes, 1..=9).is_none());
+            assert!(rig.driver.splice_from(source, &pipes, 1..=9).is_none());
         } else {
             let mut moved = 0;
             while moved < content.len() {
-                let piped = pulled(&mut rig, source, &pipes, 1);
+                let piped = spliced(&mut rig, source, &pipes, 1);
                 let count = piped.len();
                 assert!((1..=100_000).contains(&count), "{count}");
                 let mut list = SendList::new();
@@ -73,14 +73,18 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         let pipes = Pipes::new(1);
-        assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none());
+        assert!(rig.driver.splice_from(socket, &pipes, 1..=9).is_none());
         write(&mut client, b"little");
         rig.driver.receive(socket, 5, OperationMode::Single, 0);
         let first = rig.next(5);
         let mut heard = rig.received(first);
         write(&mut client, &[b'+'; 999]);
         while heard.len() < 6 + 999 {
-            assert!(rig.driver.pull(socket, &pipes, 1000..=2000).is_none());
+            assert!(
+                rig.driver
+                    .splice_from(socket, &pipes, 1000..=2000)
+                    .is_none()
+            );
             rig.driver.receive(socket, 5, OperationMode::Single, 0);
             let next = rig.next(5);
             heard.extend(rig.received(next));
@@ -89,13 +93,16 @@ mod cases {
         assert_eq!(pipes.open(), 0, "none was needed");
         write(&mut client, &[7; 1000]);
         if !cannot(name) {
-            let piped = pulled(&mut rig, socket, &pipes, 1000);
+            let piped = spliced(&mut rig, socket, &pipes, 1000);
             assert!(piped.into_bytes().expect("readable") == [7; 1000][..]);
             let ourselves = std::fs::File::open("/proc/self/exe").expect("a file");
-            let held = pipes.fill(ourselves, 0, 9, 0).expect("readable");
+            let held = pipes.splice_file(ourselves, 0, 9, 0).expect("readable");
             assert!(held.is_some(), "the only pipe");
             write(&mut client, &[8; 1000]);
-            assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none(), "no pipe");
+            assert!(
+                rig.driver.splice_from(socket, &pipes, 1..=9).is_none(),
+                "no pipe"
+            );
             drop(held);
         }
         rig.driver.reset(socket);
@@ -112,12 +119,12 @@ mod cases {
         write(&mut client, &pattern(left));
         client.shutdown(Shutdown::Write).expect("open");
         while left > 0 && !cannot(name) {
-            left -= pulled(&mut rig, socket, &pipes, 1)
+            left -= spliced(&mut rig, socket, &pipes, 1)
                 .into_bytes()
                 .expect("readable")
                 .len();
         }
-        assert!(rig.driver.pull(socket, &pipes, 1..=9).is_none() || left > 0);
+        assert!(rig.driver.splice_from(socket, &pipes, 1..=9).is_none() || left > 0);
         let last = loop {
             rig.driver.receive(socket, 5, OperationMode::Single, 0);
             let completion = rig.next(5);
