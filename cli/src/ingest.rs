@@ -1,14 +1,12 @@
 //! The ingest listener of `flatpath serve`.
 
-use std::fmt::Display;
 use std::io;
 
 use flatpath::SmallReceives;
 use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
-use crate::settings::Settings;
-use crate::units::Size;
+use crate::settings::{Settings, is_on};
 
 /// The service with these settings, and the desk where its consumers attach.
 pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
@@ -22,34 +20,21 @@ pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
 
 /// The settings of the service.
 fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSettings, Failure> {
-    let too_much = |name: &str, given: &dyn Display, most: &dyn Display| {
-        Failure::WrongUse(format!("{name} {given} is too much: at most {most}"))
-    };
-    ingest.network_threads = settings.network_threads.map_or(1, |count| count.0);
-    let memory = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
-    let memory = settings.ingest_memory.map_or(memory, |size| size.0 as u64);
-    let largest = Size(u32::MAX as usize);
-    if let Some(size) = settings.ingest_page {
-        let bytes = size.0.try_into();
-        ingest.page_bytes = bytes.map_err(|_| too_much("--ingest-page", &size, &largest))?;
-    }
+    ingest.network_threads = settings.network_threads.unwrap_or(1);
+    let default = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
+    let memory = settings.ingest_memory.unwrap_or(default);
+    ingest.page_bytes = settings.ingest_page.unwrap_or(ingest.page_bytes);
     let pages = memory / u64::from(ingest.page_bytes.max(1));
     ingest.pages = pages.try_into().map_err(|_| {
-        let given = Size(usize::try_from(memory).expect("it was a size"));
-        let most = format!("{} pages of {}", u32::MAX, Size(ingest.page_bytes as usize));
-        too_much("--ingest-memory", &given, &most)
+        Failure::WrongUse(format!(
+            "--ingest-memory {memory} is too much: at most {} pages of {} bytes",
+            u32::MAX,
+            ingest.page_bytes
+        ))
     })?;
-    if let Some(count) = settings.ingest_consumers {
-        let consumers = count.0.try_into();
-        ingest.consumers_max =
-            consumers.map_err(|_| too_much("--ingest-consumers", &count.0, &u32::MAX))?;
-    }
-    if let Some(size) = settings.ingest_message {
-        let bytes = size.0.try_into();
-        ingest.message_bytes_max =
-            bytes.map_err(|_| too_much("--ingest-message", &size, &largest))?;
-    }
-    if settings.no_ingest_sharing == Some(true) {
+    ingest.consumers_max = settings.ingest_consumers.unwrap_or(ingest.consumers_max);
+    ingest.message_bytes_max = settings.ingest_message.unwrap_or(ingest.message_bytes_max);
+    if is_on(settings.no_ingest_sharing) {
         ingest.small_receives = SmallReceives::TakePages;
     }
     Ok(ingest)
@@ -79,14 +64,13 @@ fn explain(error: &Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Count, Size};
 
     #[test]
     fn memory_is_counted_in_pages() {
         let settings = Settings {
-            ingest_memory: Some(Size(64 << 20)),
-            ingest_page: Some(Size(128 << 10)),
-            ingest_consumers: Some(Count(2)),
+            ingest_memory: Some(64 << 20),
+            ingest_page: Some(128 << 10),
+            ingest_consumers: Some(2),
             ..Settings::default()
         };
         let ingest = plan(&settings, IngestSettings::new("socket")).expect("fine");
@@ -116,39 +100,18 @@ mod tests {
             ingest_socket: Some("socket".into()),
             ..Settings::default()
         };
-        let huge = Size(5 << 40);
         for (settings, words) in [
             (
                 Settings {
-                    ingest_page: Some(huge),
+                    ingest_memory: Some(1 << 60),
                     ..asked()
                 },
-                "--ingest-page 5120G is too much: at most ",
+                "--ingest-memory 1152921504606846976 is too much: at most 4294967295 pages of \
+                 65536 bytes",
             ),
             (
                 Settings {
-                    ingest_memory: Some(Size(1 << 60)),
-                    ..asked()
-                },
-                "--ingest-memory 1073741824G is too much: at most 4294967295 pages of 64K",
-            ),
-            (
-                Settings {
-                    ingest_message: Some(huge),
-                    ..asked()
-                },
-                "--ingest-message 5120G is too much: at most ",
-            ),
-            (
-                Settings {
-                    ingest_consumers: Some(Count(1 << 40)),
-                    ..asked()
-                },
-                "--ingest-consumers 1099511627776 is too much: at most 4294967295",
-            ),
-            (
-                Settings {
-                    ingest_page: Some(Size(5000)),
+                    ingest_page: Some(5000),
                     ..asked()
                 },
                 "pages of 5000 bytes: a page must be a multiple of 4096 bytes",

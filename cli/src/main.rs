@@ -20,7 +20,7 @@ mod bench;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A server engine on which every step of a connection costs the same at any size.
 #[derive(Debug, Parser)]
@@ -42,13 +42,15 @@ enum Command {
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
-    let arguments = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(cause) = logging::start() {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);
     }
+    let (_, matches) = matches.subcommand().expect("it is required");
     let outcome = match arguments.command {
-        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Serve(arguments) => serve::run(*arguments, matches),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(&arguments)),
     };

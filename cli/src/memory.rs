@@ -12,7 +12,7 @@ use flatpath_nfs::limits::NODES_MAX;
 use flatpath_rpc::limits::{PAGE_BYTES, PAGES_PER_LISTENER, REPLAY_BYTES_MAX, REPLAYS_MAX};
 
 use crate::failure::Failure;
-use crate::units::Size;
+use crate::units::size_text;
 
 const MIB: usize = 1 << 20;
 
@@ -118,7 +118,7 @@ impl Demands {
         self.parts().ok_or_else(|| {
             let least = (1..1 << 20).find(|mib| self.with_bytes(mib * MIB).parts().is_some());
             let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
-            let given = Size(self.bytes);
+            let given = size_text(self.bytes);
             Failure::WrongUse(format!(
                 "--memory {given} is too little: at least {least} with these listeners, \
                  --network-threads, --workers and --max-connections"

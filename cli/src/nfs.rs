@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{Settings, is_on};
 
 /// Where root keeps what outlives a server.
 const ROOT_STATE: &str = "/var/lib/flatpath";
@@ -23,16 +23,16 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
     let options = Options {
         directory: dir.to_owned(),
         state: state.clone(),
-        access: match settings.read_only {
-            Some(true) => Access::ReadOnly,
-            Some(false) | None => Access::ReadWrite,
+        access: match is_on(settings.read_only) {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
         },
-        squash: match settings.no_root_squash {
-            Some(true) => Squash::Anonymous,
-            Some(false) | None => Squash::Root,
+        squash: match is_on(settings.no_root_squash) {
+            true => Squash::Anonymous,
+            false => Squash::Root,
         },
-        allowed: settings.nfs_allow.iter().map(|allowed| allowed.0).collect(),
-        secure_ports: settings.nfs_secure_ports.unwrap_or(false),
+        allowed: settings.nfs_allow.clone(),
+        secure_ports: is_on(settings.nfs_secure_ports),
     };
     Nfs::open(options).map_err(|cause| {
         let dir = dir.display();

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub(crate) fn service(settings: &Settings) -> Relay {
     let relay = Relay::new();
     match settings.relay_waiting {
-        Some(count) => relay.waiting_max(u32::try_from(count.0).unwrap_or(u32::MAX)),
+        Some(count) => relay.waiting_max(count),
         None => relay,
     }
 }

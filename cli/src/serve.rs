@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
@@ -28,8 +28,7 @@ use crate::memory::{Demands, Parts};
 use crate::nfs;
 use crate::relay::{self, Reporter};
 use crate::report;
-use crate::settings::{Accept, Driver, Settings};
-use crate::units::Address;
+use crate::settings::{Accept, Driver, Settings, is_on};
 use crate::watchdog::Watchdog;
 
 /// Where HTTP is served when nothing else is named.
@@ -37,23 +36,28 @@ const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 
 /// The command line of `serve`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.\n\
+                        TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.\n\
+                        BOOL: true or false; true if left out."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     settings: Settings,
 
-    /// Read settings from this TOML file: the same names, without dashes in front. The command line
-    /// wins
+    /// Read settings from this TOML file: the same names, without the leading dashes. The command
+    /// line replaces what the file sets
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// Runs the server until it has drained.
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+/// Runs the server until it has drained. The arguments were made from `matches`.
+pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
     flatpath::bound_arenas(ARENAS_MAX);
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
-        settings = settings.or(Settings::from_file(path)?);
+        settings = Settings::from_file(path)?.replaced_by(matches);
     }
     let parts = demands(&settings).divide()?;
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
@@ -80,7 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         port.announce(bound.address.port());
     }
     let registrar = bound
-        .filter(|_| settings.nfs_register == Some(true))
+        .filter(|_| is_on(settings.nfs_register))
         .map(|bound| nfs::register(bound.address))
         .transpose()?;
     let reporter = (!relays.is_empty()).then(|| Reporter::start(running.handle(), relays));
@@ -123,40 +127,40 @@ fn server(
     let mut server = Server::new()
         .limits(limits(settings, parts))
         .driver_config(parts.driver.clone());
-    for address in http {
+    for &address in http {
         let files = files(settings, parts)?;
         mounts.push(files.mount_shares());
-        server = server.listen(address.0, Http::service(files));
+        server = server.listen(address, Http::service(files));
     }
     if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
         let protocol = nfs
             .protocol()
             .bounded(parts.nfs_page_bytes, parts.nfs_replies);
-        server = server.listen(address.0, protocol);
+        server = server.listen(address, protocol);
     }
     if let (Some(address), Some(ingest)) = (settings.ingest, ingest) {
-        server = server.listen(address.0, ingest);
+        server = server.listen(address, ingest);
     }
-    for address in &settings.echo {
-        server = server.listen(address.0, Echo);
+    for &address in &settings.echo {
+        server = server.listen(address, Echo);
     }
-    for address in &settings.relay {
+    for &address in &settings.relay {
         let relay = relay::service(settings);
         relays.push(relay.statistics());
-        server = server.listen(address.0, relay);
+        server = server.listen(address, relay);
     }
     if let Some(count) = settings.network_threads {
-        server = server.network_threads(count.0);
+        server = server.network_threads(count);
     }
     if let Some(workers) = &settings.workers {
-        server = server.workers(workers.0.clone());
+        server = server.workers(workers.clone());
     }
     server = server.driver(match settings.driver {
         None | Some(Driver::Auto) => DriverChoice::Auto,
         Some(Driver::Uring) => DriverChoice::Uring,
         Some(Driver::Epoll) => DriverChoice::Epoll,
     });
-    server = server.defer_accept(settings.no_defer_accept != Some(true));
+    server = server.defer_accept(!is_on(settings.no_defer_accept));
     Ok(server.accept(match settings.accept {
         None | Some(Accept::Multishot) => OperationMode::Multishot,
         Some(Accept::Single) => OperationMode::Single,
@@ -164,14 +168,14 @@ fn server(
 }
 
 /// Where HTTP is served.
-fn http_addresses(settings: &Settings) -> &[Address] {
+fn http_addresses(settings: &Settings) -> &[SocketAddr] {
     let is_default = settings.http.is_empty()
         && settings.echo.is_empty()
         && settings.relay.is_empty()
         && settings.nfs.is_none()
         && settings.ingest.is_none();
     if is_default {
-        &[Address(HTTP_DEFAULT)]
+        &[HTTP_DEFAULT]
     } else {
         settings.http.as_slice()
     }
@@ -187,36 +191,30 @@ fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
     })?;
     let files = files.hot(HOT_ENTRIES_MAX, parts.hot_each);
     let files = match settings.stat_age {
-        Some(age) => files.stat_age(Duration::from_nanos(age.ns)),
+        Some(age) => files.stat_age(age),
         None => files,
     };
-    let files = files.writable(match settings.writable {
-        Some(true) => Writing::Allowed(write_options(settings)),
-        Some(false) | None => Writing::Refused,
+    let files = files.writable(match is_on(settings.writable) {
+        true => Writing::Allowed(write_options(settings)),
+        false => Writing::Refused,
     });
-    Ok(files.hidden(match settings.hidden {
-        Some(true) => Hidden::Served,
-        Some(false) | None => Hidden::Refused,
+    Ok(files.hidden(match is_on(settings.hidden) {
+        true => Hidden::Served,
+        false => Hidden::Refused,
     }))
 }
 
 fn write_options(settings: &Settings) -> WriteOptions {
     let usual = WriteOptions::default();
     WriteOptions {
-        bytes_max: settings
-            .put_max
-            .map_or(usual.bytes_max, |size| size.0 as u64),
-        durability: match settings.durable {
-            Some(true) => Durability::Disk,
-            Some(false) | None => Durability::Kernel,
+        bytes_max: settings.put_max.unwrap_or(usual.bytes_max),
+        durability: match is_on(settings.durable) {
+            true => Durability::Disk,
+            false => Durability::Kernel,
         },
-        unfinished_max: settings
-            .uploads_max
-            .map_or(usual.unfinished_max, |count| count.0),
-        unfinished_bytes_max: settings.uploads_bytes.map(|size| size.0 as u64),
-        expires: settings
-            .upload_expires
-            .map_or(usual.expires, |time| Duration::from_nanos(time.ns)),
+        unfinished_max: settings.uploads_max.unwrap_or(usual.unfinished_max),
+        unfinished_bytes_max: settings.uploads_bytes,
+        expires: settings.upload_expires.unwrap_or(usual.expires),
     }
 }
 
@@ -228,15 +226,13 @@ fn demands(settings: &Settings) -> Demands {
     let default = Limits::default();
     let workers = settings.workers.as_ref();
     Demands {
-        bytes: settings
-            .memory
-            .map_or(default.buffer_bytes_max, |size| size.0),
-        network_threads: settings.network_threads.map_or(1, |count| count.0),
-        workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.0.end()),
+        bytes: settings.memory.unwrap_or(default.buffer_bytes_max),
+        network_threads: settings.network_threads.unwrap_or(1),
+        workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
         http: http_addresses(settings).len(),
-        writable: settings.writable == Some(true),
+        writable: is_on(settings.writable),
         nfs: settings.nfs.is_some(),
-        connections: settings.max_connections.map(|count| count.0),
+        connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
     }
 }
@@ -249,12 +245,12 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         ..Limits::default()
     };
     if let Some(count) = settings.workers_per_listener {
-        limits.workers_per_listener = u32::try_from(count.0).unwrap_or(u32::MAX);
+        limits.workers_per_listener = count;
     }
-    if let Some(amount) = settings.connections_per_address {
-        limits.connections_per_address = amount.0;
+    if let Some(count) = settings.connections_per_address {
+        limits.connections_per_address = count;
     }
-    for (seconds, limit) in [
+    for (time, limit) in [
         (settings.head_timeout, &mut limits.head_ns_max),
         (settings.body_timeout, &mut limits.body_grace_ns),
         (settings.idle_timeout, &mut limits.idle_ns_max),
@@ -263,8 +259,8 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         (settings.relay_wait, &mut limits.wait_ns_max),
         (settings.relay_idle, &mut limits.joined_ns_max),
     ] {
-        if let Some(seconds) = seconds {
-            *limit = seconds.ns;
+        if let Some(time) = time {
+            *limit = u64::try_from(time.as_nanos()).expect("a year at most");
         }
     }
     limits

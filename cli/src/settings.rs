@@ -1,225 +1,222 @@
-//! What can be set, once for the command line and for the configuration file.
+//! The settings of `serve`, once for the command line and for the configuration file.
 //!
-//! The file has the long names of the flags: `max-connections = 1000`. What is not a flag is an
-//! error there too, so that a misspelled limit is never silently absent. Where both say something
-//! the command line counts.
+//! The file has the long names of the flags, and `dir`: `max-connections = 1000`. The command
+//! line's parser reads each of its values, so names, values and errors are the same in both places,
+//! and a misspelled limit is an error. What the command line sets replaces what the file sets.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use serde::Deserialize;
+use clap::{ArgMatches, Args, FromArgMatches, Parser, ValueEnum};
+use flatpath_nfs::Network;
+use toml::{Spanned, Value};
 
 use crate::failure::Failure;
-use crate::units::{Address, Allowed, Amount, Count, Seconds, Size, Workers, from_text, several};
+use crate::units::{address, count, size, time, workers};
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// Makes [`Settings`] of a list: the help text of each, its form, its name and its type.
-///
-/// | form            | on the command line       | in the file           |
-/// |-----------------|---------------------------|-----------------------|
-/// | `place(UNIT)`   | a value without a flag    | a string              |
-/// | `plain(UNIT)`   | a flag and a value        | a string              |
-/// | `text(UNIT)`    | a flag and a value        | a string or a number  |
-/// | `several(UNIT)` | that, any number of times | one of them or a list |
-/// | `switch`        | a flag, or `--flag=BOOL`  | true or false         |
-macro_rules! settings {
-    ($($(#[$help:meta])* $form:ident $(($unit:literal))? $name:ident $(: $kind:ty)?;)*) => {
-        settings!(@ [] $({[$(#[$help])*] $form $(($unit))? $name $(: $kind)?})*);
-
-        impl Settings {
-            /// These settings, and those of `other` where these say nothing.
-            pub(crate) fn or(self, other: Self) -> Self {
-                Self { $($name: self.$name.or_of(other.$name),)* }
-            }
-        }
-    };
-    (@ [$($made:tt)*] {[$($help:tt)*] place($unit:literal) $name:ident: $kind:ty} $($rest:tt)*) => {
-        settings!(@ [$($made)* $($help)* #[arg(value_name = $unit)]
-            pub(crate) $name: Option<$kind>,] $($rest)*);
-    };
-    (@ [$($made:tt)*] {[$($help:tt)*] plain($unit:literal) $name:ident: $kind:ty} $($rest:tt)*) => {
-        settings!(@ [$($made)* $($help)* #[arg(long, value_name = $unit)]
-            pub(crate) $name: Option<$kind>,] $($rest)*);
-    };
-    (@ [$($made:tt)*] {[$($help:tt)*] text($unit:literal) $name:ident: $kind:ty} $($rest:tt)*) => {
-        settings!(@ [$($made)* $($help)* #[arg(long, value_name = $unit)]
-            #[serde(deserialize_with = "from_text")]
-            pub(crate) $name: Option<$kind>,] $($rest)*);
-    };
-    (@ [$($made:tt)*]
-        {[$($help:tt)*] several($unit:literal) $name:ident: $kind:ty} $($rest:tt)*) => {
-        settings!(@ [$($made)* $($help)* #[arg(long, value_name = $unit)]
-            #[serde(deserialize_with = "several")]
-            pub(crate) $name: Vec<$kind>,] $($rest)*);
-    };
-    (@ [$($made:tt)*] {[$($help:tt)*] switch $name:ident} $($rest:tt)*) => {
-        settings!(@ [$($made)* $($help)* #[arg(long, value_name = "BOOL", num_args = 0..=1,
-            require_equals = true, default_missing_value = "true")]
-            pub(crate) $name: Option<bool>,] $($rest)*);
-    };
-    (@ [$($made:tt)*]) => {
-        /// The settings of `serve`.
-        #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-        pub(crate) struct Settings { $($made)* }
-    };
-}
-
-settings! {
+/// The settings of `serve`; `None` or empty where neither place names one. The value of a switch,
+/// `--hidden=false`, may be left out: see [`is_on`].
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
     /// The directory to serve [default: the current one]
-    place("DIR") dir: PathBuf;
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 
     /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
     /// [default: 127.0.0.1:8080 unless listeners are named]
-    several("ADDR") http: Address;
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) http: Vec<SocketAddr>,
 
-    /// Echo at this address: whatever comes in goes out; may be repeated
-    several("ADDR") echo: Address;
+    /// Echo at this address: send back what is received; may be repeated
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) echo: Vec<SocketAddr>,
 
-    /// Relay at this address: two clients that name the same token are joined, in the words of the
+    /// Relay at this address: connect two clients that name the same token, by the protocol of the
     /// magic-wormhole transit relay; may be repeated
-    several("ADDR") relay: Address;
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) relay: Vec<SocketAddr>,
 
-    /// Relay: most clients that wait for their partner; half of the connections at most
+    /// Relay: most clients that may wait for their partner, at most half of the connections
     /// [default: 50000]
-    text("N") relay_waiting: Count;
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    pub(crate) relay_waiting: Option<u32>,
 
-    /// Relay: longest time to wait for a partner, in seconds [default: 600]
-    text("SECONDS") relay_wait: Seconds;
+    /// Relay: longest time to wait for a partner [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) relay_wait: Option<Duration>,
 
-    /// Relay: longest time that a pair may be joined without a byte, in seconds [default: 3600]
-    text("SECONDS") relay_idle: Seconds;
+    /// Relay: longest time that a connected pair may send nothing [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) relay_idle: Option<Duration>,
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one
-    text("ADDR") nfs: Address;
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) nfs: Option<SocketAddr>,
 
-    /// NFS: nothing can be changed
-    switch read_only;
+    /// NFS: refuse every change
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) read_only: Option<Option<bool>>,
 
-    /// NFS: root on a client is root here, instead of nobody
-    switch no_root_squash;
+    /// NFS: a client's root is root here, instead of the anonymous user
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) no_root_squash: Option<Option<bool>>,
 
-    /// NFS: only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
-    several("CIDR") nfs_allow: Allowed;
+    /// NFS: serve only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) nfs_allow: Vec<Network>,
 
-    /// NFS: only clients that come from a port below 1024
-    switch nfs_secure_ports;
+    /// NFS: serve only clients that come from a port below 1024
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) nfs_secure_ports: Option<Option<bool>>,
 
     /// NFS: register with the rpcbind of this machine, for clients that ask it for the ports
-    switch nfs_register;
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) nfs_register: Option<Option<bool>>,
 
-    /// NFS: where the key of the file handles is kept, so that they outlive the server; not below
-    /// DIR [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]
-    plain("DIR") nfs_state: PathBuf;
+    /// NFS: directory of the file handles' key, so that handles outlive the server; not below DIR
+    /// [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) nfs_state: Option<PathBuf>,
 
-    /// Ingest at this address: messages with their length in front are handed to processes that
-    /// attach at --ingest-socket. Port 0 picks a free one
-    text("ADDR") ingest: Address;
+    /// Ingest at this address: deliver length-prefixed messages to processes that attach at
+    /// --ingest-socket. Port 0 picks a free one
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) ingest: Option<SocketAddr>,
 
-    /// Ingest: the Unix socket where consumers attach; made for this user only
-    plain("PATH") ingest_socket: PathBuf;
+    /// Ingest: the Unix socket where consumers attach; only this user may open it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ingest_socket: Option<PathBuf>,
 
-    /// Ingest: memory for each network thread that messages are received to, beside --memory; a
-    /// power of two times the page [default: 256M]
-    text("SIZE") ingest_memory: Size;
+    /// Ingest: receive memory of each network thread, in addition to --memory; a power of two times
+    /// the page [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size::<u64>)]
+    pub(crate) ingest_memory: Option<u64>,
 
-    /// Ingest: the page, which one receive fills at most [default: 64K]
-    text("SIZE") ingest_page: Size;
+    /// Ingest: size of a page; one receive fills at most one [default: 64K]
+    #[arg(long, value_name = "SIZE", value_parser = size::<u32>)]
+    pub(crate) ingest_page: Option<u32>,
 
-    /// Ingest: most consumers at once; each has an equal share of the memory [default: 4]
-    text("N") ingest_consumers: Count;
+    /// Ingest: most consumers at once, each with an equal share of the memory [default: 4]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    pub(crate) ingest_consumers: Option<u32>,
 
-    /// Ingest: the longest message [default: what half a share holds, at most 16M]
-    text("SIZE") ingest_message: Size;
+    /// Ingest: longest message [default: what half a share holds, at most 16M]
+    #[arg(long, value_name = "SIZE", value_parser = size::<u32>)]
+    pub(crate) ingest_message: Option<u32>,
 
-    /// Ingest: every receive takes a page of its own, where otherwise short messages share one if
-    /// the kernel can do that
-    switch no_ingest_sharing;
+    /// Ingest: give every receive a page of its own. By default short messages share a page where
+    /// the kernel supports it
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) no_ingest_sharing: Option<Option<bool>>,
 
     /// Network threads [default: 1]
-    text("N") network_threads: Count;
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) network_threads: Option<usize>,
 
     /// Fewest and most worker threads [default: 2..128]
-    text("MIN..MAX") workers: Workers;
+    #[arg(long, value_name = "MIN..MAX", value_parser = workers)]
+    pub(crate) workers: Option<RangeInclusive<u32>>,
 
-    /// Workers that the requests of one listener may occupy at a time; the others wait, so that a
-    /// slow one leaves workers to the rest [default: no limit for one listener; for several, all
-    /// but the others' part of a quarter]
-    text("N") workers_per_listener: Count;
+    /// Most workers that the requests of one listener may occupy at once; its other requests wait,
+    /// so that a slow listener leaves workers to the rest [default: no limit for one listener; for
+    /// several, all but the others' part of a quarter]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    pub(crate) workers_per_listener: Option<u32>,
 
-    /// How to talk to the kernel; auto takes io_uring where it works, and else epoll
-    /// [default: auto]
-    plain("DRIVER") driver: Driver;
+    /// Kernel interface; auto uses io_uring where it works, and otherwise epoll [default: auto]
+    #[arg(long, value_name = "DRIVER")]
+    pub(crate) driver: Option<Driver>,
 
-    /// One accept for all connections, or one for each [default: multishot]
-    plain("HOW") accept: Accept;
+    /// One accept operation for all connections, or one for each [default: multishot]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) accept: Option<Accept>,
 
-    /// Accept a connection at once, not with its first bytes (HTTP)
-    switch no_defer_accept;
+    /// HTTP: accept a connection at once, not with its first bytes
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) no_defer_accept: Option<Option<bool>>,
 
     /// Most connections at once [default: what the descriptor limit allows, at most 100000]
-    text("N") max_connections: Count;
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) max_connections: Option<usize>,
 
-    /// Most connections at once of one IPv4 address or IPv6 /64. With as many, its own longest idle
-    /// one is closed for its next one, or that is refused; 0 for no limit [default: 0]
-    text("N") connections_per_address: Amount;
+    /// Most connections at once of one IPv4 address or IPv6 /64. At the limit, a new connection
+    /// replaces the address's own longest idle one, or is refused; 0 for no limit [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections_per_address: Option<usize>,
 
-    /// Memory for the whole process, such as 256M: buffers, receive memory, caches, tables and
-    /// threads. Only --ingest-memory and socket buffers of the kernel come beside it. Without
-    /// --max-connections, connections take an eighth at most [default: 256M]
-    text("SIZE") memory: Size;
+    /// Memory of the whole process, such as 256M: buffers, receive memory, caches, tables and
+    /// threads, but not --ingest-memory nor the kernel's socket buffers. Without
+    /// --max-connections, connections take at most an eighth [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size::<usize>)]
+    pub(crate) memory: Option<usize>,
 
-    /// Serve files and directories whose names begin with a dot
-    switch hidden;
+    /// HTTP: serve files and directories whose names begin with a dot
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) hidden: Option<Option<bool>>,
 
-    /// Longest time for which a small file is answered from memory without looking at it again,
-    /// where looking may block, in seconds: on another mount than DIR's own, or if DIR is on a
-    /// network or user-space file system [default: 1]
-    text("SECONDS") stat_age: Seconds;
+    /// HTTP: longest time to answer a small file from memory without checking it again, where a
+    /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space
+    /// file system [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) stat_age: Option<Duration>,
 
-    /// HTTP: PUT makes and replaces files, with the rights of this process
-    switch writable;
+    /// HTTP: let PUT create and replace files, with the rights of this process
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) writable: Option<Option<bool>>,
 
-    /// HTTP: the longest file that PUT makes, such as 10G [default: 1T]
-    text("SIZE") put_max: Size;
+    /// HTTP: longest file that PUT creates, such as 10G [default: 1T]
+    #[arg(long, value_name = "SIZE", value_parser = size::<u64>)]
+    pub(crate) put_max: Option<u64>,
 
-    /// HTTP: answer a PUT or a finished upload when data and directory are synced to the disk
-    switch durable;
+    /// HTTP: answer a PUT or a finished upload after syncing data and directory to the disk
+    #[arg(long, require_equals = true, value_name = "BOOL")]
+    pub(crate) durable: Option<Option<bool>>,
 
-    /// HTTP: resumable uploads (tus) that may be unfinished at once [default: 1024]
-    text("COUNT") uploads_max: Count;
+    /// HTTP: most unfinished resumable uploads (tus) at once [default: 1024]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) uploads_max: Option<usize>,
 
-    /// HTTP: bytes that all unfinished uploads may have together [default: half of the file system]
-    text("SIZE") uploads_bytes: Size;
+    /// HTTP: most bytes of all unfinished uploads together [default: half of the file system]
+    #[arg(long, value_name = "SIZE", value_parser = size::<u64>)]
+    pub(crate) uploads_bytes: Option<u64>,
 
-    /// HTTP: how long an unfinished upload is kept after its last byte, in seconds [default: 86400]
-    text("SECONDS") upload_expires: Seconds;
+    /// HTTP: time to keep an unfinished upload after its last byte [default: 1day]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) upload_expires: Option<Duration>,
 
-    /// Longest time from accept, or from a request's first byte, to the end of its head, in seconds
-    /// [default: 30]
-    text("SECONDS") head_timeout: Seconds;
+    /// Longest time from accept, or from a request's first byte, to the end of its head
+    /// [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) head_timeout: Option<Duration>,
 
-    /// Longest silence within a request's body, in seconds; on average it must bring 512 bytes a
-    /// second beside that [default: 60]
-    text("SECONDS") body_timeout: Seconds;
+    /// Longest silence within a request's body, which must also bring 512 bytes a second on average
+    /// [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) body_timeout: Option<Duration>,
 
-    /// Longest time between requests of one connection, in seconds [default: 75]
-    text("SECONDS") idle_timeout: Seconds;
+    /// Longest time between two requests of one connection [default: 75s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) idle_timeout: Option<Duration>,
 
-    /// Longest time in which a client takes nothing of what is sent to it, in seconds [default: 30]
-    text("SECONDS") write_timeout: Seconds;
+    /// Longest time in which a client reads nothing of what is sent to it [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) write_timeout: Option<Duration>,
 
-    /// Longest time to finish what is in flight after the first SIGTERM or SIGINT, in seconds
-    /// [default: 30]
-    text("SECONDS") drain_timeout: Seconds;
+    /// Longest time to finish requests in flight after the first SIGTERM or SIGINT [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) drain_timeout: Option<Duration>,
 }
 
 /// The values of `--driver`.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Driver {
     /// io_uring where it works, epoll where it is refused
     Auto,
@@ -230,8 +227,7 @@ pub(crate) enum Driver {
 }
 
 /// The values of `--accept`.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accept {
     /// One accept serves every connection
     Multishot,
@@ -239,62 +235,103 @@ pub(crate) enum Accept {
     Single,
 }
 
+/// What a switch says: without a value it is on, and unset it is off.
+pub(crate) fn is_on(switch: Option<Option<bool>>) -> bool {
+    switch.is_some_and(|value| value.unwrap_or(true))
+}
+
+/// A command line of settings alone.
+#[derive(Debug, Default, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    settings: Settings,
+}
+
 impl Settings {
     /// Reads a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
-        let explained = |cause: &dyn std::fmt::Display| {
+        let wrong = |cause: &dyn Display| {
             Failure::WrongUse(format!("--config {}: {cause}", path.display()))
         };
         let size = std::fs::metadata(path)
-            .map_err(|cause| explained(&cause))?
+            .map_err(|cause| wrong(&cause))?
             .len();
         if size > CONFIG_BYTES_MAX {
-            return Err(explained(&format!(
+            return Err(wrong(&format!(
                 "it is larger than {CONFIG_BYTES_MAX} bytes"
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(|cause| explained(&cause))?;
-        toml::from_str(&text).map_err(|cause| explained(&cause))
+        let text = std::fs::read_to_string(path).map_err(|cause| wrong(&cause))?;
+        Self::from_text(&text).map_err(|cause| wrong(&cause))
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let table: BTreeMap<String, Spanned<Value>> =
+            toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut file = Line::default();
+        for (name, value) in table {
+            let line = 1 + text[..value.span().start].matches('\n').count();
+            let read = arguments(&name, value.into_inner())
+                .and_then(|arguments| file.try_update_from(arguments).map_err(in_short));
+            read.map_err(|cause| format!("line {line}: {cause}"))?;
+        }
+        Ok(file.settings)
+    }
+
+    /// These settings, but for those that the command line sets.
+    pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
+        self.update_from_arg_matches(command_line)
+            .expect("it was read before");
+        self
     }
 }
 
-/// What one source of settings says, or else another.
-trait OrOf {
-    fn or_of(self, other: Self) -> Self;
+/// A setting of the file as the command line has it: an argument for each value.
+fn arguments(name: &str, value: Value) -> Result<Vec<String>, String> {
+    let values = match value {
+        Value::Array(values) => values,
+        value => vec![value],
+    };
+    let mut arguments = Vec::new();
+    for value in values {
+        let value = match value {
+            Value::String(text) => text,
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
+            other => {
+                return Err(format!(
+                    "{name} = {other}: write a value, or a list of them"
+                ));
+            }
+        };
+        match name {
+            "dir" => arguments.extend(["--".into(), value]),
+            _ => arguments.push(format!("--{name}={value}")),
+        }
+    }
+    Ok(arguments)
 }
 
-impl<T> OrOf for Option<T> {
-    fn or_of(self, other: Self) -> Self {
-        self.or(other)
-    }
-}
-
-impl<T> OrOf for Vec<T> {
-    fn or_of(self, other: Self) -> Self {
-        if self.is_empty() { other } else { self }
-    }
+/// Without what concerns the command line as a whole.
+fn in_short(error: clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let end = text.find("\n\nUsage").unwrap_or(text.len());
+    text[..end].trim_end().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser};
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
+    use clap::CommandFactory;
 
     fn line(arguments: &[&str]) -> Settings {
-        let arguments = ["test"].iter().chain(arguments);
-        Line::try_parse_from(arguments)
-            .expect("a good command line")
-            .settings
+        let line = Line::try_parse_from(arguments).expect("a good command line");
+        line.settings
     }
 
     fn file(text: &str) -> Result<Settings, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        Settings::from_text(text)
     }
 
     #[expect(
@@ -321,14 +358,14 @@ mod tests {
             "61",
             "--nfs",
             "127.0.0.1:2049",
-            "--read-only",
-            "--no-root-squash",
+            "--read-only=true",
+            "--no-root-squash=true",
             "--nfs-allow",
             "10.0.0.0/8",
             "--nfs-allow",
             "::1",
-            "--nfs-secure-ports",
-            "--nfs-register",
+            "--nfs-secure-ports=true",
+            "--nfs-register=true",
             "--nfs-state",
             "/state",
             "--ingest",
@@ -343,7 +380,7 @@ mod tests {
             "2",
             "--ingest-message",
             "1M",
-            "--no-ingest-sharing",
+            "--no-ingest-sharing=true",
             "--network-threads",
             "2",
             "--workers",
@@ -354,20 +391,20 @@ mod tests {
             "epoll",
             "--accept",
             "single",
-            "--no-defer-accept",
+            "--no-defer-accept=true",
             "--max-connections",
             "1000",
             "--connections-per-address",
             "0",
             "--memory",
             "64M",
-            "--hidden",
+            "--hidden=true",
             "--stat-age",
             "0.25",
-            "--writable",
+            "--writable=true",
             "--put-max",
             "2G",
-            "--durable",
+            "--durable=true",
             "--uploads-max",
             "9",
             "--uploads-bytes",
@@ -436,26 +473,39 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_can_stand_in_the_file_and_nothing_else_can() {
-        let command = Line::command();
-        let error = file("no-such-flag = 1").expect_err("an unknown key");
-        for argument in command.get_arguments() {
+    fn the_file_has_the_names_of_the_flags_and_no_others() {
+        for argument in Line::command().get_arguments() {
             let name = argument.get_id().as_str().replace('_', "-");
-            if name != "help" {
-                assert!(
-                    error.contains(&format!("`{name}`")),
-                    "{name} is missing in {error}"
-                );
+            for value in [
+                "1",
+                "true",
+                "\"127.0.0.1:1\"",
+                "\"::1\"",
+                "\"auto\"",
+                "\"single\"",
+            ] {
+                if file(&format!("{name} = {value}")).is_ok() {
+                    break;
+                }
+                assert_ne!(value, "\"single\"", "{name} takes no value");
             }
         }
         for text in [
+            "no-such-flag = 1",
             "max_connections = 1",
             "config = \"x\"",
+            "help = true",
+            "help = \"\"",
+            "version = true",
             "[http]",
+            "http = [[\"127.0.0.1:1\"]]",
+            "dir = [\"a\", \"b\"]",
             "resp = \"127.0.0.1:1\"",
         ] {
             assert!(file(text).is_err(), "{text}");
         }
+        let odd = file("dir = \"--hidden\"").map(|settings| settings.dir);
+        assert_eq!(odd, Ok(Some("--hidden".into())), "a value is never a flag");
     }
 
     #[test]
@@ -463,68 +513,75 @@ mod tests {
         for (key, given, accepted) in [
             ("workers", "4..2", "MIN..MAX"),
             ("workers", "two", "MIN..MAX"),
-            ("memory", "1T", "K, M or G"),
+            ("memory", "1Q", "K, M, G or T"),
             ("memory", "99999999999999999999", "such as 256M"),
             ("put-max", "18446744073709551615K", "such as 256M"),
-            ("ingest-page", "", "such as 256M"),
+            ("ingest-page", "", "SIZE"),
+            ("ingest-page", "5120G", "at most 4294967295 bytes"),
+            ("ingest-message", "5120G", "at most 4294967295 bytes"),
+            ("ingest-consumers", "1099511627776", "at most 4294967295"),
             ("network-threads", "0", "at least 1"),
             ("max-connections", "-1", "at least 1"),
-            ("connections-per-address", "some", "0 for no limit"),
+            ("connections-per-address", "some", "invalid digit"),
             ("http", "8080", "HOST:PORT"),
             ("nfs", "localhost", "HOST:PORT"),
             ("driver", "kqueue", "uring"),
             ("accept", "twice", "multishot"),
             ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
-            ("idle-timeout", "0", "0.001"),
-            ("stat-age", "30s", "such as 30"),
-            ("hidden", "yes", "bool"),
+            ("idle-timeout", "0", "1ms"),
+            ("stat-age", "30x", "such as 30"),
+            ("hidden", "yes", "true, false"),
         ] {
-            // A boolean of the file is no text, and the command line names its two values.
-            let accepted_there = if accepted == "bool" {
-                "true, false"
-            } else {
-                accepted
-            };
             let argument = format!("--{key}={given}");
-            let error = Line::try_parse_from(["test", &argument]).expect_err(&argument);
+            let error = Line::try_parse_from([&argument]).expect_err(&argument);
             let error = error.to_string();
-            for part in [key, given, accepted_there] {
+            for part in [key, given, accepted] {
                 assert!(error.contains(part), "{argument}: {error}");
             }
-            let error = file(&format!("{key} = \"{given}\"")).expect_err(given);
-            for part in [key, given, accepted] {
+            let error = file(&format!("\n{key} = \"{given}\"")).expect_err(given);
+            for part in ["line 2: ", key, given, accepted] {
                 assert!(error.contains(part), "{key} = {given}: {error}");
             }
         }
-        for (text, accepted) in [
-            ("idle-timeout = 0", "0.001"),
-            ("max-connections = -1", "at least 1"),
-            ("network-threads = [1]", "a number, or a text"),
-            ("network-threads = true", "a number, or a text"),
-            ("http = [1]", "a list of them"),
+        for (text, parts) in [
+            ("idle-timeout = 0", ["'0'", "1ms"]),
+            ("max-connections = -1", ["'-1'", "at least 1"]),
+            (
+                "network-threads = [1, 2]",
+                ["network-threads", "multiple times"],
+            ),
+            ("network-threads = true", ["'true'", "at least 1"]),
+            ("http = [1]", ["'1'", "HOST:PORT"]),
+            (
+                "memory = { size = 1 }",
+                ["memory = { size = 1 }", "write a value"],
+            ),
+            ("memory = 1 2", ["memory = 1 2", "line 1, column 10"]),
         ] {
             let error = file(text).expect_err(text);
-            assert!(error.contains(text) && error.contains(accepted), "{error}");
+            for part in parts {
+                assert!(error.contains(part), "{text}: {error}");
+            }
         }
     }
 
     #[test]
-    fn the_command_line_wins() {
-        let line = line(&[
-            "--http",
-            "127.0.0.1:1",
-            "--network-threads",
-            "3",
+    fn the_command_line_replaces_what_the_file_sets() {
+        let arguments = [
+            "--http=127.0.0.1:1",
+            "--network-threads=3",
             "--hidden=false",
-        ]);
-        let file =
-            file("http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096");
-        let both = line.or(file.expect("a good file"));
-        assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
-        assert_eq!(
-            (both.network_threads, both.hidden),
-            (Some(Count(3)), Some(false))
+            "--durable",
+        ];
+        let matches = Line::command().get_matches_from(arguments);
+        let file = file(
+            "http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096\n\
+             writable = true\ndurable = false",
         );
-        assert_eq!(both.memory, Some(Size(4_096)));
+        let both = file.expect("a good file").replaced_by(&matches);
+        assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
+        assert_eq!((both.network_threads, both.memory), (Some(3), Some(4_096)));
+        let switches = [both.hidden, both.durable, both.writable, both.read_only];
+        assert_eq!(switches.map(is_on), [false, true, true, false]);
     }
 }

@@ -1,214 +1,83 @@
-//! Values of flags and of the configuration file: each is read from the same text in both places.
+//! Values of settings, from their text.
 
-use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
-use std::str::FromStr;
+use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error};
+use bytesize::ByteSize;
 
-/// Bytes. Written as a number, with `K`, `M` or `G` for 1024, 1024² or 1024³.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) usize);
-
-/// Fewest and most workers. Written `MIN..MAX`, or as one number for both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Workers(pub(crate) RangeInclusive<u32>);
-
-/// A span of time. Written in seconds, with decimals if need be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seconds {
-    pub(crate) ns: u64,
-}
-
-/// Where to listen. Written `HOST:PORT`; port 0 picks a free one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address(pub(crate) SocketAddr);
-
-/// A count that is at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count(pub(crate) usize);
-
-/// A count that may be zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Amount(pub(crate) usize);
-
-/// A network that NFS clients may come from. Written `ADDRESS` or `ADDRESS/BITS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Allowed(pub(crate) flatpath_nfs::Network);
-
-/// What a size looks like.
-const SIZE: &str = "write bytes, or a whole number with K, M or G, such as 256M";
-
-/// What a number of workers looks like.
+const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
+const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
+                    least 1ms and at most 365 days";
 const WORKERS: &str = "write MIN..MAX or one number for both, such as 2..128; MIN must be at \
                        least 1, and MAX at least MIN";
+const ADDRESS: &str = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:0";
 
-/// The longest time-out: a year.
-const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
+const TIMES: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
 
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let factor: usize = match unit.to_ascii_uppercase().as_str() {
-            "" | "B" => 1,
-            "K" | "KB" | "KIB" => 1 << 10,
-            "M" | "MB" | "MIB" => 1 << 20,
-            "G" | "GB" | "GIB" => 1 << 30,
-            _ => return Err(SIZE.into()),
-        };
-        let too_large = || format!("no machine has that much; {SIZE}");
-        if digits == 0 {
-            return Err(SIZE.into());
-        }
-        let number: usize = number.parse().map_err(|_| too_large())?;
-        number.checked_mul(factor).map(Self).ok_or_else(too_large)
+/// Bytes: `4096`, `64K`, `256MiB`. Units are binary, whichever way they are written.
+pub(crate) fn size<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let text = text.to_ascii_uppercase();
+    let stem = text.strip_suffix('B').unwrap_or(&text);
+    let stem = stem.strip_suffix('I').unwrap_or(stem);
+    let has_unit = stem.ends_with(|last: char| last.is_ascii_alphabetic());
+    let size = format!("{stem}{}", if has_unit { "IB" } else { "" });
+    let size: ByteSize = size.parse().map_err(|_| SIZE)?;
+    let most = u64::MAX >> (64 - 8 * size_of::<T>());
+    match T::try_from(size.as_u64()) {
+        // The library clips what 64 bits do not hold.
+        Ok(_) if size.as_u64() == u64::MAX => Err(format!("no machine has that much; {SIZE}")),
+        Ok(size) => Ok(size),
+        Err(_) => Err(format!("it may be at most {most} bytes")),
     }
 }
 
-/// As the user would write it: with the largest unit that needs no fraction.
-impl Display for Size {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let units = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"), (1, "")];
-        let is_whole = |(factor, _): &&(usize, &str)| self.0 > 0 && self.0.is_multiple_of(*factor);
-        let (factor, unit) = units.iter().find(is_whole).unwrap_or(&(1, ""));
-        write!(formatter, "{}{unit}", self.0 / factor)
-    }
+/// Bytes as the user would write them: exact, with the largest unit that needs no fraction.
+pub(crate) fn size_text(bytes: usize) -> String {
+    let units = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    let whole = units
+        .iter()
+        .find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
+    let (factor, unit) = whole.unwrap_or(&(1, ""));
+    format!("{}{unit}", bytes / factor)
 }
 
-impl FromStr for Workers {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (min, max) = text.split_once("..").unwrap_or((text, text));
-        let number = |text: &str| text.parse::<u32>().map_err(|_| WORKERS);
-        let (min, max) = (number(min)?, number(max)?);
-        if min == 0 || min > max {
-            return Err(WORKERS.into());
-        }
-        Ok(Self(min..=max))
-    }
-}
-
-impl FromStr for Seconds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let seconds: f64 = text
-            .parse()
-            .map_err(|_| "write seconds without a unit, such as 30 or 0.5")?;
-        if !(0.001..=SECONDS_MAX).contains(&seconds) {
-            return Err("write between 0.001 and 31536000 seconds (a year)".into());
-        }
-        Ok(Self {
-            ns: (seconds * 1e9) as u64,
-        })
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self(address));
-        }
-        let explained = |cause: &dyn Display| {
-            format!("{cause}; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:0")
-        };
-        let mut found = text.to_socket_addrs().map_err(|cause| explained(&cause))?;
-        found
-            .next()
-            .map(Self)
-            .ok_or_else(|| explained(&"the host has no address"))
-    }
-}
-
-impl FromStr for Allowed {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| "write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8".into())
-    }
-}
-
-impl FromStr for Count {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(0) | Err(_) => Err("write a whole number of at least 1".into()),
-            Ok(count) => Ok(Self(count)),
-        }
-    }
-}
-
-impl FromStr for Amount {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let amount = text.parse().map(Self);
-        amount.map_err(|_| "write a whole number, or 0 for no limit".into())
-    }
-}
-
-/// A value of a TOML file, which may be a number where no unit is needed.
-#[derive(serde::Deserialize)]
-#[serde(
-    untagged,
-    expecting = "one value was expected: a number, or a text such as \"256M\""
-)]
-enum Text {
-    Integer(i64),
-    Decimal(f64),
-    String(String),
-}
-
-/// Reads a value as the command line would.
-pub(crate) fn from_text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err = String>,
-{
-    let text = match Text::deserialize(deserializer)? {
-        Text::Integer(number) => number.to_string(),
-        Text::Decimal(number) => number.to_string(),
-        Text::String(text) => text,
+/// A time: seconds, or with units.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let time = match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
     };
-    text.parse()
-        .map(Some)
-        .map_err(|cause| D::Error::custom(format!("{text:?}: {cause}")))
+    time.filter(|time| TIMES.contains(time))
+        .ok_or_else(|| TIME.into())
 }
 
-/// Reads one value or a list of them.
-pub(crate) fn several<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err = String>,
-{
-    #[derive(serde::Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "a text was expected, or a list of them: [\"127.0.0.1:80\", \"[::1]:80\"]"
-    )]
-    enum OneOrMany {
-        One(String),
-        Many(Vec<String>),
+/// Fewest and most workers: `2..128`, or one number for both.
+pub(crate) fn workers(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    match (min.parse(), max.parse()) {
+        (Ok(min), Ok(max)) if 0 < min && min <= max => Ok(min..=max),
+        _ => Err(WORKERS.into()),
     }
-    let texts = match OneOrMany::deserialize(deserializer)? {
-        OneOrMany::One(text) => vec![text],
-        OneOrMany::Many(texts) => texts,
-    };
-    let value = |text: &String| {
-        text.parse()
-            .map_err(|cause| D::Error::custom(format!("{text:?}: {cause}")))
-    };
-    texts.iter().map(value).collect()
+}
+
+/// Where to listen; port 0 picks a free one.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|cause| format!("{cause}; {ADDRESS}"))?;
+    found
+        .next()
+        .ok_or_else(|| format!("the host has no address; {ADDRESS}"))
+}
+
+/// A count of at least one.
+pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let most = u64::MAX >> (64 - 8 * size_of::<T>());
+    let count: u64 = text.parse().unwrap_or(0);
+    let count = T::try_from(count).ok().filter(|_| count > 0);
+    count.ok_or_else(|| format!("write a whole number of at least 1, and at most {most}"))
 }
 
 #[cfg(test)]
@@ -222,70 +91,89 @@ mod tests {
             ("4096", 4_096),
             ("4096B", 4_096),
             ("64K", 64 << 10),
+            ("64kb", 64 << 10),
             ("256M", 256 << 20),
             ("256MiB", 256 << 20),
+            ("256 MiB", 256 << 20),
+            ("1.5G", 3 << 29),
             ("2g", 2 << 30),
+            ("1T", 1 << 40),
+            ("9007199254740993", 9_007_199_254_740_993),
         ] {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+            assert_eq!(size::<u64>(text), Ok(bytes), "{text}");
         }
         for text in [
             "",
             "M",
             "-1",
-            "1.5G",
-            "1T",
-            "256 M",
+            "1Q",
+            "1.5.G",
             "18446744073709551615K",
+            "18446744073709551616",
         ] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+            assert!(size::<u64>(text).is_err(), "{text}");
         }
+        assert_eq!(size::<u32>("4294967295"), Ok(u32::MAX));
+        assert!(size::<u32>("4G").is_err_and(|why| why.contains("at most 4294967295")));
     }
 
     #[test]
     fn a_size_is_shown_as_it_is_written() {
         for text in ["0", "1", "4097", "3K", "1025K", "256M", "2G", "1025M"] {
-            let size: Size = text.parse().expect("a size");
-            assert_eq!(size.to_string(), text);
+            assert_eq!(size_text(size(text).expect("a size")), text);
         }
     }
 
     #[test]
     fn workers_are_a_range_that_is_not_empty() {
-        assert_eq!("2..128".parse(), Ok(Workers(2..=128)));
-        assert_eq!("8".parse(), Ok(Workers(8..=8)));
+        assert_eq!(workers("2..128"), Ok(2..=128));
+        assert_eq!(workers("8"), Ok(8..=8));
         for text in [
             "", "0..4", "4..2", "2..", "..4", "2..4..8", "a..b", "0", "-1..2",
         ] {
-            assert!(text.parse::<Workers>().is_err(), "{text}");
+            assert!(workers(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn seconds_may_have_decimals_and_are_never_zero() {
-        assert_eq!("30".parse(), Ok(Seconds { ns: 30_000_000_000 }));
-        assert_eq!("0.5".parse(), Ok(Seconds { ns: 500_000_000 }));
-        for text in ["", "0", "-1", "nan", "inf", "1e30", "30s"] {
-            assert!(text.parse::<Seconds>().is_err(), "{text}");
+    fn a_time_is_seconds_or_has_units_and_is_never_zero() {
+        for (text, ms) in [
+            ("30", 30_000),
+            ("0.5", 500),
+            ("1e3", 1_000_000),
+            ("30s", 30_000),
+            ("500ms", 500),
+            ("1h 30m", 5_400_000),
+            ("365d", 31_536_000_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in [
+            "", "0", "0s", "-1", "nan", "inf", "1e30", "366d", "30x", "s",
+        ] {
+            assert!(time(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn addresses_have_a_host_and_a_port() {
         for text in ["127.0.0.1:8080", "[::1]:0", "0.0.0.0:80"] {
-            let address: Address = text.parse().expect("an address");
-            assert_eq!(address.0.to_string(), text);
+            assert_eq!(
+                address(text).map(|address| address.to_string()),
+                Ok(text.into())
+            );
         }
         for text in ["", "8080", ":8080x", "127.0.0.1", "::1", "host:99999"] {
-            let error = text.parse::<Address>().expect_err(text);
+            let error = address(text).expect_err(text);
             assert!(error.contains("HOST:PORT"), "{error}");
         }
     }
 
     #[test]
     fn counts_start_at_one() {
-        assert_eq!("1".parse(), Ok(Count(1)));
-        for text in ["0", "-1", "", "many"] {
-            assert!(text.parse::<Count>().is_err(), "{text}");
+        assert_eq!(count("1"), Ok(1_u32));
+        for text in ["0", "-1", "", "many", "4294967296"] {
+            assert!(count::<u32>(text).is_err(), "{text}");
         }
     }
 }

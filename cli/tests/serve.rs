@@ -163,7 +163,7 @@ fn hidden_files_are_served_when_asked_for() {
 #[test]
 fn a_configuration_file_says_the_same_and_the_command_line_wins() {
     let folder = site();
-    let config = "dir = \"sub\"\nhttp = \"127.0.0.1:0\"\nhidden = true\nrings = 2\n";
+    let config = "dir = \"sub\"\nhttp = \"127.0.0.1:0\"\nhidden = true\nnetwork-threads = 2\n";
     fs::write(folder.path().join("flatpath.toml"), config).expect("write");
     let served = Served::start(folder.path(), &["--config", "flatpath.toml"]);
     assert_eq!(get(served.address(), "/page.html").text(), "<p>page");
@@ -354,7 +354,10 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
         ),
         (&["--http", "8080"], &["--http", "HOST:PORT"]),
         (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
-        (&["--network-threads", "0"], &["--rings", "at least 1"]),
+        (
+            &["--network-threads", "0"],
+            &["--network-threads", "at least 1"],
+        ),
         (
             &["--memory", "1K", "--http", any],
             &["--memory", "at least"],
@@ -386,7 +389,12 @@ fn a_wrong_directory_or_configuration_ends_with_code_2() {
     with(&file, &["DIR", "hello.txt", "directory"]);
     assert_wrong_use(
         &["serve", "--config", &config],
-        &["config.toml", "max-conections"],
+        &[
+            "config.toml",
+            "line 1",
+            "max-conections",
+            "--max-connections",
+        ],
     );
     assert_wrong_use(
         &["serve", "--config", &missing],

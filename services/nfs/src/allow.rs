@@ -2,72 +2,42 @@
 //!
 //! Cost: O(networks) per connection's call, and networks are few.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{AddrParseError, IpAddr};
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 /// An address with the number of bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: u128,
-    mask: u128,
-}
+pub struct Network(IpNet);
 
 /// The text is no address, or its number of bits is more than the address has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no network: write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8")]
 pub struct BadNetwork(String);
-
-impl std::fmt::Display for BadNetwork {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "{:?} is neither an address nor ADDRESS/BITS",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for BadNetwork {}
 
 impl FromStr for Network {
     type Err = BadNetwork;
 
     fn from_str(text: &str) -> Result<Network, BadNetwork> {
-        let bad = || BadNetwork(text.to_owned());
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let own: u32 = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            // Digits only: the standard parser would take a sign.
-            Some(bits) if !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                bits.parse().map_err(|_| bad())?
-            }
-            Some(_) => return Err(bad()),
-            None => own,
-        };
-        let host = own.checked_sub(bits).ok_or_else(bad)?;
-        let mask = u128::MAX.checked_shl(host).unwrap_or(0);
-        Ok(Network {
-            address: wide(address) & mask,
-            mask,
-        })
+        let network = text
+            .parse()
+            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network
+            .map(Network)
+            .map_err(|_: AddrParseError| BadNetwork(text.into()))
     }
 }
 
 impl Network {
     /// True when `address` lies in this network. An IPv4 client of an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
-        wide(address) & self.mask == self.address
-    }
-}
-
-/// Every address as IPv6, IPv4 mapped into it.
-fn wide(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
-        IpAddr::V6(address) => u128::from(Ipv6Addr::from(address.octets())),
+        match (self.0, address.to_canonical()) {
+            (IpNet::V6(network), IpAddr::V4(address)) => {
+                network.contains(&address.to_ipv6_mapped())
+            }
+            (network, address) => network.contains(&address),
+        }
     }
 }
 
@@ -93,6 +63,7 @@ mod tests {
         assert!(contains("0.0.0.0/0", "1.2.3.4"));
         assert!(contains("fd00::/8", "fd12::1"));
         assert!(contains("::/0", "1.2.3.4"));
+        assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
     }
 
     #[test]
