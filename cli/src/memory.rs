@@ -6,7 +6,7 @@
 //! keeps for the process (socket buffers, page cache), which is not the process's own.
 
 use flatpath::{DriverConfig, Limits, RegionConfig};
-use flatpath_files::limits::HOT_BYTES_MAX;
+use flatpath_files::limits::CACHE_BYTES_MAX;
 use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
 use flatpath_rpc::limits::{PAGE_BYTES, PAGES_PER_LISTENER, REPLAY_BYTES_MAX, REPLAYS_MAX};
@@ -45,8 +45,8 @@ const REQUEST_BYTES: usize = 2 * 1024;
 const REQUESTS_PART: usize = 16;
 const REQUESTS_MIN: usize = 64;
 
-/// The part of the memory that all caches of hot files together may take.
-const HOT_PART: usize = 16;
+/// The part of the memory that all caches of small files together may take.
+const CACHE_PART: usize = 16;
 
 /// The part that each kind of NFS receive memory and its kept replies may take, and the least of
 /// them: receive buffers of one network thread, bytes of a page, replies.
@@ -91,14 +91,14 @@ pub(crate) struct Demands {
 pub(crate) struct Parts {
     pub(crate) program: usize,
     pub(crate) receive: usize,
-    pub(crate) hot: usize,
+    pub(crate) cache: usize,
     pub(crate) connections: usize,
     pub(crate) requests: usize,
     pub(crate) nfs: usize,
     pub(crate) slack: usize,
     pub(crate) buffers: usize,
-    /// Bytes of one cache of hot files.
-    pub(crate) hot_each: usize,
+    /// Bytes of one such cache.
+    pub(crate) cache_each: usize,
     /// For the engine, which lowers it to the descriptors, with a warning: what was asked for, what
     /// fits, or zero for as many as there are descriptors.
     pub(crate) connections_wished: usize,
@@ -142,7 +142,7 @@ impl Demands {
         let nfs_page_bytes = self.nfs_page_bytes();
         let receive = threads.checked_mul(self.receive_bytes(&driver, nfs_page_bytes))?;
         let caches = threads.checked_mul(self.http)?;
-        let hot_each = (self.bytes / HOT_PART / caches.max(1)).min(HOT_BYTES_MAX);
+        let cache_each = (self.bytes / CACHE_PART / caches.max(1)).min(CACHE_BYTES_MAX);
         let (connections_wished, connections_max) = self.connections();
         let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
             .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
@@ -151,14 +151,14 @@ impl Demands {
         let mut parts = Parts {
             program,
             receive,
-            hot: hot_each * caches,
+            cache: cache_each * caches,
             connections: connections_max.checked_mul(CONNECTION_BYTES)?,
             requests: in_flight_max * threads * REQUEST_BYTES,
             nfs: usize::from(self.nfs)
                 * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
             slack: 0,
             buffers: 0,
-            hot_each,
+            cache_each,
             connections_wished,
             in_flight_max,
             driver,
@@ -231,7 +231,7 @@ impl Parts {
         [
             self.program,
             self.receive,
-            self.hot,
+            self.cache,
             self.connections,
             self.requests,
             self.nfs,
@@ -245,13 +245,13 @@ impl Parts {
     /// One line for the log.
     pub(crate) fn log(&self) {
         log::info!(
-            "memory: sum={} buffers={} slack={} receive={} hot={} connections={} requests={} \
+            "memory: sum={} buffers={} slack={} receive={} cache={} connections={} requests={} \
              nfs={} program={} connections_limit={} in_flight_max={}",
             self.sum().unwrap_or(usize::MAX),
             self.buffers,
             self.slack,
             self.receive,
-            self.hot,
+            self.cache,
             self.connections,
             self.requests,
             self.nfs,
@@ -302,7 +302,7 @@ mod tests {
         let parts = all(256).divide().expect("enough");
         assert_eq!(parts.driver, Nfs::driver_config());
         assert_eq!(parts.nfs_page_bytes, PAGE_BYTES);
-        assert_eq!(parts.hot_each, HOT_BYTES_MAX);
+        assert_eq!(parts.cache_each, CACHE_BYTES_MAX);
         assert_eq!(parts.nfs_replies, REPLAYS_MAX);
     }
 
@@ -314,7 +314,7 @@ mod tests {
             ..demands(64)
         };
         let parts = two.divide().expect("enough");
-        assert_eq!((parts.hot, parts.hot_each), (4 * MIB, MIB));
+        assert_eq!((parts.cache, parts.cache_each), (4 * MIB, MIB));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clap::{ArgMatches, Args};
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
-use flatpath_files::limits::HOT_ENTRIES_MAX;
+use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::Ingest;
@@ -189,7 +189,7 @@ fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
             "DIR {dir} cannot be served: {cause}; name a readable directory"
         ))
     })?;
-    let files = files.hot(HOT_ENTRIES_MAX, parts.hot_each);
+    let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
     let files = match settings.stat_age {
         Some(age) => files.stat_age(age),
         None => files,

@@ -13,21 +13,20 @@ use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
+use crate::cache::NewEntry;
 use crate::conditional::{RangeUse, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
 use crate::fields::Fields;
-use crate::freshness::{Began, Looked};
-use crate::hot::Note;
-use crate::limits::{CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS, HOT_FILE_BYTES_MAX};
+use crate::freshness::{Began, FreshnessCheck, Looked, Observation};
+use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::{self, Entries};
 use crate::look::Locality;
 use crate::media;
 use crate::range::{self, Part, Ranges};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::target::{Form, Hidden, Target, name_of};
-use crate::witness::{Claim, Witness};
 use crate::writing::{Writing, is_own};
 
 /// What a directory is asked for first.
@@ -60,7 +59,7 @@ struct Chosen {
     looked_at: SystemTime,
     media: String,
     /// What the choice hangs on, beside the file that is sent.
-    claims: Vec<Claim>,
+    observations: Vec<Observation>,
     /// Where all that lies.
     locality: Locality,
 }
@@ -194,7 +193,7 @@ impl Answerer<'_> {
         preference: Preference,
     ) -> Result<Option<Chosen>, FilesError> {
         let media = media::of_name(name_of(path));
-        let mut claims = Vec::new();
+        let mut observations = Vec::new();
         let locality = opened.locality;
         for coding in preference.codings() {
             if coding == Coding::Identity {
@@ -205,7 +204,7 @@ impl Answerer<'_> {
                     opened,
                     looked_at,
                     media,
-                    claims,
+                    observations,
                     locality,
                 }));
             }
@@ -213,7 +212,7 @@ impl Answerer<'_> {
             let looked_at = SystemTime::now();
             match self.find(&sibling) {
                 Ok(found) if found.kind == Kind::File => {
-                    claims.push(Claim::File(path.to_vec(), opened.identity));
+                    observations.push(Observation::File(path.to_vec(), opened.identity));
                     let locality = locality.beside(found.locality);
                     let (path, opened) = (sibling, found);
                     return Ok(Some(Chosen {
@@ -222,12 +221,12 @@ impl Answerer<'_> {
                         opened,
                         looked_at,
                         media,
-                        claims,
+                        observations,
                         locality,
                     }));
                 }
                 Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
-                    claims.push(Claim::Nothing(sibling));
+                    observations.push(Observation::Nothing(sibling));
                 }
                 Err(error) => return Err(error),
             }
@@ -291,7 +290,7 @@ impl Answerer<'_> {
             Stability::Changing | Stability::Shorter => return Ok(None),
         }
         buffer.advance(length);
-        let note = self.note(
+        let entry = self.entry(
             request,
             preference,
             &chosen,
@@ -300,8 +299,8 @@ impl Answerer<'_> {
             buffer.filled(),
         );
         let mut response = finish(verdict, fields, size, Body::Pooled(buffer));
-        if let Some(note) = note {
-            response.extensions_mut().insert(note);
+        if let Some(entry) = entry {
+            response.extensions_mut().insert(entry);
         }
         Ok(Some(response))
     }
@@ -328,7 +327,7 @@ impl Answerer<'_> {
     fn buffer_for(&self, size: u64) -> Option<Buffer> {
         let length = usize::try_from(size)
             .ok()
-            .filter(|length| *length <= HOT_FILE_BYTES_MAX)?;
+            .filter(|length| *length <= CACHE_FILE_BYTES_MAX)?;
         self.pool
             .take(length)
             .filter(|buffer| buffer.room() >= length)
@@ -376,7 +375,7 @@ impl Answerer<'_> {
     }
 
     /// What the cache needs to answer the same request without a worker.
-    fn note(
+    fn entry(
         &self,
         request: &Request,
         preference: Preference,
@@ -384,21 +383,24 @@ impl Answerer<'_> {
         validators: Validators,
         fields: &HeaderMap,
         content: &[u8],
-    ) -> Option<Note> {
+    ) -> Option<NewEntry> {
         // Without both validators the file changed a moment ago, and may do so again unseen.
         validators.tag?;
         fields.get(header::LAST_MODIFIED)?;
-        let mut claims = chosen.claims.clone();
-        claims.push(Claim::File(chosen.path.clone(), chosen.opened.identity));
-        let witnesses = Witness::of_claims(self.root, &claims)?;
-        Some(Note {
+        let mut observations = chosen.observations.clone();
+        observations.push(Observation::File(
+            chosen.path.clone(),
+            chosen.opened.identity,
+        ));
+        let checks = FreshnessCheck::of_observations(self.root, &observations)?;
+        Some(NewEntry {
             target: request.uri().path().as_bytes().into(),
-            class: preference.class(),
+            preference,
             found: prebuilt(StatusCode::OK, fields, Some(content.len())),
             not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(fields), None),
             body: Bytes::copy_from_slice(content),
             validators,
-            witnesses,
+            checks,
             looked: Looked {
                 began: self.began,
                 locality: chosen.locality,

@@ -8,7 +8,7 @@
 //! Cost: one pass over the field.
 
 /// A form in which a file can be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// Brotli, from a sibling that ends in `.br`.
     Brotli,
@@ -19,7 +19,7 @@ pub enum Coding {
 }
 
 /// The codings that a client takes, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Preference {
     order: [Option<Coding>; CODINGS],
 }
@@ -53,9 +53,6 @@ impl Coding {
 }
 
 impl Preference {
-    /// How many different preferences there are, as [`Preference::class`] numbers them.
-    pub(crate) const CLASSES: usize = (CODINGS + 1).pow(CODINGS as u32);
-
     /// Without the field: the file as it is.
     pub const PLAIN: Self = Self {
         order: [Some(Coding::Identity), None, None],
@@ -87,13 +84,6 @@ impl Preference {
     /// The codings to try, best first. Empty when the client takes none that we have.
     pub fn codings(&self) -> impl Iterator<Item = Coding> + use<> {
         self.order.into_iter().flatten()
-    }
-
-    /// A number for each preference, below [`Preference::CLASSES`].
-    pub(crate) fn class(&self) -> usize {
-        self.order.iter().fold(0, |class, coding| {
-            class * (CODINGS + 1) + coding.map_or(0, |coding| 1 + coding as usize)
-        })
     }
 }
 
@@ -256,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn every_preference_has_a_class_of_its_own() {
-        let mut classes = std::collections::BTreeMap::new();
+    fn preferences_that_differ_are_not_equal() {
+        let mut preferences = std::collections::HashMap::new();
         for value in [
             "",
             "br",
@@ -274,9 +264,8 @@ mod tests {
             "br,gzip,identity;q=0",
             "gzip,br;q=0.5,identity;q=0",
         ] {
-            let class = Preference::parse([value.as_bytes()].into_iter()).class();
-            assert!(class < Preference::CLASSES);
-            assert_eq!(classes.insert(class, value), None, "{value}");
+            let preference = Preference::parse([value.as_bytes()].into_iter());
+            assert_eq!(preferences.insert(preference, value), None, "{value}");
         }
     }
 }

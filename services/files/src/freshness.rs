@@ -2,10 +2,10 @@
 //!
 //! There are two ways to know, by where the file lies:
 //!
-//! - A file on the directory's own mount, where that is local: its witnesses are asked before it is
+//! - A file on the directory's own mount, where that is local: its checks run before the entry is
 //!   used for the first time in a turn. Whatever is answered during a turn was received before the
 //!   turn began, so no answer is older than its request; and a file that many clients ask for in
-//!   one turn is looked at once.
+//!   one turn is checked once.
 //! - Any other file: the network thread never looks, as that may block. The answer is good for
 //!   `age_ns_max` from the moment a worker last began to look. After a part of that time one
 //!   request, and no more, goes to a worker, whose answer renews the entry.
@@ -13,12 +13,25 @@
 //! Entries of the first kind also end when the mounts below the directory change: a walk to the
 //! file might lead into a new one.
 //!
-//! Cost: the witnesses once per turn, or a comparison of times.
+//! An answer depends on more than the file that is sent: no directory above it may have become a
+//! link, no better compressed sibling may have appeared, and the plain file must still be beside
+//! its sibling. Each is a [`FreshnessCheck`]: one `statx` that follows no link at the end of its
+//! path. Every directory of the path has a check of its own, so a link anywhere on the path is
+//! noticed. An answer that a link led to has no checks and is not cached.
+//!
+//! Cost: `statx` times the number of checks, once per turn, or a comparison of times. One check for
+//! a file in the root and a client without `Accept-Encoding`.
 
+use std::ffi::CString;
 use std::time::Instant;
 
-use crate::limits::STAT_AGE_REFRESH_DIVISOR;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::identity::Identity;
+use crate::limits::{CACHE_DEPTH_MAX, STAT_AGE_REFRESH_DIVISOR};
 use crate::look::Locality;
+use crate::root::Root;
 
 /// What a worker knew when it began to look at a file.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +44,7 @@ pub(crate) struct Began {
     pub(crate) writes: u64,
 }
 
-/// Where the file of a note lies, which decides how it is checked.
+/// Where the file of an entry lies, which decides how it is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) began: Began,
@@ -51,8 +64,8 @@ pub(crate) struct Moment {
 
 /// How an entry is known to be right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Check {
-    /// By its witnesses, in each turn.
+pub(crate) enum Validity {
+    /// By its checks, in each turn.
     Turn {
         /// The turn in which they were asked last. Turns count from 1.
         confirmed: u64,
@@ -85,7 +98,7 @@ pub(crate) enum Use {
     Drop,
 }
 
-impl Check {
+impl Validity {
     pub(crate) fn ask(
         &mut self,
         moment: Moment,
@@ -100,7 +113,7 @@ impl Check {
                 if *confirmed == moment.turn_number {
                     return Use::Answer;
                 }
-                // The versions first: the witnesses must not be asked of a mount.
+                // The versions first: the checks must not be asked of a mount.
                 if *mounts_version != moment.mounts_version || !hold() {
                     return Use::Drop;
                 }
@@ -128,20 +141,234 @@ impl Check {
 }
 
 impl Looked {
-    pub(crate) fn check(self, now_ns: u64) -> Check {
+    pub(crate) fn validity(self, now_ns: u64) -> Validity {
         let began = self.began;
         if self.locality == Locality::Local {
-            return Check::Turn {
+            return Validity::Turn {
                 confirmed: 0,
                 mounts_version: began.mounts_version,
             };
         }
         // The turn's clock was read before this one, so the age is never taken for less than it is.
         let age_ns = u64::try_from(began.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Check::Age {
+        Validity::Age {
             looked_ns: now_ns.saturating_sub(age_ns),
             renewal: Renewal::NotAsked,
             writes: began.writes,
+        }
+    }
+}
+
+/// What a worker found beneath the root, by path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Observation {
+    /// A regular file in this state.
+    File(Vec<u8>, Identity),
+    /// Nothing at all.
+    Nothing(Vec<u8>),
+}
+
+/// One thing to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FreshnessCheck {
+    path: CString,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    File(Identity),
+    /// Which directory; what is in it may change.
+    Directory {
+        device: u64,
+        inode: u64,
+    },
+    Nothing,
+}
+
+impl FreshnessCheck {
+    /// The checks of some observations, all about files of one directory; `None` if the observations do not
+    /// hold (any more), or only by way of a link, or the file lies too deep.
+    pub(crate) fn of_observations(
+        root: &Root,
+        observations: &[Observation],
+    ) -> Option<Box<[Self]>> {
+        let mut checks = Vec::with_capacity(observations.len() + 1);
+        let (Observation::File(path, _) | Observation::Nothing(path)) = observations.first()?;
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (depth, (end, _)) in slashes.enumerate() {
+            if depth == CACHE_DEPTH_MAX {
+                return None;
+            }
+            let directory = CString::new(&path[..end]).ok()?;
+            let statx = root.inspect(&directory).ok()?;
+            let Identity { device, inode, .. } = Identity::from_statx(&statx);
+            let expected = Expected::Directory { device, inode };
+            checks.push(Self {
+                path: directory,
+                expected,
+            });
+        }
+        for observation in observations {
+            let (path, expected) = match observation {
+                Observation::File(path, identity) => (path, Expected::File(*identity)),
+                Observation::Nothing(path) => (path, Expected::Nothing),
+            };
+            checks.push(Self {
+                path: CString::new(path.as_slice()).ok()?,
+                expected,
+            });
+        }
+        let hold = checks.iter().all(|check| check.confirms(root));
+        hold.then(|| checks.into())
+    }
+
+    /// Whether it is still so.
+    pub(crate) fn confirms(&self, root: &Root) -> bool {
+        let found = root.inspect(&self.path);
+        match (self.expected, found) {
+            (Expected::Nothing, found) => found.is_err_and(|errno| errno == Errno::NOENT),
+            (_, Err(_)) => false,
+            // The inode is that of a regular file, and the change time says that it is no other.
+            (Expected::File(identity), Ok(statx)) => Identity::from_statx(&statx) == identity,
+            (Expected::Directory { device, inode }, Ok(statx)) => {
+                let found = Identity::from_statx(&statx);
+                let kind = FileType::from_raw_mode(u32::from(statx.stx_mode));
+                kind == FileType::Directory && (found.device, found.inode) == (device, inode)
+            }
+        }
+    }
+
+    /// Bytes that it takes beside its own size.
+    pub(crate) fn path_bytes(&self) -> usize {
+        self.path.as_bytes_with_nul().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn observation(root: &Root, path: &str) -> Observation {
+        let found = root.find(path.as_bytes()).expect("found");
+        Observation::File(path.into(), found.identity)
+    }
+
+    fn folder() -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().expect("tempdir");
+        fs::create_dir_all(folder.path().join("a/b")).expect("mkdir");
+        fs::write(folder.path().join("a/b/file"), "content").expect("write");
+        let root = Root::open(folder.path()).expect("open");
+        (folder, root)
+    }
+
+    fn holds(checks: &[FreshnessCheck], root: &Root) -> bool {
+        checks.iter().all(|check| check.confirms(root))
+    }
+
+    fn checks(root: &Root) -> Box<[FreshnessCheck]> {
+        let absent = Observation::Nothing(b"a/b/file.br".to_vec());
+        FreshnessCheck::of_observations(root, &[absent, observation(root, "a/b/file")])
+            .expect("they hold")
+    }
+
+    /// The checks of `a/b/file` without `a/b/file.br` hold, and after `change` they do not.
+    fn assert_noticed(change: impl FnOnce(&Path)) {
+        let (folder, root) = folder();
+        let checks = checks(&root);
+        assert!(holds(&checks, &root));
+        change(folder.path());
+        assert!(!holds(&checks, &root));
+    }
+
+    #[test]
+    fn a_file_has_its_directories_for_witnesses() {
+        let (_folder, root) = folder();
+        let paths: Vec<_> = checks(&root)
+            .iter()
+            .map(|check| check.path.clone())
+            .collect();
+        assert_eq!(
+            paths,
+            [c"a", c"a/b", c"a/b/file.br", c"a/b/file"].map(CString::from)
+        );
+    }
+
+    #[test]
+    fn every_change_that_matters_is_noticed() {
+        assert_noticed(|root| fs::write(root.join("a/b/file"), "contents").expect("write"));
+        assert_noticed(|root| fs::remove_file(root.join("a/b/file")).expect("remove"));
+        assert_noticed(|root| fs::write(root.join("a/b/file.br"), "").expect("write"));
+        assert_noticed(|root| symlink("nothing", root.join("a/b/file.br")).expect("symlink"));
+        assert_noticed(|root| fs::rename(root.join("a/b"), root.join("c")).expect("rename"));
+        assert_noticed(|root| {
+            fs::write(root.join("new"), "content").expect("write");
+            fs::rename(root.join("new"), root.join("a/b/file")).expect("rename");
+        });
+        assert_noticed(|root| {
+            use std::os::unix::fs::PermissionsExt;
+            let permissions = fs::Permissions::from_mode(0o400);
+            fs::set_permissions(root.join("a/b/file"), permissions).expect("chmod");
+        });
+    }
+
+    #[test]
+    fn a_directory_moved_away_and_linked_to_is_noticed() {
+        let elsewhere = tempfile::tempdir().expect("tempdir");
+        assert_noticed(|root| {
+            fs::rename(root.join("a"), elsewhere.path().join("a")).expect("rename");
+            symlink(elsewhere.path().join("a"), root.join("a")).expect("symlink");
+        });
+    }
+
+    #[test]
+    fn a_file_moved_away_and_linked_to_is_noticed() {
+        assert_noticed(|root| {
+            fs::rename(root.join("a/b/file"), root.join("a/other")).expect("rename");
+            symlink("../other", root.join("a/b/file")).expect("symlink");
+        });
+    }
+
+    #[test]
+    fn what_a_link_led_to_has_no_witnesses() {
+        let (folder, root) = folder();
+        symlink("a", folder.path().join("link")).expect("symlink");
+        symlink("b/file", folder.path().join("a/link")).expect("symlink");
+        for path in ["link/b/file", "a/link", "link/link"] {
+            assert_eq!(
+                FreshnessCheck::of_observations(&root, &[observation(&root, path)]),
+                None,
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_claim_that_does_not_hold_has_no_witnesses() {
+        let (_folder, root) = folder();
+        let wrong = Observation::Nothing(b"a/b/file".to_vec());
+        assert_eq!(FreshnessCheck::of_observations(&root, &[wrong]), None);
+        let gone = Observation::File(
+            b"gone".to_vec(),
+            root.find(b"a/b/file").expect("found").identity,
+        );
+        assert_eq!(FreshnessCheck::of_observations(&root, &[gone]), None);
+        assert_eq!(FreshnessCheck::of_observations(&root, &[]), None);
+    }
+
+    #[test]
+    fn a_file_too_deep_has_no_witnesses() {
+        let (folder, root) = folder();
+        let deepest = "d/".repeat(CACHE_DEPTH_MAX);
+        fs::create_dir_all(folder.path().join(&deepest).join("d")).expect("mkdir");
+        for (directory, is_kept) in [(deepest.clone(), true), (deepest + "d/", false)] {
+            let path = directory + "file";
+            fs::write(folder.path().join(&path), "").expect("write");
+            let checks = FreshnessCheck::of_observations(&root, &[observation(&root, &path)]);
+            assert_eq!(checks.is_some(), is_kept, "{path}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | step | module |
 //! |------|--------|
-//! | a hot file is answered on the network thread | `hot`, `freshness`, `witness` |
+//! | a cached file is answered on the network thread | `cache`, `freshness` |
 //! | else a worker takes the request | `answer` |
 //! | target → path: decoded once, no dots, no hidden names | [`target`] |
 //! | path → file: beneath the root whatever is renamed or linked | [`root`], `walk` |
@@ -24,9 +24,8 @@
 pub mod limits;
 
 mod service;
-mod hot;
+mod cache;
 mod freshness;
-mod witness;
 mod mounts;
 mod closer;
 mod answer;

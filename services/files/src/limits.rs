@@ -32,21 +32,21 @@ pub const LISTING_ENTRIES_MAX: usize = 10_000;
 /// Bytes read from a file at a time on the way into a small answer.
 pub const READ_BYTES: usize = 64 * 1024;
 
-/// Largest file that is kept in a lane's cache, and that a worker reads in one go.
-pub const HOT_FILE_BYTES_MAX: usize = 64 * 1024;
+/// Largest file that is cached by a network thread, and that a worker reads in one go.
+pub const CACHE_FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// Files kept per network thread.
-pub const HOT_ENTRIES_MAX: usize = 1_024;
+pub const CACHE_ENTRIES_MAX: usize = 1_024;
 
 /// Bytes kept per network thread: bodies, heads, keys and what is known about the paths.
-pub const HOT_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Longest request path that is a key of the cache: longer ones are rare and always cold.
-pub const HOT_TARGET_BYTES_MAX: usize = 512;
+pub const CACHE_TARGET_BYTES_MAX: usize = 512;
 
 /// Directories above a cached file. Each costs one `statx` per turn to make sure that it has not
 /// become a link, so files further down are read by a worker each time.
-pub const HOT_DEPTH_MAX: usize = 8;
+pub const CACHE_DEPTH_MAX: usize = 8;
 
 /// A file changed this shortly ago may change again without getting a new time: two clock ticks at
 /// the slowest tick rate of Linux, 2 × 10 ms.

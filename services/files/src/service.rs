@@ -1,4 +1,4 @@
-//! A directory as an HTTP service: hot files on the network thread, everything else on workers.
+//! A directory as an HTTP service: cached files on the network thread, everything else on workers.
 
 use std::io;
 use std::path::Path;
@@ -15,11 +15,11 @@ use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
 
 use crate::answer::{self, Answerer};
+use crate::cache::{Cache, CacheLimits, NewEntry};
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
 use crate::freshness::{Began, Moment};
-use crate::hot::{Hot, HotLimits, Note};
-use crate::limits::{HOT_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
+use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountShares, Mounts};
 use crate::put;
 use crate::root::{Reach, Resolution, Root};
@@ -37,7 +37,7 @@ use crate::writing::{WriteOptions, Writing};
 pub struct Files {
     root: Root,
     hidden: Hidden,
-    hot: HotLimits,
+    cache: CacheLimits,
     writing: Writing,
     mounts: Mounts,
     /// Files that were written through this service, successfully or not.
@@ -57,10 +57,10 @@ fn lent<'a>(scope: &WorkerScope<'a>) -> Lent<'a> {
     (scope.pool(), scope.descriptors())
 }
 
-/// What one network thread keeps: its hot files.
+/// What one network thread keeps: its cache of small files.
 #[derive(Debug)]
 pub struct FilesLane {
-    hot: Hot,
+    cache: Cache,
 }
 
 impl Files {
@@ -82,7 +82,7 @@ impl Files {
             mounts,
             writes: Arc::default(),
             hidden: Hidden::default(),
-            hot: HotLimits::default(),
+            cache: CacheLimits::default(),
             writing: Writing::default(),
             _sweeper: None,
         })
@@ -117,12 +117,12 @@ impl Files {
 
     /// Sets how much each network thread keeps of small files; zero of either keeps none.
     #[must_use]
-    pub fn hot(self, entries_max: usize, bytes_max: usize) -> Self {
+    pub fn cache(self, entries_max: usize, bytes_max: usize) -> Self {
         Self {
-            hot: HotLimits {
+            cache: CacheLimits {
                 entries_max,
                 bytes_max,
-                ..self.hot
+                ..self.cache
             },
             ..self
         }
@@ -134,9 +134,9 @@ impl Files {
     #[must_use]
     pub fn stat_age(self, age_max: Duration) -> Self {
         Self {
-            hot: HotLimits {
+            cache: CacheLimits {
                 age_ns_max: u64::try_from(age_max.as_nanos()).unwrap_or(u64::MAX),
-                ..self.hot
+                ..self.cache
             },
             ..self
         }
@@ -249,7 +249,7 @@ impl Service for Files {
 
     fn lane(&self) -> FilesLane {
         FilesLane {
-            hot: Hot::new(self.hot),
+            cache: Cache::new(self.cache),
         }
     }
 
@@ -265,7 +265,7 @@ impl Service for Files {
         // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
         let is_part = is_get && head.known(Known::Range).is_some();
         let target = head.path().as_bytes();
-        if !is_plain || is_part || target.len() > HOT_TARGET_BYTES_MAX {
+        if !is_plain || is_part || target.len() > CACHE_TARGET_BYTES_MAX {
             return Run::Pooled;
         }
         let preference = match head.known(Known::AcceptEncoding) {
@@ -278,7 +278,7 @@ impl Service for Files {
             mounts_version: self.mounts.version(),
             writes: self.writes.load(Ordering::Relaxed),
         };
-        let found = lane.hot.find(&self.root, moment, target, preference);
+        let found = lane.cache.find(&self.root, moment, target, preference);
         let Some(entry) = found else {
             return Run::Pooled;
         };
@@ -352,8 +352,8 @@ impl Service for Files {
     }
 
     fn settled(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
-        if let Some(note) = note.remove::<Note>() {
-            lane.hot.insert(note, turn.now_ns);
+        if let Some(entry) = note.remove::<NewEntry>() {
+            lane.cache.insert(entry, turn.now_ns);
         }
     }
 }

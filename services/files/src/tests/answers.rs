@@ -34,7 +34,7 @@ fn a_file_comes_with_type_length_and_validators() {
 fn head_has_the_head_of_get_and_no_body() {
     let mut site = Site::new();
     site.write("small", "content");
-    site.write("large", vec![7; HOT_FILE_BYTES_MAX + 1]);
+    site.write("large", vec![7; CACHE_FILE_BYTES_MAX + 1]);
     settle();
     for target in ["/small", "/large", "/", "/none", "/small"] {
         let (get, head) = (site.ask("GET", target, ""), site.ask("HEAD", target, ""));

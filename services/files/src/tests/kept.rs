@@ -51,21 +51,21 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
             "412",
         ),
     ] {
-        let hot = site.ask("GET", "/a.txt", &fields);
+        let cached = site.ask("GET", "/a.txt", &fields);
         site.lane = site.files.lane();
-        let cold = site.ask("GET", "/a.txt", &fields);
-        assert_eq!((hot.status(), cold.by), (status, By::Worker), "{fields}");
-        assert_eq!(hot.lines(), cold.lines(), "{fields}");
-        assert_eq!(hot.body, cold.body, "{fields}");
+        let read = site.ask("GET", "/a.txt", &fields);
+        assert_eq!((cached.status(), read.by), (status, By::Worker), "{fields}");
+        assert_eq!(cached.lines(), read.lines(), "{fields}");
+        assert_eq!(cached.body, read.body, "{fields}");
         let by = if status == "412" {
             By::Worker
         } else {
             By::Network
         };
-        assert_eq!(hot.by, by, "{fields}");
+        assert_eq!(cached.by, by, "{fields}");
         if status == "304" {
-            assert!(hot.body.is_empty() && hot.field("Content-Type").is_none());
-            assert_eq!(hot.field("ETag"), Some(&*tag));
+            assert!(cached.body.is_empty() && cached.field("Content-Type").is_none());
+            assert_eq!(cached.field("ETag"), Some(&*tag));
         }
         site.get("/a.txt");
     }
@@ -144,8 +144,8 @@ fn a_hot_file_moved_out_and_linked_to_is_gone() {
 #[test]
 fn large_files_are_streamed_and_not_kept() {
     let mut site = Site::new();
-    let largest_kept = vec![1; HOT_FILE_BYTES_MAX];
-    let smallest_streamed = vec![2; HOT_FILE_BYTES_MAX + 1];
+    let largest_kept = vec![1; CACHE_FILE_BYTES_MAX];
+    let smallest_streamed = vec![2; CACHE_FILE_BYTES_MAX + 1];
     site.write("kept", &largest_kept);
     site.write("streamed", &smallest_streamed);
     settle();

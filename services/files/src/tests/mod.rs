@@ -14,7 +14,7 @@ use flatpath::{DescriptorBudget, Pool};
 use flatpath_http::{Service, Turn, trial};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
-use crate::limits::{HOT_FILE_BYTES_MAX, RACY_NS};
+use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
 use crate::root::Reach;
 use crate::{Files, FilesLane, Hidden};
 

@@ -1,115 +1,129 @@
-//! Hot small files of one network thread: answered without a worker, and not out of date.
+//! Cache of one network thread: small files answered without a worker, and never out of date.
 //!
 //! An entry is the whole answer to a GET: its head up to `Date`, its body, the head of its 304, and
 //! how it is checked ([`crate::freshness`]).
 //!
-//! The key is the path as the client spelled it, and what codings it takes. Other spellings of the
-//! same name are other entries, or none: only what was answered once can be found.
+//! The key is the path as the client spelled it, and the codings that the client accepts. Other
+//! spellings of the same name are other entries, or none: only what was answered once is found.
 //!
-//! What is never kept: files larger than `HOT_FILE_BYTES_MAX`, files changed a moment ago (a second
+//! Never cached: files larger than `CACHE_FILE_BYTES_MAX`, files changed a moment ago (a second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
 //! refusals, parts.
 //!
-//! Room is made by second chance ("clock"): a hand goes round the entries; one that was used since
-//! it came by last is spared, once. After `LOOKS_MAX` spared ones the next goes in any case, so
-//! that one insertion never walks the whole cache.
+//! `quick_cache` evicts (S3-FIFO), by weight: an entry weighs the bytes it takes, and at least such
+//! a part of `bytes_max` that there are never more than `entries_max`. Its hash function is fast and
+//! seeded, not cryptographic: keys made to collide cost at most `entries_max` comparisons.
 //!
-//! Cost: a hit is one lookup by hash, plus the witnesses once per turn or a comparison of times; no
+//! Cost: a hit is one lookup by hash, plus the checks once per turn or a comparison of times; no
 //! allocation.
 
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
 use crate::encoding::Preference;
-use crate::freshness::{Check, Looked, Moment, Use};
-use crate::limits::{HOT_BYTES_MAX, HOT_ENTRIES_MAX, HOT_TARGET_BYTES_MAX, STAT_AGE_NS};
+use crate::freshness::{FreshnessCheck, Looked, Moment, Use, Validity};
+use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
-use crate::witness::Witness;
-
-/// Entries spared in a row.
-const LOOKS_MAX: usize = 8;
 
 /// What a worker gives to the network thread along with its answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
+pub(crate) struct NewEntry {
     pub(crate) target: Box<[u8]>,
-    pub(crate) class: usize,
+    pub(crate) preference: Preference,
     /// The head of the 200.
     pub(crate) found: Box<[u8]>,
     /// The head of the 304.
     pub(crate) not_modified: Box<[u8]>,
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
-    pub(crate) witnesses: Box<[Witness]>,
+    pub(crate) checks: Box<[FreshnessCheck]>,
     pub(crate) looked: Looked,
 }
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HotLimits {
+pub(crate) struct CacheLimits {
     pub(crate) entries_max: usize,
     pub(crate) bytes_max: usize,
     /// For files that a network thread does not look at.
     pub(crate) age_ns_max: u64,
 }
 
-impl Default for HotLimits {
+impl Default for CacheLimits {
     fn default() -> Self {
         Self {
-            entries_max: HOT_ENTRIES_MAX,
-            bytes_max: HOT_BYTES_MAX,
+            entries_max: CACHE_ENTRIES_MAX,
+            bytes_max: CACHE_BYTES_MAX,
             age_ns_max: STAT_AGE_NS,
         }
     }
 }
 
-/// The cache.
-///
-/// Invariants
-/// - H1: `maps[entry.class][entry.target]` is the index of `entry`; the maps hold nothing else.
-/// - H2: `bytes` is the sum of the entries' costs, and at most `bytes_max`.
+/// See the module.
 #[derive(Debug)]
-pub(crate) struct Hot {
-    entries: Vec<Entry>,
-    /// One map per class of preference, so that a lookup needs no key built for it.
-    maps: Box<[HashMap<Rc<[u8]>, usize>]>,
-    hand: usize,
-    bytes: usize,
-    limits: HotLimits,
+pub(crate) struct Cache {
+    entries: unsync::Cache<Key, Rc<Entry>, ByBytes>,
+    limits: CacheLimits,
+}
+
+/// A path and what its client accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    target: Box<[u8]>,
+    preference: Preference,
+}
+
+/// The same, borrowed.
+#[derive(Hash)]
+struct KeyRef<'a> {
+    target: &'a [u8],
+    preference: Preference,
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.preference == key.preference && *self.target == *key.target
+    }
 }
 
 /// One answer.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    target: Rc<[u8]>,
-    class: usize,
     pub(crate) found: Box<[u8]>,
     pub(crate) not_modified: Box<[u8]>,
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
-    witnesses: Box<[Witness]>,
-    check: Check,
-    chance: Chance,
+    checks: Box<[FreshnessCheck]>,
+    validity: Cell<Validity>,
 }
 
-/// Whether an entry was used since the hand came by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chance {
-    Used,
-    Spent,
+#[derive(Clone, Debug)]
+struct ByBytes {
+    bytes_min: u64,
 }
 
-impl Hot {
-    pub(crate) fn new(limits: HotLimits) -> Self {
-        let maps = (0..Preference::CLASSES).map(|_| HashMap::new()).collect();
+impl Weighter<Key, Rc<Entry>> for ByBytes {
+    fn weight(&self, key: &Key, entry: &Rc<Entry>) -> u64 {
+        let paths: usize = entry.checks.iter().map(FreshnessCheck::path_bytes).sum();
+        let lists = entry.found.len() + entry.not_modified.len() + entry.body.len() + paths;
+        let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
+        let bytes = fixed + size_of_val(&*entry.checks) + key.target.len() + lists;
+        self.bytes_min.max(bytes as u64)
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(limits: CacheLimits) -> Self {
+        let bytes_max = limits.bytes_max as u64;
+        let by_bytes = ByBytes {
+            bytes_min: bytes_max.div_ceil(limits.entries_max.max(1) as u64),
+        };
         Self {
-            entries: Vec::new(),
-            maps,
-            hand: 0,
-            bytes: 0,
+            entries: unsync::Cache::with_weighter(limits.entries_max, bytes_max, by_bytes),
             limits,
         }
     }
@@ -121,21 +135,18 @@ impl Hot {
         moment: Moment,
         target: &[u8],
         preference: Preference,
-    ) -> Option<&Entry> {
-        let index = *self.maps.get(preference.class())?.get(target)?;
-        let Entry {
-            check, witnesses, ..
-        } = &mut self.entries[index];
-        let hold = || witnesses.iter().all(|witness| witness.confirms(root));
-        match check.ask(moment, self.limits.age_ns_max, hold) {
-            Use::Answer => {
-                let entry = &mut self.entries[index];
-                entry.chance = Chance::Used;
-                Some(entry)
-            }
+    ) -> Option<Rc<Entry>> {
+        let key = KeyRef { target, preference };
+        let entry = Rc::clone(self.entries.get(&key)?);
+        let hold = || entry.checks.iter().all(|check| check.confirms(root));
+        let mut validity = entry.validity.get();
+        let outcome = validity.ask(moment, self.limits.age_ns_max, hold);
+        entry.validity.set(validity);
+        match outcome {
+            Use::Answer => Some(entry),
             Use::Renew => None,
             Use::Drop => {
-                self.remove(index);
+                self.entries.remove(&key);
                 None
             }
         }
@@ -143,122 +154,35 @@ impl Hot {
 
     /// Keeps an answer, in place of the one for the same request if there is one. `now_ns` is the
     /// time of the turn.
-    pub(crate) fn insert(&mut self, note: Note, now_ns: u64) {
-        let Some(known) = self.maps.get(note.class) else {
-            return;
-        };
-        if let Some(index) = known.get(&*note.target) {
-            self.remove(*index);
-        }
-        let cost = cost(&note);
-        if note.target.len() > HOT_TARGET_BYTES_MAX
-            || cost > self.limits.bytes_max
-            || self.limits.entries_max == 0
-        {
+    pub(crate) fn insert(&mut self, new: NewEntry, now_ns: u64) {
+        let is_wanted = self.limits.entries_max > 0 && self.limits.bytes_max > 0;
+        if !is_wanted || new.target.len() > CACHE_TARGET_BYTES_MAX {
             return;
         }
-        while self.bytes + cost > self.limits.bytes_max
-            || self.entries.len() >= self.limits.entries_max
-        {
-            self.evict();
-        }
-        let check = note.looked.check(now_ns);
-        let target: Rc<[u8]> = note.target.into();
-        self.maps[note.class].insert(Rc::clone(&target), self.entries.len());
-        self.bytes += cost;
-        self.entries.push(Entry {
-            target,
-            class: note.class,
-            found: note.found,
-            not_modified: note.not_modified,
-            body: note.body,
-            validators: note.validators,
-            witnesses: note.witnesses,
-            check,
-            chance: Chance::Spent,
-        });
-    }
-
-    /// Drops one entry. There is one. Its pages are memory alone: no descriptor is closed here.
-    fn evict(&mut self) {
-        for _ in 0..LOOKS_MAX {
-            self.hand = if self.hand < self.entries.len() {
-                self.hand
-            } else {
-                0
-            };
-            let entry = &mut self.entries[self.hand];
-            if entry.chance == Chance::Spent {
-                break;
-            }
-            entry.chance = Chance::Spent;
-            self.hand += 1;
-        }
-        let index = if self.hand < self.entries.len() {
-            self.hand
-        } else {
-            0
+        let key = Key {
+            target: new.target,
+            preference: new.preference,
         };
-        self.remove(index);
+        let entry = Entry {
+            found: new.found,
+            not_modified: new.not_modified,
+            body: new.body,
+            validators: new.validators,
+            checks: new.checks,
+            validity: Cell::new(new.looked.validity(now_ns)),
+        };
+        self.entries.insert(key, Rc::new(entry));
     }
-
-    /// Drops the entry at `index`; the last one takes its place.
-    fn remove(&mut self, index: usize) {
-        let entry = self.entries.swap_remove(index);
-        self.maps[entry.class].remove(&entry.target);
-        self.bytes -= entry.cost();
-        if let Some(moved) = self.entries.get(index)
-            && let Some(place) = self.maps[moved.class].get_mut(&moved.target)
-        {
-            *place = index;
-        }
-    }
-}
-
-impl Entry {
-    fn cost(&self) -> usize {
-        cost_of(
-            &self.target,
-            &self.found,
-            &self.not_modified,
-            &self.body,
-            &self.witnesses,
-        )
-    }
-}
-
-fn cost(note: &Note) -> usize {
-    cost_of(
-        &note.target,
-        &note.found,
-        &note.not_modified,
-        &note.body,
-        &note.witnesses,
-    )
-}
-
-/// Bytes that an entry takes, its place in a map included.
-fn cost_of(
-    target: &[u8],
-    found: &[u8],
-    not_modified: &[u8],
-    body: &[u8],
-    witnesses: &[Witness],
-) -> usize {
-    let paths: usize = witnesses.iter().map(Witness::path_bytes).sum();
-    let lists = target.len() + found.len() + not_modified.len() + body.len() + paths;
-    let fixed = size_of::<Entry>() + size_of::<(Rc<[u8]>, usize)>();
-    fixed + size_of_val(witnesses) + lists
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conditional::Modified;
-    use crate::freshness::Began;
+    use crate::freshness::{Began, Observation};
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
     use crate::look::Locality;
-    use crate::witness::Claim;
+    use std::collections::HashMap;
     use std::fs;
     use std::time::Instant;
 
@@ -267,19 +191,19 @@ mod tests {
     struct Bench {
         _folder: tempfile::TempDir,
         root: Root,
-        hot: Hot,
+        cache: Cache,
         locality: Locality,
         now_ns: u64,
         mounts_version: u64,
         writes: u64,
     }
 
-    /// A cache over a root with one file, whose state every note is about.
+    /// A cache over a root with one file, whose state every entry is about.
     fn bench(entries_max: usize, bytes_max: usize) -> Bench {
         let folder = tempfile::tempdir().expect("tempdir");
         fs::write(folder.path().join("file"), "content").expect("write");
         let root = Root::open(folder.path()).expect("open");
-        let hot = Hot::new(HotLimits {
+        let cache = Cache::new(CacheLimits {
             entries_max,
             bytes_max,
             age_ns_max: AGE_NS_MAX,
@@ -287,7 +211,7 @@ mod tests {
         Bench {
             _folder: folder,
             root,
-            hot,
+            cache,
             locality: Locality::Local,
             // Later than a test takes, as ages are counted back from it.
             now_ns: 10 * AGE_NS_MAX,
@@ -299,10 +223,10 @@ mod tests {
     impl Bench {
         fn insert(&mut self, target: &str, body: &str) {
             let found = self.root.find(b"file").expect("found");
-            let claims = [Claim::File(b"file".to_vec(), found.identity)];
-            let note = Note {
+            let observations = [Observation::File(b"file".to_vec(), found.identity)];
+            let new = NewEntry {
                 target: target.as_bytes().into(),
-                class: Preference::PLAIN.class(),
+                preference: Preference::PLAIN,
                 found: (*b"head").into(),
                 not_modified: (*b"not modified").into(),
                 body: Bytes::copy_from_slice(body.as_bytes()),
@@ -310,7 +234,8 @@ mod tests {
                     tag: None,
                     modified: Modified::Unknown,
                 },
-                witnesses: Witness::of_claims(&self.root, &claims).expect("they hold"),
+                checks: FreshnessCheck::of_observations(&self.root, &observations)
+                    .expect("they hold"),
                 looked: Looked {
                     began: Began {
                         at: Instant::now(),
@@ -320,7 +245,7 @@ mod tests {
                     locality: self.locality,
                 },
             };
-            self.hot.insert(note, self.now_ns);
+            self.cache.insert(new, self.now_ns);
             self.assert_sound();
         }
 
@@ -336,28 +261,23 @@ mod tests {
         fn body(&mut self, turn_number: u64, target: &str) -> Option<Bytes> {
             let moment = self.moment(turn_number);
             let target = target.as_bytes();
-            let entry = self.hot.find(&self.root, moment, target, Preference::PLAIN);
+            let entry = self
+                .cache
+                .find(&self.root, moment, target, Preference::PLAIN);
             let body = entry.map(|entry| entry.body.clone());
             self.assert_sound();
             body
         }
 
         fn assert_sound(&self) {
-            let hot = &self.hot;
-            for (index, entry) in hot.entries.iter().enumerate() {
-                assert_eq!(hot.maps[entry.class].get(&entry.target), Some(&index), "H1");
-            }
-            let mapped: usize = hot.maps.iter().map(HashMap::len).sum();
-            assert_eq!(mapped, hot.entries.len(), "H1");
-            let bytes: usize = hot.entries.iter().map(Entry::cost).sum();
-            assert_eq!(hot.bytes, bytes, "H2");
-            assert!(hot.bytes <= hot.limits.bytes_max, "H2");
-            assert!(hot.entries.len() <= hot.limits.entries_max);
+            let Cache { entries, limits } = &self.cache;
+            assert!(entries.weight() <= limits.bytes_max as u64);
+            assert!(entries.len() <= limits.entries_max);
         }
     }
 
     #[test]
-    fn what_was_put_in_is_found_under_its_target_and_class_only() {
+    fn what_was_put_in_is_found_under_its_target_and_preference_only() {
         let mut bench = bench(10, 1 << 20);
         bench.insert("/file", "content");
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"content"[..]));
@@ -365,7 +285,7 @@ mod tests {
         let brotli = Preference::parse([&b"br"[..]].into_iter());
         assert!(
             bench
-                .hot
+                .cache
                 .find(&bench.root, bench.moment(1), b"/file", brotli)
                 .is_none()
         );
@@ -380,7 +300,7 @@ mod tests {
         // Requests of turn 1 had all arrived before the file was looked at.
         assert!(bench.body(1, "/file").is_some());
         assert_eq!(bench.body(2, "/file"), None);
-        assert!(bench.hot.entries.is_empty());
+        assert!(bench.cache.entries.is_empty());
     }
 
     #[test]
@@ -395,7 +315,7 @@ mod tests {
         assert!(bench.body(2, "/file").is_some(), "the others are answered");
         bench.now_ns += AGE_NS_MAX / STAT_AGE_REFRESH_DIVISOR - 1;
         assert!(bench.body(3, "/file").is_none(), "too old");
-        assert!(bench.hot.entries.is_empty());
+        assert!(bench.cache.entries.is_empty());
     }
 
     #[test]
@@ -424,7 +344,7 @@ mod tests {
         bench.insert("/other", "other");
         bench.insert("/file", "new");
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"new"[..]));
-        assert_eq!(bench.hot.entries.len(), 2);
+        assert_eq!(bench.cache.entries.len(), 2);
     }
 
     #[test]
@@ -446,11 +366,11 @@ mod tests {
         for name in 0..50 {
             bench.insert(&format!("/{name}"), &"x".repeat(1_000));
         }
-        assert!(bench.hot.entries.len() >= 2);
+        assert!(bench.cache.entries.len() >= 2);
         bench.insert("/large", &"x".repeat(4 * one));
         assert_eq!(bench.body(1, "/large"), None);
         assert!(
-            !bench.hot.entries.is_empty(),
+            !bench.cache.entries.is_empty(),
             "it did not push out the others"
         );
     }
@@ -467,11 +387,11 @@ mod tests {
     #[test]
     fn long_targets_are_not_kept() {
         let mut bench = bench(10, 1 << 20);
-        let long = format!("/{}", "x".repeat(HOT_TARGET_BYTES_MAX));
+        let long = format!("/{}", "x".repeat(CACHE_TARGET_BYTES_MAX));
         bench.insert(&long, "content");
         assert_eq!(bench.body(1, &long), None);
-        bench.insert(&long[..HOT_TARGET_BYTES_MAX], "content");
-        assert!(bench.body(1, &long[..HOT_TARGET_BYTES_MAX]).is_some());
+        bench.insert(&long[..CACHE_TARGET_BYTES_MAX], "content");
+        assert!(bench.body(1, &long[..CACHE_TARGET_BYTES_MAX]).is_some());
     }
 
     #[test]
@@ -490,6 +410,6 @@ mod tests {
                 assert_eq!(found, oracle[&name].as_bytes());
             }
         }
-        assert_eq!(bench.hot.entries.len().min(2), 2, "something was kept");
+        assert_eq!(bench.cache.entries.len().min(2), 2, "something was kept");
     }
 }
