@@ -105,7 +105,7 @@ impl Buffers {
         self.region.bytes_of(piece)
     }
 
-    pub(crate) fn put(&mut self, piece: Piece) {
+    pub(crate) fn recycle(&mut self, piece: Piece) {
         let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
             *place == Place::Caller && piece.region_serial == self.region.serial(),
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(buffers.in_use(), 4);
             for piece in pieces {
                 assert_eq!(buffers.bytes(&piece), [piece.buffer as u8, 7]);
-                buffers.put(piece);
+                buffers.recycle(piece);
             }
             assert_eq!(buffers.in_use(), 0);
         }

@@ -27,7 +27,7 @@ pub struct Completion {
 pub enum Outcome {
     /// Accept: a connection, the caller's to use and close, whatever `more` says.
     Accepted(Socket),
-    /// Receive: bytes, to be put back whatever `more` says.
+    /// Receive: bytes, to be recycled whatever `more` says.
     Received(Piece),
     /// recv_into: the buffer, with what was there behind what it held; the same as before if
     /// nothing was.
@@ -47,8 +47,8 @@ pub enum Outcome {
     Failed(Errno),
 }
 
-/// Received bytes in one of the driver's buffers. Not `Clone`, so it cannot be put back twice.
-#[must_use = "a piece is a buffer of the driver and must be put back"]
+/// Received bytes in one of the driver's buffers. Not `Clone`, so it cannot be recycled twice.
+#[must_use = "a piece is a buffer of the driver and must be recycled"]
 pub struct Piece {
     pub(crate) buffer: u16,
     /// The driver's number of the region.

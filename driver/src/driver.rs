@@ -3,12 +3,12 @@
 //! The caller promises (debug builds and the simulation assert it)
 //! - C1: a token is at most [`TOKEN_MAX`], and no two live operations have the same one.
 //! - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
-//!   listener; one watch at a time per eventfd.
-//! - C3: no operation is outstanding on a socket that is closed or reset; a send is not outstanding
-//!   on a socket that is finished.
+//!   listener; one poll at a time per eventfd.
+//! - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
+//!   outstanding on a socket whose writing side is shut down.
 //! - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
 //!   its final completion says `closed`.
-//! - C5: every [`Piece`](crate::Piece) is put back once, to the driver it came from.
+//! - C5: every [`Piece`](crate::Piece) is recycled once, to the driver it came from.
 //! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
 //!   also when its token means nothing to the caller any more (a late completion after a cancel).
 //! - C7: all methods are called from the thread that made the driver.
@@ -77,8 +77,8 @@ pub enum Operation<'a> {
     Receive(Socket),
     /// The send on this socket.
     Send(Socket),
-    /// The watch of this eventfd.
-    Watch(&'a Arc<Eventfd>),
+    /// The poll of this eventfd.
+    PollEventfd(&'a Arc<Eventfd>),
 }
 
 /// An event loop's way to the kernel. See the module for the promises of both sides.
@@ -106,7 +106,7 @@ pub trait Driver {
     ///
     /// # Errors
     /// What `fcntl` says; the descriptor is closed then.
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket>;
+    fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket>;
 
     /// Where a connection comes from: one system call, none in the simulation. `None` as for
     /// [`Socket::peer`].
@@ -232,17 +232,17 @@ pub trait Driver {
     ///
     /// Cost: one system call for each completion, beside the wait's, and for epoll one to begin and
     /// one to end.
-    fn watch(&mut self, event: Arc<Eventfd>, token: u64);
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64);
 
     /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary
     /// descriptors.
-    fn finish(&mut self, socket: Socket);
+    fn shutdown_write(&mut self, socket: Socket);
 
     /// Closes the socket. The kernel sends RST instead of FIN if bytes were received and not read.
     fn close(&mut self, socket: Socket);
 
     /// Closes the socket with RST. One system call more than [`Driver::close`].
-    fn reset(&mut self, socket: Socket);
+    fn abort(&mut self, socket: Socket);
 
     /// Ends an operation early. Its final completion follows: Failed(CANCELED), or what it had come
     /// to before the cancel reached it. Does nothing when the final completion is out already.
@@ -253,7 +253,7 @@ pub trait Driver {
 
     /// Gives a piece back; its buffer may be received into again, or, when something of it was
     /// [kept](Region::keep), once that is dropped.
-    fn put(&mut self, piece: Piece);
+    fn recycle(&mut self, piece: Piece);
 
     /// Submits everything started since the last call, waits for completions and appends them.
     ///

@@ -1,7 +1,7 @@
 //! An eventfd: a counter that another thread, another process or a device adds to (eventfd(2)).
 //!
-//! A driver that [watches](crate::Driver::watch) one takes what was added, and says how much. So it
-//! stands for an interrupt: who raises it needs to know nothing but the descriptor.
+//! A driver that [polls](crate::Driver::poll_eventfd) one takes what was added, and says how much.
+//! So it stands for an interrupt: who raises it needs to know nothing but the descriptor.
 //!
 //! Invariants
 //! - F1: what is written is taken once: reading sets the counter to zero.

@@ -57,7 +57,7 @@ mod cases {
             panic!("{completion:?}")
         };
         assert_eq!(rig.driver.bytes(&piece), REQUEST);
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
         rig.driver.send(socket, 3, reply(), after);
         let completion = next(rig, 3);
         assert!(
@@ -104,7 +104,7 @@ mod cases {
         const HIGH: i32 = 1000;
         let (stream, _) = UnixStream::pair().expect("a pair");
         let high = rustix::io::fcntl_dupfd_cloexec(&stream, HIGH).expect("a high number");
-        let socket = rig.driver.adopt(high).expect("adopted");
+        let socket = rig.driver.register(high).expect("registered");
         rig.driver.close(socket);
         rig.turn();
     }

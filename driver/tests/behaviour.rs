@@ -349,7 +349,7 @@ mod cases {
                     stalls += 1;
                     for piece in kept.drain(..) {
                         all.extend_from_slice(rig.driver.bytes(&piece));
-                        rig.driver.put(piece);
+                        rig.driver.recycle(piece);
                     }
                 }
                 _ => panic!("{completion:?}"),
@@ -360,7 +360,7 @@ mod cases {
         }
         for piece in kept.drain(..) {
             all.extend_from_slice(rig.driver.bytes(&piece));
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
         }
         assert_eq!(all, sent);
         assert!(
@@ -397,7 +397,7 @@ mod cases {
         let ours = std::net::TcpStream::connect(address).expect("listening");
         ours.set_nonblocking(true).expect("a socket");
         let (mut peer, _) = elsewhere.accept().expect("a connection");
-        let socket = rig.driver.adopt(OwnedFd::from(ours)).expect("a socket");
+        let socket = rig.driver.register(OwnedFd::from(ours)).expect("a socket");
         rig.driver.receive(socket, 5, OperationMode::Single, 0);
         rig.turn();
         write(&mut peer, b"hello");

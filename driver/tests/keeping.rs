@@ -95,7 +95,7 @@ mod cases {
             let bytes = rig.driver.bytes(&piece).to_vec();
             let region = rig.driver.region(1).clone();
             let fragment = region.keep(&piece, 10..bytes.len(), &quota);
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
             if let Some(fragment) = fragment {
                 assert_eq!(fragment.offset(), 10);
                 kept.push((bytes[10..].to_vec(), fragment));
@@ -135,7 +135,7 @@ mod cases {
                     Some(fragment) => kept.push(fragment),
                     None => refused += 1,
                 }
-                rig.driver.put(piece);
+                rig.driver.recycle(piece);
             }
             assert_eq!(
                 (kept.len(), refused),
@@ -197,7 +197,7 @@ mod cases {
             let region = self.rig.driver.region(1).clone();
             let fragment = region.keep(&piece, 0..5, &self.quota);
             self.kept.push(fragment.expect("no reserve"));
-            self.rig.driver.put(piece);
+            self.rig.driver.recycle(piece);
             true
         }
 
@@ -339,7 +339,7 @@ mod cases {
                             held.push((bytes[from..to].to_vec(), fragment));
                         }
                     }
-                    rig.driver.put(piece);
+                    rig.driver.recycle(piece);
                 }
             }
             let mut pages: Vec<u32> = held.iter().map(|(_, fragment)| fragment.page()).collect();
@@ -368,11 +368,11 @@ mod cases {
         let common = piece(&mut rig, socket, 1, 0).expect("a buffer");
         let elsewhere = rig.driver.region(0).clone();
         let elsewhere = elsewhere.keep(&common, 0..6, &quota).expect("room");
-        rig.driver.put(common);
+        rig.driver.recycle(common);
         write(&mut client, b"message");
         let piece = piece(&mut rig, socket, 2, 1).expect("a page");
         let fragment = region.keep(&piece, 0..7, &quota).expect("room");
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
 
         let mut one = region.attach(2).expect("open");
         let mut other = region.attach(2).expect("open");
@@ -416,7 +416,7 @@ mod cases {
         for token in 0.. {
             let piece = piece(&mut rig, socket, token, 1).expect("a page");
             let fragment = region.keep(&piece, 0..piece.len(), &quota);
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
             let fragment = fragment.expect("room");
             let at = fragment.page() * region.page_bytes() + fragment.offset();
             let mut bytes = vec![0; fragment.len()];
@@ -457,7 +457,7 @@ mod cases {
         assert_eq!(region.bytes(), 2 << 30);
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
         let fragment = region.keep(&piece, 0..5, &quota()).expect("room");
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
         let attach = |_| region.attach(TOKENS as u32).expect("open");
         let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
         for holder in &mut holders {
@@ -482,7 +482,7 @@ mod cases {
         let region = rig.driver.region(1).clone();
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
         let fragment = region.keep(&piece, 0..4, &quota()).expect("room");
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
         drop(rig);
         assert_eq!(&fragment[..], b"kept");
         assert!(region.attach(1).is_none(), "the driver is gone");
@@ -501,7 +501,7 @@ mod cases {
         let region = rig.driver.region(1).clone();
         let mut fragment = region.keep(&piece, 0..4, &quota).expect("kept");
         assert!(!fragment.try_append(b"x"), "the piece is out");
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
         let other = fragment.slice(1..2);
         assert!(
             !fragment.try_append(b"x"),

@@ -64,9 +64,9 @@ mod cases {
         let mut peer = TcpStream::connect(other.local_addr().expect("bound")).expect("listening");
         let (ours, _) = other.accept().expect("a connection");
         let ours = at(number, &ours);
-        let socket = rig.driver.adopt(ours).expect("a socket");
+        let socket = rig.driver.register(ours).expect("a socket");
         rig.driver.receive(socket, 2, OperationMode::Multishot, 0);
-        // Watched from now on, and slept with.
+        // Interest from now on, and slept with.
         for _ in 0..3 {
             rig.turn();
         }

@@ -190,7 +190,7 @@ mod cases {
             assert!(bytes == content[5..105], "the others are empty");
         }
         drop(client);
-        rig.driver.reset(socket);
+        rig.driver.abort(socket);
         rig.turn();
     }
 

@@ -315,7 +315,7 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         rig.send_all(socket, 5, b"last words", AfterSend::KeepOpen);
-        rig.driver.finish(socket);
+        rig.driver.shutdown_write(socket);
         rig.turn();
         assert_eq!(read_to_end(&mut client), b"last words");
         write(&mut client, b"reply");
@@ -329,7 +329,7 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.reset(socket);
+        rig.driver.abort(socket);
         rig.turn();
         let error = client.read(&mut [0; 1]).expect_err("a reset");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);

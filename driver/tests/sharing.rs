@@ -82,7 +82,7 @@ mod cases {
     fn keep<D: Driver>(rig: &mut Rig<D>, piece: Piece) -> Option<Fragment> {
         let region = rig.driver.region(1);
         let kept = region.keep(&piece, 0..piece.len(), &quota());
-        rig.driver.put(piece);
+        rig.driver.recycle(piece);
         kept
     }
 
@@ -104,7 +104,7 @@ mod cases {
             pieces.push(arrived(rig, token).expect("a page is free"));
         }
         for piece in pieces {
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
         }
     }
 
@@ -162,9 +162,9 @@ mod cases {
             let piece = receive(&mut rig, socket).expect("room");
             assert_eq!(rig.driver.bytes(&out), b"out");
             assert_eq!(&first[..], b"first");
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
         }
-        rig.driver.put(out);
+        rig.driver.recycle(out);
         assert_eq!(rig.driver.region(1).kept(), 1);
         assert!(first.try_append(b", and now it may grow"));
         assert_eq!(&first[..], b"first, and now it may grow");
@@ -280,8 +280,10 @@ mod cases {
         waited.expect("the driver goes on");
         assert!(Instant::now() < deadline, "a page to share ended no wait");
         let piece = receive(&mut rig, socket).expect("a part of a page");
-        rig.driver.put(piece);
-        whole.into_iter().for_each(|piece| rig.driver.put(piece));
+        rig.driver.recycle(piece);
+        whole
+            .into_iter()
+            .for_each(|piece| rig.driver.recycle(piece));
         assert!(rig.driver.free(1) > 0);
     }
 
@@ -306,7 +308,7 @@ mod cases {
             while left > 0 {
                 let piece = receive(&mut rig, socket).expect("the reserve");
                 left -= piece.len();
-                rig.driver.put(piece);
+                rig.driver.recycle(piece);
             }
             if full {
                 break;
@@ -390,7 +392,7 @@ mod cases {
                 let from = random(piece.len());
                 let region = rig.driver.region(1);
                 let fragment = region.keep(&piece, from..piece.len(), &quota());
-                rig.driver.put(piece);
+                rig.driver.recycle(piece);
                 kept.extend(fragment.map(|fragment| (fragment, bytes[from..].to_vec())));
             }
             while kept.len() > 60 || (random(3) == 0 && !kept.is_empty()) {
@@ -405,7 +407,7 @@ mod cases {
         }
         for (piece, bytes) in out {
             assert_eq!(rig.driver.bytes(&piece), bytes);
-            rig.driver.put(piece);
+            rig.driver.recycle(piece);
         }
         drop(kept);
         let shared = rig.driver.statistics().shared_receives;

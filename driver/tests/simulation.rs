@@ -65,7 +65,7 @@ impl Checked {
                 .write(&self.sent[self.written..self.written + count]);
             self.written += count;
             if self.written == self.sent.len() {
-                self.client.finish();
+                self.client.shutdown_write();
             }
         }
         if round.is_multiple_of(3) {
@@ -204,7 +204,7 @@ fn trace(seed: u64) -> Vec<String> {
                     next += 1;
                     simulation.receive(socket, next, OperationMode::Multishot, 0);
                 }
-                Outcome::Received(piece) => simulation.put(piece),
+                Outcome::Received(piece) => simulation.recycle(piece),
                 _ => {}
             }
         }
@@ -324,15 +324,15 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
             .receive(desk.socket, 5, OperationMode::Single, 0);
         // A cancel is not an end: the final completion has to be seen first.
         desk.simulation.cancel(Operation::Receive(desk.socket), 5);
-        desk.simulation.reset(desk.socket);
+        desk.simulation.abort(desk.socket);
     });
     assert_found_out("C3", |desk| {
         desk.simulation
             .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
-        desk.simulation.finish(desk.socket);
+        desk.simulation.shutdown_write(desk.socket);
     });
     assert_found_out("C3", |desk| {
-        desk.simulation.finish(desk.socket);
+        desk.simulation.shutdown_write(desk.socket);
         desk.simulation
             .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
     });
@@ -367,7 +367,7 @@ fn a_piece_of_another_driver_is_found_out() {
     let Outcome::Received(piece) = completion.outcome else {
         panic!("{completion:?}")
     };
-    let panicked = catch_unwind(AssertUnwindSafe(|| other.simulation.put(piece)));
+    let panicked = catch_unwind(AssertUnwindSafe(|| other.simulation.recycle(piece)));
     let words = panicked.expect_err("found out");
     assert!(
         words
@@ -393,7 +393,7 @@ fn what_is_not_given_back_is_listed() {
         (leaks.sockets.len(), leaks.pieces, leaks.operations),
         (1, 1, vec![5])
     );
-    desk.simulation.put(piece);
+    desk.simulation.recycle(piece);
     desk.simulation.cancel(Operation::Receive(desk.socket), 5);
     let completion = next(&mut desk.simulation);
     assert!(matches!(

@@ -105,7 +105,7 @@ mod cases {
             );
             drop(held);
         }
-        rig.driver.reset(socket);
+        rig.driver.abort(socket);
         rig.turn();
     }
 

@@ -478,7 +478,7 @@ mod tests {
         // Any socket and any session will do: nothing here touches them.
         let mut driver = Epoll::new(&DriverConfig::default()).expect("epoll is everywhere");
         let (one, _) = UnixStream::pair().expect("a pair");
-        let socket = driver.adopt(one.into()).expect("adopted");
+        let socket = driver.register(one.into()).expect("registered");
         let session = Slots::new(1).insert(()).expect("room");
         Connection::new(socket, 0, session, 10 * SECOND)
     }

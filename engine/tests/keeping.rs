@@ -417,7 +417,7 @@ impl Talker {
             .collect();
         sums.sort_unstable();
         assert_eq!(sums, self.sums, "seed {seed}");
-        self.client.finish();
+        self.client.shutdown_write();
         true
     }
 }

@@ -77,10 +77,10 @@ impl Talker {
                 .write(&self.script[self.said..self.said + count]);
             self.said += count;
             if self.said == self.script.len() {
-                self.client.finish();
+                self.client.shutdown_write();
             }
         } else if self.script.is_empty() {
-            self.client.finish();
+            self.client.shutdown_write();
             self.script.push(b' ');
             self.said = 1;
         }
@@ -88,7 +88,7 @@ impl Talker {
             self.heard.extend(self.client.read());
         }
         if self.leaves_early && dice.below(40) == 0 {
-            self.client.reset();
+            self.client.abort();
             return true;
         }
         match self.client.state() {

@@ -57,7 +57,7 @@ fn sim_pipelining_clients_leave_pages_to_the_others() {
     assert!(longest <= TURNS_MAX, "{longest} turns for an answer");
     assert!(server.statistics().crowding.read() > 0);
     for client in &crowd {
-        client.reset();
+        client.abort();
     }
     server.force();
     for _ in 0..1000 {

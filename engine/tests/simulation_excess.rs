@@ -137,9 +137,9 @@ fn sim_what_addresses_hold_is_counted_until_they_are_gone() {
         );
         let other = site.holder(0, Some("192.0.2.2"), 16);
         assert!(site.is_answered(&other));
-        clients.iter().for_each(Client::reset);
+        clients.iter().for_each(Client::abort);
         drop(clients);
-        other.reset();
+        other.abort();
         site.pass();
     }
 }

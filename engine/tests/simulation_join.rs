@@ -72,14 +72,14 @@ impl Half {
             self.client.write(&script[self.said..self.said + count]);
             self.said += count;
         } else if self.said == all && heard_tied && !self.finished && dice.below(4) == 0 {
-            self.client.finish();
+            self.client.shutdown_write();
             self.finished = true;
         }
         if dice.below(self.reads_rarely) == 0 {
             self.heard.extend(self.client.read());
         }
         if self.leaves_early && dice.below(60) == 0 {
-            self.client.reset();
+            self.client.abort();
             self.ended = true;
         } else if self.client.state() != ClientState::Open && self.finished {
             self.heard.extend(self.client.read());
@@ -138,7 +138,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     check(&halves, lossless);
     server.drain();
     for half in halves.iter().flatten().filter(|half| !half.ended) {
-        half.client.reset();
+        half.client.abort();
     }
     while !server.has_ended() {
         server.turn();
@@ -210,7 +210,7 @@ fn sim_words_that_are_written_while_an_end_is_passed_on_come_before_it() {
             turn(&mut server, &mut heard);
         }
         assert_eq!(heard, [b"tied\n", b"tied\n"], "seed {seed}");
-        clients[0].finish();
+        clients[0].shutdown_write();
         for _ in 0..seed % 4 {
             turn(&mut server, &mut heard);
         }
@@ -227,7 +227,7 @@ fn sim_words_that_are_written_while_an_end_is_passed_on_come_before_it() {
             "seed {seed}: {words:?}"
         );
         in_time += u32::from(!words.is_empty());
-        clients[1].finish();
+        clients[1].shutdown_write();
         for _ in 0..TURNS_MAX {
             if server.has_ended() {
                 break;

@@ -109,7 +109,7 @@ fn sim_an_address_whose_connections_all_work_is_refused_and_others_are_not() {
         assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
     }
     // With room again the address is served, although refused clients are still reading.
-    busy.iter().for_each(Client::reset);
+    busy.iter().for_each(Client::abort);
     turns(&mut server, 50);
     let client = server.connect_from(crowd);
     assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
@@ -224,7 +224,7 @@ fn sim_what_is_in_work_is_never_closed_and_newcomers_are_refused_after_a_moment(
     );
     assert_eq!(open(&busy), [true, true, true]);
     // With a place again the next one is served.
-    busy[0].reset();
+    busy[0].abort();
     turns(&mut server, 20);
     let newcomer = server.connect();
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
@@ -242,7 +242,7 @@ fn sim_a_newcomer_waits_for_a_moment_for_what_is_about_to_end() {
     turns(&mut server, 10);
     let newcomer = server.connect();
     turns(&mut server, 10);
-    busy[0].reset();
+    busy[0].abort();
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
     assert_eq!(server.statistics().refused.read(), 0);
     end(server);
@@ -275,7 +275,7 @@ fn sim_refused_clients_that_stay_keep_no_place_from_others() {
     for (number, client) in refused.iter().enumerate() {
         assert_eq!(ask(&mut server, client, "ping\n"), "full\n", "{number}");
     }
-    busy[0].reset();
+    busy[0].abort();
     turns(&mut server, 20);
     let newcomer = server.connect();
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");

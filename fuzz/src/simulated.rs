@@ -74,7 +74,7 @@ impl Peer {
     /// Has nothing more to say.
     pub(crate) fn finish_sending(&mut self) {
         if !std::mem::replace(&mut self.has_finished, true) {
-            self.client.finish();
+            self.client.shutdown_write();
         }
     }
 

@@ -189,7 +189,7 @@ impl Epoll {
         }
     }
 
-    /// Enters an accepted or adopted socket into the table.
+    /// Enters an accepted or registered socket into the table.
     pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
         let descriptor = socket.as_raw_fd();
         let entry = self.entry_of(descriptor);

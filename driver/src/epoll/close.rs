@@ -71,7 +71,7 @@ impl Epoll {
     pub(super) fn start_cancel(&mut self, operation: Operation<'_>, token: u64) {
         match operation {
             Operation::Accept(listener) => self.cancel_accept(listener, token),
-            Operation::Watch(event) => self.cancel_watch(event, token),
+            Operation::PollEventfd(event) => self.cancel_watch(event, token),
             Operation::Receive(socket) => {
                 let entry = self.entry_of(super::descriptor_of(socket));
                 if entry.receive.is_some_and(|receive| receive.token == token) {

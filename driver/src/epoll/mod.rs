@@ -1,8 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `recv_into`, `send`, `watch`, `close` (with reset,
-//! finish and cancel).
+//! operation has a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with
+//! reset, finish and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
@@ -23,7 +23,7 @@ mod accept;
 mod receive;
 mod recv_into;
 mod send;
-mod watch;
+mod poll_eventfd;
 mod close;
 
 use std::collections::VecDeque;
@@ -37,8 +37,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
 
 use self::accept::Accepting;
-use self::table::{Entry, SendTable, Watched};
-use self::watch::Watch;
+use self::poll_eventfd::Watch;
+use self::table::{Entry, Interest, SendTable};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
@@ -153,26 +153,26 @@ impl Epoll {
     }
 
     /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
-    fn watch(&mut self, descriptor: RawFd, wanted: Watched) -> Result<(), Errno> {
+    fn register_interest(&mut self, descriptor: RawFd, wanted: Interest) -> Result<(), Errno> {
         let entry = &mut self.entries[descriptor as usize];
         let Some(socket) = &entry.socket else {
             unreachable!("T1: a closed socket is watched")
         };
-        if entry.watched == wanted || entry.watched == Watched::Both {
+        if entry.interest == wanted || entry.interest == Interest::Both {
             return Ok(());
         }
         let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if wanted == Watched::Both {
+        if wanted == Interest::Both {
             flags |= EventFlags::OUT;
         }
         let data = EventData::new_u64(descriptor as u64);
         self.counters.system_calls += 1;
-        if entry.watched == Watched::Nothing {
+        if entry.interest == Interest::Nothing {
             epoll::add(&self.epoll, socket, data, flags)?;
         } else {
             epoll::modify(&self.epoll, socket, data, flags)?;
         }
-        entry.watched = wanted;
+        entry.interest = wanted;
         Ok(())
     }
 
@@ -278,7 +278,7 @@ impl Driver for Epoll {
         self.clock.wall_seconds()
     }
 
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
+    fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
         self.counters.system_calls += 2;
         set_mode(&descriptor, Mode::NonBlocking)?;
         Ok(self.open(descriptor))
@@ -325,12 +325,12 @@ impl Driver for Epoll {
         self.start_send(socket, token, list, after);
     }
 
-    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_watch(event, token);
+        self.start_poll_eventfd(event, token);
     }
 
-    fn finish(&mut self, socket: Socket) {
+    fn shutdown_write(&mut self, socket: Socket) {
         self.start_finish(socket);
     }
 
@@ -338,7 +338,7 @@ impl Driver for Epoll {
         self.start_close(socket);
     }
 
-    fn reset(&mut self, socket: Socket) {
+    fn abort(&mut self, socket: Socket) {
         self.start_reset(socket);
     }
 
@@ -350,8 +350,8 @@ impl Driver for Epoll {
         self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
-    fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.region_id)].put(piece);
+    fn recycle(&mut self, piece: Piece) {
+        self.buffers[usize::from(piece.region_id)].recycle(piece);
     }
 
     fn wait(

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use rustix::net::{RecvFlags, recv};
 
-use super::table::{Receive, Watched};
+use super::table::{Interest, Receive};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
@@ -57,7 +57,7 @@ impl Epoll {
     /// Puts a receive on the work list if there is something to do: read, or begin to watch.
     pub(super) fn queue_receive(&mut self, descriptor: RawFd) {
         let entry = self.entry_of(descriptor);
-        let due = entry.readable || entry.watched == Watched::Nothing;
+        let due = entry.readable || entry.interest == Interest::Nothing;
         if entry.receive.is_some() && due && !entry.receive_queued {
             entry.receive_queued = true;
             self.work.push_back(Work::Receive(descriptor));
@@ -81,7 +81,7 @@ impl Epoll {
                 return;
             };
             if !entry.readable {
-                if let Err(errno) = self.watch(descriptor, Watched::Receiving) {
+                if let Err(errno) = self.register_interest(descriptor, Interest::Receiving) {
                     self.entry_of(descriptor).receive = None;
                     let outcome = Outcome::Failed(errno);
                     completions.push(Completion {

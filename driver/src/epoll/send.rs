@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, RawFd};
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
-use super::table::{Send, Watched};
+use super::table::{Interest, Send};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
@@ -58,7 +58,7 @@ impl Epoll {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     self.entry_of(descriptor).writable = false;
-                    if let Err(errno) = self.watch(descriptor, Watched::Both) {
+                    if let Err(errno) = self.register_interest(descriptor, Interest::Both) {
                         self.end_send(descriptor, index, Outcome::Failed(errno), completions);
                     }
                     return;

@@ -35,7 +35,7 @@ pub(super) struct Send {
 
 /// What epoll watches on a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum Interest {
     #[default]
     Nothing,
     Receiving,
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     pub(super) buffer: Option<Buffer>,
     /// Index of the send under way.
     pub(super) send: Option<u32>,
-    pub(super) watched: Watched,
+    pub(super) interest: Interest,
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// The peer finished or the connection broke: a short read does not mean "drained" any more.

@@ -144,7 +144,7 @@ pub(crate) fn receives_share_pages() -> Result<(), Errno> {
         out,
     } = stage;
     for (piece, _) in out {
-        buffers.put(piece);
+        buffers.recycle(piece);
     }
     expect(buffers.in_use() == 0)?;
     drop(bench);

@@ -76,7 +76,7 @@ pub(super) fn multishot_receive() -> Result<(), Errno> {
         let buffer = cqueue::buffer_select(entry.flags()).ok_or(Errno::OPNOTSUPP)?;
         let piece = buffers.take(buffer, length);
         expect(buffers.bytes(&piece) == bytes && cqueue::more(entry.flags()))?;
-        buffers.put(piece);
+        buffers.recycle(piece);
     }
     finish(&client)?;
     let entry = bench.next()?;

@@ -70,7 +70,7 @@ fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
                 given += 1;
             }
         }
-        buffers.put(piece);
+        buffers.recycle(piece);
     }
     drop(senders);
     let read: usize = readers
@@ -94,7 +94,7 @@ fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
         let mark = round as u8;
         let piece = receive(&mut buffers, mark, 8);
         let kept = buffers.region().keep(&piece, 0..8, &quota);
-        buffers.put(piece);
+        buffers.recycle(piece);
         let Some(mut fragment) = kept else {
             continue;
         };
@@ -135,7 +135,7 @@ fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
         buffers.reclaim();
         let piece = receive(&mut buffers, round as u8, 8);
         let fragment = buffers.region().keep(&piece, 0..8, &quota);
-        buffers.put(piece);
+        buffers.recycle(piece);
         let token = fragment.and_then(|fragment| attachment.take(&fragment).ok());
         if let Some(token) = token {
             taken += 1;

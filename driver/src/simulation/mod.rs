@@ -205,7 +205,7 @@ impl Driver for Simulation {
         WALL_SECONDS_AT_START + self.now_ns / 1_000_000_000
     }
 
-    fn adopt(&mut self, _descriptor: OwnedFd) -> io::Result<Socket> {
+    fn register(&mut self, _descriptor: OwnedFd) -> io::Result<Socket> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -289,7 +289,7 @@ impl Driver for Simulation {
         Some(connection.to_client.acked(now_ns, buffer_bytes))
     }
 
-    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
         let world = self.network.world();
         let same =
             |kind: &Kind| matches!(kind, Kind::Watch { event: on } if Arc::ptr_eq(on, &event));
@@ -305,7 +305,7 @@ impl Driver for Simulation {
         self.start(token, Kind::Watch { event }, OperationMode::Single);
     }
 
-    fn finish(&mut self, socket: Socket) {
+    fn shutdown_write(&mut self, socket: Socket) {
         let socket = number_of(socket);
         let mut world = self.network.world();
         let sends = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
@@ -326,7 +326,7 @@ impl Driver for Simulation {
         end(&self.network, number_of(socket), false);
     }
 
-    fn reset(&mut self, socket: Socket) {
+    fn abort(&mut self, socket: Socket) {
         end(&self.network, number_of(socket), true);
     }
 
@@ -335,7 +335,7 @@ impl Driver for Simulation {
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
             (Operation::Receive(of), Kind::Receive { socket, .. }) => number_of(*of) == *socket,
-            (Operation::Watch(of), Kind::Watch { event }) => Arc::ptr_eq(of, event),
+            (Operation::PollEventfd(of), Kind::Watch { event }) => Arc::ptr_eq(of, event),
             (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
             _ => false,
         };
@@ -361,8 +361,8 @@ impl Driver for Simulation {
         self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
-    fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.region_id)].put(piece);
+    fn recycle(&mut self, piece: Piece) {
+        self.buffers[usize::from(piece.region_id)].recycle(piece);
         self.network.world().pieces_out -= 1;
     }
 

@@ -178,12 +178,12 @@ impl Client {
     }
 
     /// Ends the sending direction (FIN).
-    pub fn finish(&self) {
+    pub fn shutdown_write(&self) {
         self.with(|connection, arrival_ns, _| connection.to_server.end(arrival_ns));
     }
 
     /// Resets the connection (RST).
-    pub fn reset(&self) {
+    pub fn abort(&self) {
         self.with(|connection, arrival_ns, _| {
             connection.deserted = true;
             connection.reset_ns.get_or_insert(arrival_ns);

@@ -218,7 +218,7 @@ impl BufferRing {
         // H2: of a shared page nothing is gone.
         if self.places[usize::from(number - self.first)] != Place::Shared {
             let empty = self.take(number, 0);
-            self.put(empty);
+            self.recycle(empty);
         }
     }
 
@@ -275,7 +275,7 @@ impl BufferRing {
     }
 
     /// The caller gives a buffer back.
-    pub(crate) fn put(&mut self, piece: Piece) {
+    pub(crate) fn recycle(&mut self, piece: Piece) {
         let place = &mut self.places[usize::from(piece.buffer)];
         assert!(
             matches!(place, Place::Caller | Place::Shared)

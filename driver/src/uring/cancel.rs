@@ -15,7 +15,7 @@ impl Uring {
         let origin = match operation {
             Operation::Accept(_) => Origin::Accept { token },
             Operation::Receive(_) => Origin::Receive { token },
-            Operation::Watch(event) => {
+            Operation::PollEventfd(event) => {
                 let Some(index) = self.cancel_watch(event, token) else {
                     return;
                 };

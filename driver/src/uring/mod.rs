@@ -3,8 +3,8 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `user_data` says whose completion it is, and each operation has
-//! a file: `accept`, `receive`, `recv_into`, `send`, `watch`, `close` (with reset and finish),
-//! `cancel`, `wake`. `teardown` is the drop.
+//! a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with abort and
+//! shutdown_write), `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
 //! - U1: `outstanding` counts accepts, receives, recv_intos, sends and watches without a final
@@ -28,7 +28,7 @@ mod accept;
 mod receive;
 mod recv_into;
 mod send;
-mod watch;
+mod poll_eventfd;
 mod close;
 mod cancel;
 mod wake;
@@ -245,7 +245,7 @@ impl Driver for Uring {
         self.clock.wall_seconds()
     }
 
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
+    fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
         self.counters.system_calls += 2;
         set_mode(&descriptor, Mode::Blocking)?;
         let socket = Socket::new(Handle::Descriptor(descriptor.into_raw_fd()));
@@ -307,12 +307,12 @@ impl Driver for Uring {
         self.start_send(socket, token, list, after);
     }
 
-    fn watch(&mut self, event: Arc<Eventfd>, token: u64) {
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
         debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_watch(event, token);
+        self.start_poll_eventfd(event, token);
     }
 
-    fn finish(&mut self, socket: Socket) {
+    fn shutdown_write(&mut self, socket: Socket) {
         self.start_finish(socket);
     }
 
@@ -320,7 +320,7 @@ impl Driver for Uring {
         self.start_close(socket);
     }
 
-    fn reset(&mut self, socket: Socket) {
+    fn abort(&mut self, socket: Socket) {
         self.start_reset(socket);
     }
 
@@ -332,8 +332,8 @@ impl Driver for Uring {
         self.buffers[usize::from(piece.region_id)].bytes(piece)
     }
 
-    fn put(&mut self, piece: Piece) {
-        self.buffers[usize::from(piece.region_id)].put(piece);
+    fn recycle(&mut self, piece: Piece) {
+        self.buffers[usize::from(piece.region_id)].recycle(piece);
     }
 
     fn wait(

@@ -56,7 +56,9 @@ impl Uring {
             match completion.outcome {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
-                Outcome::Received(piece) => self.buffers[usize::from(piece.region_id)].put(piece),
+                Outcome::Received(piece) => {
+                    self.buffers[usize::from(piece.region_id)].recycle(piece)
+                }
                 Outcome::ReceivedInto(_)
                 | Outcome::EndOfStream
                 | Outcome::Sent { .. }
@@ -122,7 +124,7 @@ mod tests {
             for token in 0..20 {
                 clients.push(TcpStream::connect(address).expect("listening"));
                 let ours = TcpStream::connect(address).expect("listening");
-                let socket = uring.adopt(ours.into()).expect("a socket");
+                let socket = uring.register(ours.into()).expect("a socket");
                 uring.receive(socket, token, OperationMode::Multishot, 0);
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);

@@ -57,7 +57,7 @@ mod tests {
         for token in 0..20 {
             let ours = TcpStream::connect(address).expect("listening");
             clients.push(listener.accept().expect("connected").0);
-            let socket = uring.adopt(ours.into()).expect("a socket");
+            let socket = uring.register(ours.into()).expect("a socket");
             uring.receive(socket, token, OperationMode::Single, 0);
         }
         let mut completions = vec![];
@@ -83,7 +83,7 @@ mod tests {
             let Outcome::Received(piece) = completion.outcome else {
                 panic!("{completion:?}")
             };
-            uring.put(piece);
+            uring.recycle(piece);
         }
         // Spurious wake-ups of the poll's renewal are over after this.
         for _ in 0..3 {

@@ -137,7 +137,7 @@ impl Echo {
         self.stale += 1;
         match completion.outcome {
             Outcome::Accepted(socket) => driver.close(socket),
-            Outcome::Received(piece) => driver.put(piece),
+            Outcome::Received(piece) => driver.recycle(piece),
             Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
@@ -203,7 +203,7 @@ impl Echo {
         match completion.outcome {
             Outcome::Received(piece) => {
                 let bytes = Bytes::copy_from_slice(driver.bytes(&piece));
-                driver.put(piece);
+                driver.recycle(piece);
                 connection.waiting.push_back(bytes);
             }
             Outcome::EndOfStream => {

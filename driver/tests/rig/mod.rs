@@ -256,7 +256,7 @@ impl<D: Driver> Rig<D> {
             panic!("no bytes but {completion:?}")
         };
         let bytes = self.driver.bytes(&piece).to_vec();
-        self.driver.put(piece);
+        self.driver.recycle(piece);
         bytes
     }
 

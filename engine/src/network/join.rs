@@ -150,7 +150,7 @@ impl<D: Driver> Network<D> {
     fn pass_piece(&mut self, key: Key, piece: Piece, from: u32) -> bool {
         let now_ns = self.turn.now_ns;
         let Some(peer) = self.peer_of(key) else {
-            self.put(piece);
+            self.recycle(piece);
             return true;
         };
         let bytes = &self.driver.bytes(&piece)[from as usize..];
@@ -161,7 +161,7 @@ impl<D: Driver> Network<D> {
             .get_mut(peer)
             .is_none_or(|to| to.output.write(pool, bytes).is_ok());
         if written {
-            self.put(piece);
+            self.recycle(piece);
             self.passed(key, peer, count);
         } else if let Some(connection) = self.connections.get_mut(key) {
             connection.held.push_front((piece, from));
@@ -317,7 +317,7 @@ impl<D: Driver> Network<D> {
             match &mut connection.joint {
                 // Parted meanwhile: it is being closed.
                 None => {}
-                Some(_) if is_sent => self.driver.finish(connection.socket),
+                Some(_) if is_sent => self.driver.shutdown_write(connection.socket),
                 // Its protocol wrote something since: the FIN follows the last byte of that.
                 Some(joint) => joint.fin_sent = false,
             }

@@ -411,7 +411,7 @@ impl<D: Driver> Network<D> {
     /// Nobody waits for this any more (N2).
     fn discard(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Received(piece) => self.put(piece),
+            Outcome::Received(piece) => self.recycle(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
             Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
@@ -421,8 +421,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn put(&mut self, piece: Piece) {
-        self.driver.put(piece);
+    fn recycle(&mut self, piece: Piece) {
+        self.driver.recycle(piece);
     }
 
     /// Calls the protocol of a connection; `None` when the connection is gone.

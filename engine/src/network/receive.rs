@@ -60,7 +60,7 @@ impl<D: Driver> Network<D> {
     fn piece_arrived(&mut self, key: Key, piece: Piece) {
         let at_once_bytes_max = self.at_once_bytes_max();
         let Some(connection) = self.connections.get_mut(key) else {
-            return self.put(piece);
+            return self.recycle(piece);
         };
         connection.spoke = true;
         connection.received(piece.len(), self.turn.now_ns, &self.limits);
@@ -69,10 +69,10 @@ impl<D: Driver> Network<D> {
             if connection.linger_bytes > LINGER_BYTES_MAX {
                 connection.control.close(Closing::Abort);
             }
-            return self.put(piece);
+            return self.recycle(piece);
         }
         if connection.control.closing != Closing::No || !connection.control.input_wanted {
-            return self.put(piece);
+            return self.recycle(piece);
         }
         if connection.joint.is_some() {
             if connection.held.is_empty() {
@@ -101,7 +101,7 @@ impl<D: Driver> Network<D> {
     /// do not hold the receive buffers of the others. Held only when they do not fit.
     fn keep(&mut self, key: Key, piece: Piece) {
         let Some(connection) = self.connections.get_mut(key) else {
-            return self.put(piece);
+            return self.recycle(piece);
         };
         let pool = self.shared.pools.handle(self.ring, key.index);
         let bytes = self.driver.bytes(&piece);
@@ -130,7 +130,7 @@ impl<D: Driver> Network<D> {
         if let Some(input) = &mut connection.input {
             input.append(bytes);
         }
-        self.put(piece);
+        self.recycle(piece);
     }
 
     /// Offers what has arrived, in order, for as long as the protocol takes it and it is short; the
@@ -205,7 +205,7 @@ impl<D: Driver> Network<D> {
 
     fn offer(&mut self, key: Key, piece: Piece, from: u32) {
         let Some(connection) = self.connections.get_mut(key) else {
-            return self.put(piece);
+            return self.recycle(piece);
         };
         if let Some(input) = connection.input.take() {
             return self.offer_behind(key, input, piece, from);
@@ -260,7 +260,7 @@ impl<D: Driver> Network<D> {
                 None => return self.hold(key, piece, from + small(consumed)),
             }
         }
-        self.put(piece);
+        self.recycle(piece);
     }
 
     /// Joins a piece to the kept input and offers the whole.
@@ -293,7 +293,7 @@ impl<D: Driver> Network<D> {
         }
         joined.append(bytes);
         if bytes.len() == length {
-            self.put(piece);
+            self.recycle(piece);
         } else if let Some(connection) = self.connections.get_mut(key) {
             // The rest is offered next, where it lies if the remainder is gone by then.
             let from = from + small(bytes.len());
@@ -323,7 +323,7 @@ impl<D: Driver> Network<D> {
     /// No buffer for a remainder: the piece itself is held until there is one.
     fn hold(&mut self, key: Key, piece: Piece, from: u32) {
         let Some(connection) = self.connections.get_mut(key) else {
-            return self.put(piece);
+            return self.recycle(piece);
         };
         connection.held.push_front((piece, from));
         connection.control.stall = Some(Stall::Memory);
@@ -332,7 +332,7 @@ impl<D: Driver> Network<D> {
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
     fn input_too_long(&mut self, key: Key, piece: Piece) {
-        self.put(piece);
+        self.recycle(piece);
         if let Some(connection) = self.connections.get_mut(key) {
             log::warn!("input of {INPUT_BYTES_MAX} bytes was left unconsumed; connection cut");
             connection.control.close(Closing::Abort);
@@ -349,7 +349,7 @@ impl<D: Driver> Network<D> {
             let Some((piece, _)) = connection.held.pop_front() else {
                 break;
             };
-            self.put(piece);
+            self.recycle(piece);
         }
     }
 

@@ -220,7 +220,7 @@ impl<D: Driver> Network<D> {
                         .cancel(Operation::Send(connection.socket), token);
                 }
                 if connection.send == Send::Off && received_off {
-                    self.driver.reset(connection.socket);
+                    self.driver.abort(connection.socket);
                     self.remove(key);
                     return false;
                 }
@@ -248,7 +248,7 @@ impl<D: Driver> Network<D> {
         if !connection.fin_sent {
             connection.fin_sent = true;
             connection.clocks.linger_ns = self.turn.now_ns;
-            self.driver.finish(connection.socket);
+            self.driver.shutdown_write(connection.socket);
             self.arrange_receive(key);
         }
         true

@@ -88,7 +88,8 @@ impl<D: Driver> Network<D> {
         source.state = State::Armed;
         source.operation = source.operation.wrapping_add(1);
         let token = token(KIND_WATCH, source.operation, key);
-        self.driver.watch(Arc::clone(&source.watched.event), token);
+        self.driver
+            .poll_eventfd(Arc::clone(&source.watched.event), token);
     }
 
     fn cancel_unwanted(&mut self, key: Key) {
@@ -99,7 +100,7 @@ impl<D: Driver> Network<D> {
             source.state = State::Cancelling;
             let token = token(KIND_WATCH, source.operation, key);
             self.driver
-                .cancel(Operation::Watch(&source.watched.event), token);
+                .cancel(Operation::PollEventfd(&source.watched.event), token);
         }
     }
 

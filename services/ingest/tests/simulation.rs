@@ -60,7 +60,7 @@ impl Producer {
             return;
         }
         if self.client.state() == ClientState::Reset || self.is_restless && dice.below(60) == 0 {
-            self.client.reset();
+            self.client.abort();
             self.finished = true;
             return;
         }
@@ -69,7 +69,7 @@ impl Producer {
         self.client.write(&self.words[..count]);
         self.words.drain(..count);
         if self.words.is_empty() {
-            self.client.finish();
+            self.client.shutdown_write();
             self.finished = true;
         }
     }
@@ -238,7 +238,7 @@ impl World {
         self.server.drain();
         for producer in &self.producers {
             if !self.lossless {
-                producer.client.reset();
+                producer.client.abort();
             }
         }
         for turn in 0.. {

@@ -84,7 +84,7 @@ impl Visitor {
         {
             self.heard.extend(self.client.read());
             if !welcome {
-                self.client.reset();
+                self.client.abort();
             }
             self.over = true;
             return;
@@ -93,10 +93,10 @@ impl Visitor {
         if speaks && !self.said_words {
             self.said_words = true;
             self.client.write(&self.words());
-            self.client.finish();
+            self.client.shutdown_write();
         }
         if self.manner == Manner::Restless && dice.below(20) == 0 {
-            self.client.reset();
+            self.client.abort();
             self.over = true;
         }
     }
@@ -173,7 +173,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     }
     check(&visitors, lossless);
     server.drain();
-    visitors.iter().for_each(|visitor| visitor.client.reset());
+    visitors.iter().for_each(|visitor| visitor.client.abort());
     for turn in 0.. {
         assert!(
             turn < TURNS_MAX,

@@ -3,8 +3,8 @@
 //! Every write is an edge, and what is there already when the watch begins is reported at once.
 //!
 //! Invariants
-//! - W1: an entry of the table holds the eventfd open, and registered, from `start_watch` to the
-//!   final completion.
+//! - W1: an entry of the table holds the eventfd open, and registered, from `start_poll_eventfd` to
+//!   the final completion.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Watch {
 }
 
 impl Epoll {
-    pub(super) fn start_watch(&mut self, event: Arc<Eventfd>, token: u64) {
+    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
         let Some(descriptor) = event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };

@@ -6,7 +6,8 @@
 //! that one read took) completes nothing.
 //!
 //! Invariants
-//! - W1: an entry of the table holds the eventfd open from `start_watch` to the final completion.
+//! - W1: an entry of the table holds the eventfd open from `start_poll_eventfd` to the final
+//!   completion.
 //! - W2: the kernel ends a poll when the completion queue overflows; it is armed again, and looks
 //!   at the counter then, so nothing is missed. A watch ends only when it is cancelled or fails.
 
@@ -23,7 +24,7 @@ use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
 impl Uring {
-    pub(super) fn start_watch(&mut self, event: Arc<Eventfd>, token: u64) {
+    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
         self.outstanding += 1;
         let index = self.watches.insert(Watch {
             token,
@@ -146,7 +147,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let event = Arc::new(Eventfd::of(listener.into()));
-        uring.watch(event, 5);
+        uring.poll_eventfd(event, 5);
         let _client = TcpStream::connect(address).expect("listening");
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut completions = vec![];

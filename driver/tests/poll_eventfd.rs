@@ -47,7 +47,7 @@ mod cases {
             return;
         };
         let event = eventfd();
-        rig.driver.watch(Arc::clone(&event), 7);
+        rig.driver.poll_eventfd(Arc::clone(&event), 7);
         for count in [1, 41, 1 << 40] {
             rig.turn();
             event.write(count).expect("room");
@@ -64,7 +64,7 @@ mod cases {
         let event = eventfd();
         event.write(3).expect("room");
         event.write(4).expect("room");
-        rig.driver.watch(event, 7);
+        rig.driver.poll_eventfd(event, 7);
         assert_eq!(count_of(&rig.next(7)), 7);
     }
 
@@ -73,7 +73,7 @@ mod cases {
             return;
         };
         let event = eventfd();
-        rig.driver.watch(Arc::clone(&event), 7);
+        rig.driver.poll_eventfd(Arc::clone(&event), 7);
         rig.turn();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -97,7 +97,7 @@ mod cases {
         };
         let events: Vec<_> = (0..40).map(|_| eventfd()).collect();
         for (token, event) in (0..).zip(&events) {
-            rig.driver.watch(Arc::clone(event), token);
+            rig.driver.poll_eventfd(Arc::clone(event), token);
         }
         let nothing = rig.driver.wait(Some(0), &|| false, &mut rig.arrived);
         nothing.expect("goes on");
@@ -116,9 +116,9 @@ mod cases {
             return;
         };
         let event = eventfd();
-        rig.driver.watch(Arc::clone(&event), 7);
+        rig.driver.poll_eventfd(Arc::clone(&event), 7);
         rig.turn();
-        rig.driver.cancel(Operation::Watch(&event), 7);
+        rig.driver.cancel(Operation::PollEventfd(&event), 7);
         let end = rig.next_where("final completion", |completion| !completion.more);
         assert!(matches!(end.outcome, Outcome::Failed(_)), "{end:?}");
         event.write(5).expect("room");
@@ -126,7 +126,7 @@ mod cases {
         assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
         // The driver let go of it.
         assert_eq!(Arc::strong_count(&event), 1);
-        rig.driver.watch(Arc::clone(&event), 8);
+        rig.driver.poll_eventfd(Arc::clone(&event), 8);
         assert_eq!(count_of(&rig.next(8)), 5);
     }
 
@@ -136,10 +136,10 @@ mod cases {
         };
         let event = eventfd();
         for token in 0..50 {
-            rig.driver.watch(Arc::clone(&event), token);
+            rig.driver.poll_eventfd(Arc::clone(&event), token);
             event.write(token + 1).expect("room");
             sum(&mut rig, token, token + 1);
-            rig.driver.cancel(Operation::Watch(&event), token);
+            rig.driver.cancel(Operation::PollEventfd(&event), token);
             let end = rig.next(token);
             assert!(!end.more, "{end:?}");
         }
@@ -150,7 +150,7 @@ mod cases {
             return;
         };
         let event = eventfd();
-        rig.driver.watch(Arc::clone(&event), 7);
+        rig.driver.poll_eventfd(Arc::clone(&event), 7);
         rig.turn();
         event.write(1).expect("room");
         drop(rig);
