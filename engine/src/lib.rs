@@ -22,6 +22,7 @@ mod network;
 mod output;
 mod payload;
 mod pools;
+mod relief;
 mod returns;
 mod binding;
 mod rouser;

@@ -51,18 +51,33 @@ impl Conditions {
 
 /// See the module.
 pub struct SimulatedServer {
-    network: Network<Simulation>,
+    threads: Vec<Thread>,
     shared: Arc<Shared>,
-    world: World,
     random: u64,
+}
+
+/// A network thread with a simulated network of its own.
+struct Thread {
+    network: Network<Simulation>,
+    world: World,
     ended: bool,
 }
 
 impl SimulatedServer {
     /// A server with one listener that speaks `protocol`.
     pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> SimulatedServer {
-        SimulatedServer::of(conditions, |places| {
-            vec![Box::new(Lanes::new(Arc::new(protocol), places))]
+        SimulatedServer::with_threads(conditions, 1, protocol)
+    }
+
+    /// The same with several network threads, which have their turns one after the other.
+    pub fn with_threads<P: Protocol>(
+        conditions: Conditions,
+        threads: u16,
+        protocol: P,
+    ) -> SimulatedServer {
+        let protocol = Arc::new(protocol);
+        SimulatedServer::of(conditions, threads, |places| {
+            vec![Box::new(Lanes::new(Arc::clone(&protocol), places))]
         })
     }
 
@@ -71,69 +86,59 @@ impl SimulatedServer {
         conditions: Conditions,
         (first, second): (P, Q),
     ) -> SimulatedServer {
-        SimulatedServer::of(conditions, |places| {
+        let (first, second) = (Arc::new(first), Arc::new(second));
+        SimulatedServer::of(conditions, 1, |places| {
             vec![
-                Box::new(Lanes::new(Arc::new(first), places)),
-                Box::new(Lanes::new(Arc::new(second), places)),
+                Box::new(Lanes::new(Arc::clone(&first), places)),
+                Box::new(Lanes::new(Arc::clone(&second), places)),
             ]
         })
     }
 
     fn of(
-        conditions: Conditions,
-        speakers: impl FnOnce(usize) -> Vec<Box<dyn Speaker>>,
+        mut conditions: Conditions,
+        threads: u16,
+        speakers: impl Fn(usize) -> Vec<Box<dyn Speaker>>,
     ) -> SimulatedServer {
         const CONNECTIONS_MAX: usize = 1000;
-        let Conditions {
-            seed,
-            faults,
-            mut driver,
-            mut limits,
-            accept,
-        } = conditions;
+        let limits = &mut conditions.limits;
         if limits.connections_max == 0 {
             limits.connections_max = CONNECTIONS_MAX;
         }
         let places = places_of(limits.connections_max);
-        let pools = Pools::new(limits.buffer_bytes_max, 1, places);
+        let count = usize::from(threads);
+        let pools = Pools::new(limits.buffer_bytes_max, count, places);
         // Nobody joins this worker pool: jobs run in `turn`.
         let worker_pool = WorkerPoolLimits {
             workers_min: 1,
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
-        let speakers = speakers(places);
-        let mut shared = Shared::new(1, &limits, worker_pool, pools);
-        shared.count_listeners(speakers.len());
+        let mut shared = Shared::new(count, limits, worker_pool, pools);
+        let speakers: Vec<_> = (0..threads).map(|_| speakers(places)).collect();
+        shared.count_listeners(speakers.first().map_or(0, Vec::len));
         let shared = Arc::new(shared);
-        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
-        driver.regions = regions;
-        let (simulation, world) = Simulation::new(seed, &driver, faults);
-        let setup = Setup {
-            ring: 0,
-            shared: Arc::clone(&shared),
-            limits,
-            accept_mode: accept,
-            numbers: (0..).take(speakers.len()).collect(),
-            listeners: speakers
-                .into_iter()
-                .map(|speaker| (world.listen(), speaker))
-                .collect(),
-            region_ids,
-        };
-        let network = Network::new(simulation, setup);
+        let threads = (0..).zip(speakers);
+        let threads =
+            threads.map(|(ring, speakers)| Thread::new(ring, &shared, &conditions, speakers));
         SimulatedServer {
-            network,
+            threads: threads.collect(),
             shared,
-            world,
-            random: seed | 1,
-            ended: false,
+            random: conditions.seed | 1,
         }
     }
 
-    /// The simulated network: clock, faults, what was injected.
+    /// The simulated network: clock, faults, what was injected. Of several network threads, the
+    /// first one's.
     pub fn world(&self) -> &World {
-        &self.world
+        &self.threads[0].world
+    }
+
+    /// Moves the clocks of all network threads on.
+    pub fn advance(&self, nanoseconds: u64) {
+        for thread in &self.threads {
+            thread.world.advance(nanoseconds);
+        }
     }
 
     /// A new client.
@@ -157,22 +162,28 @@ impl SimulatedServer {
     /// # Panics
     /// As [`SimulatedServer::connect`].
     pub fn connect_to(&self, listener: usize, peer: Option<SocketAddr>) -> Client {
-        let listener = self
-            .network
-            .source(listener)
-            .expect("a server that drains listens no more");
-        self.world.connect_from(listener, peer)
+        self.threads[0].connect(listener, peer)
     }
 
-    /// One turn of the network thread, then a seeded number of queued jobs.
+    /// A new client of one of several network threads.
+    ///
+    /// # Panics
+    /// As [`SimulatedServer::connect`].
+    pub fn connect_on(&self, thread: usize) -> Client {
+        self.threads[thread].connect(0, None)
+    }
+
+    /// One turn of each network thread, then a seeded number of queued jobs.
     ///
     /// # Panics
     /// When the driver gives up or finds a promise broken; the message has the seed.
     pub fn turn(&mut self) {
-        let seed = self.world.seed();
-        match self.network.turn() {
-            Ok(after) => self.ended |= after == After::Done,
-            Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
+        for thread in &mut self.threads {
+            let seed = thread.world.seed();
+            match thread.network.turn() {
+                Ok(after) => thread.ended |= after == After::Done,
+                Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
+            }
         }
         // xorshift64: a fixed sequence for a fixed seed.
         self.random ^= self.random << 13;
@@ -203,9 +214,9 @@ impl SimulatedServer {
         self.shared.inboxes[0].orders.starve(is_out_of_memory);
     }
 
-    /// True once the network thread would have ended.
+    /// True once all network threads would have ended.
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.threads.iter().all(|thread| thread.ended)
     }
 
     /// The server's counters.
@@ -213,21 +224,61 @@ impl SimulatedServer {
         &self.shared.statistics
     }
 
-    /// What was not given back: sockets and receive buffers of the driver, and bytes of pooled
-    /// buffers. Both are zero for a server that has ended and whose jobs have run.
+    /// What was not given back: sockets and receive buffers of the first driver, and bytes of
+    /// pooled buffers. Both are zero for a server that has ended and whose jobs have run.
     pub fn leaks(&mut self) -> (Leaks, usize) {
         // Jobs of connections that are gone come back to nobody, but they do come back.
         loop {
             while self.shared.run_next(|| ()) {}
-            self.network.collect_jobs();
+            for thread in &mut self.threads {
+                thread.network.collect_jobs();
+            }
             // One that came back may have let out another that waited for its share.
             if self.shared.queue.is_empty() {
                 break;
             }
         }
         (
-            self.world.leaks(),
+            self.world().leaks(),
             self.shared.pools.statistics().in_use_bytes,
         )
+    }
+}
+
+impl Thread {
+    fn new(
+        ring: u16,
+        shared: &Arc<Shared>,
+        conditions: &Conditions,
+        speakers: Vec<Box<dyn Speaker>>,
+    ) -> Thread {
+        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        let mut driver = conditions.driver.clone();
+        driver.regions = regions;
+        let seed = conditions.seed.wrapping_add(u64::from(ring));
+        let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
+        let setup = Setup {
+            ring,
+            shared: Arc::clone(shared),
+            limits: conditions.limits.clone(),
+            accept_mode: conditions.accept,
+            numbers: (0..).take(speakers.len()).collect(),
+            listeners: speakers
+                .into_iter()
+                .map(|speaker| (world.listen(), speaker))
+                .collect(),
+            region_ids,
+        };
+        Thread {
+            network: Network::new(simulation, setup),
+            world,
+            ended: false,
+        }
+    }
+
+    fn connect(&self, listener: usize, peer: Option<SocketAddr>) -> Client {
+        let listener = self.network.source(listener);
+        let listener = listener.expect("a server that drains listens no more");
+        self.world.connect_from(listener, peer)
     }
 }

@@ -43,6 +43,7 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pairing::Orders;
 use crate::pools::Pools;
+use crate::relief::Relief;
 use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
 use crate::statistics::Statistics;
@@ -103,6 +104,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Pools,
     /// What addresses and listeners hold of them.
     pub(crate) holdings: Holdings,
+    pub(crate) relief: Relief,
     pub(crate) statistics: Statistics,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
@@ -143,6 +145,7 @@ impl Shared {
                 })
                 .collect(),
             holdings: Holdings::new(pools.budget_bytes(), 1),
+            relief: Relief::new(rings),
             pools,
             statistics: Statistics::default(),
             descriptors: DescriptorBudget::default(),

@@ -27,6 +27,10 @@ impl Site {
     }
 
     fn with(driver: DriverConfig, adjust: impl FnOnce(&mut Limits)) -> Site {
+        Site::with_threads(1, driver, adjust)
+    }
+
+    fn with_threads(threads: u16, driver: DriverConfig, adjust: impl FnOnce(&mut Limits)) -> Site {
         let mut conditions = Conditions::calm(7);
         conditions.limits = Limits {
             buffer_bytes_max: BUFFERS * 4096,
@@ -37,12 +41,16 @@ impl Site {
         adjust(&mut conditions.limits);
         conditions.driver = driver;
         Site {
-            server: SimulatedServer::new(conditions, Hoard::default()),
+            server: SimulatedServer::with_threads(conditions, threads, Hoard::default()),
         }
     }
 
     fn client(&mut self, words: &str) -> Client {
-        let client = self.server.connect();
+        self.client_on(0, words)
+    }
+
+    fn client_on(&mut self, thread: usize, words: &str) -> Client {
+        let client = self.server.connect_on(thread);
         client.write(words.as_bytes());
         self.pass(0);
         client
@@ -59,7 +67,7 @@ impl Site {
             self.server.turn();
         }
         for _ in 0..seconds * 4 {
-            self.server.world().advance(SECOND / 4);
+            self.server.advance(SECOND / 4);
             for _ in 0..4 {
                 self.server.turn();
             }
@@ -151,6 +159,45 @@ fn sim_a_holder_that_does_not_move_is_ended_for_those_that_wait() {
     waits.write(b"\n");
     site.pass(0);
     assert_eq!(waits.read(), b"ok\n");
+}
+
+#[test]
+fn sim_holders_of_another_thread_are_ended_for_those_that_wait() {
+    // One large holder; or 256 halves of lines, which are in no list of holders.
+    let large = ".".repeat(6000);
+    for (count, words, waiting) in [(1, "hold 192\n", &*large), (256, "half a li", "another")] {
+        let mut site = Site::with_threads(3, DriverConfig::default(), |limits| {
+            limits.buffer_bytes_max = 1024 * 1024;
+        });
+        let still: Vec<Client> = (0..count).map(|_| site.client_on(1, words)).collect();
+        let waits = site.client_on(2, waiting);
+        waits.write(b" line\n");
+        site.pass(4);
+        assert_eq!(waits.read(), b"ok\n", "{words}");
+        let ended = still
+            .iter()
+            .filter(|client| client.read() == b"full\n")
+            .count() as u64;
+        assert!((1..=32).contains(&ended), "{ended} were ended");
+        let statistics = site.server.statistics();
+        assert_eq!(statistics.holders_ended.read(), ended);
+        assert_eq!(statistics.stalls_refused.read(), 0);
+    }
+}
+
+#[test]
+fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
+    let mut site = Site::with_threads(2, DriverConfig::default(), |limits| {
+        limits.buffer_bytes_max = 1024 * 1024;
+    });
+    let largest = site.client_on(1, "hold 128\n");
+    let smaller = site.client_on(0, "hold 64\n");
+    let waits = site.client_on(0, "");
+    waits.write(&[b'.'; 6000]);
+    site.pass(4);
+    assert!(is_open(&waits) && is_open(&smaller));
+    assert_eq!(largest.read(), b"full\n");
+    assert_eq!(site.server.statistics().holders_ended.read(), 1);
 }
 
 #[test]

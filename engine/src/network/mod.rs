@@ -13,7 +13,8 @@
 //! | starve.rs  | receives that found no page                                     |
 //! | send.rs    | bytes out                                                       |
 //! | jobs.rs    | what comes back from workers                                    |
-//! | shares.rs  | who holds how much memory, and who is ended for it             |
+//! | shares.rs  | who holds how much memory, and who waits for its share         |
+//! | relieve.rs | who is ended for memory                                         |
 //! | settle.rs  | carry out what a call wished: output, receive, end, deadline    |
 //! | join.rs    | bytes straight from one connection to another                   |
 //! | watch.rs   | eventfds whose consumers are called here                        |
@@ -33,6 +34,7 @@ mod send;
 mod jobs;
 mod settle;
 mod shares;
+mod relieve;
 mod excess;
 mod join;
 mod watch;
@@ -306,6 +308,7 @@ impl<D: Driver> Network<D> {
                 || returns.any()
                 || inbox.orders.any()
                 || shared.has_parked(self.ring)
+                || shared.relief.is_asked(self.ring)
         };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;

@@ -1,0 +1,117 @@
+//! How a network thread that is short of memory has another one end what holds most.
+//!
+//! The memory for buffers is one budget, but each network thread ends connections of its own only.
+//! So each says how large its largest holder is, and one that is short asks the thread with the
+//! largest, if that is not itself, to end holders as if it were short.
+//!
+//! | may run beside | publish    | larger | ask | take       |
+//! |----------------|------------|--------|-----|------------|
+//! | any of them    | per thread | yes    | yes | per thread |
+//!
+//! Invariant R1: a thread has one request or none, however many others ask.
+//!
+//! Ordering: relaxed. A size that is read late asks the wrong thread once; a short thread asks again
+//! and again. A request is stored before its thread is woken, whose waker has the fences.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// One network thread as the others see it.
+#[derive(Debug, Default)]
+struct Thread {
+    /// The class of its largest holder, 0 for none; too high for a while when that is gone.
+    largest: AtomicU8,
+    /// Bytes that others want it to free, 0 for nothing.
+    wanted: AtomicUsize,
+}
+
+/// The network threads of a server. See the module.
+#[derive(Debug)]
+pub(crate) struct Relief(Box<[Thread]>);
+
+impl Relief {
+    pub(crate) fn new(threads: usize) -> Relief {
+        Relief((0..threads).map(|_| Thread::default()).collect())
+    }
+
+    pub(crate) fn publish(&self, ring: u16, largest: u8) {
+        self.0[usize::from(ring)]
+            .largest
+            .store(largest, Ordering::Relaxed);
+    }
+
+    /// The other thread with the largest holder, if that is of a higher class than `largest`.
+    pub(crate) fn larger(&self, ring: u16, largest: u8) -> Option<u16> {
+        let classes = self.others(ring).map(|other| {
+            (
+                self.0[usize::from(other)].largest.load(Ordering::Relaxed),
+                other,
+            )
+        });
+        let (class, other) = classes.max()?;
+        (class > largest).then_some(other)
+    }
+
+    /// Each other thread in turn, for a number that grows.
+    pub(crate) fn other(&self, ring: u16, number: usize) -> Option<u16> {
+        let count = self.0.len().checked_sub(1).filter(|count| *count > 0)?;
+        self.others(ring).nth(number % count)
+    }
+
+    fn others(&self, ring: u16) -> impl Iterator<Item = u16> {
+        (0..).take(self.0.len()).filter(move |other| *other != ring)
+    }
+
+    /// Asks a thread to free so many bytes. The caller wakes it.
+    pub(crate) fn ask(&self, ring: u16, bytes: usize) {
+        self.0[usize::from(ring)]
+            .wanted
+            .fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_asked(&self, ring: u16) -> bool {
+        self.0[usize::from(ring)].wanted.load(Ordering::Relaxed) > 0
+    }
+
+    /// What the thread has been asked for since the last time. One load if that is nothing.
+    pub(crate) fn take(&self, ring: u16) -> usize {
+        if !self.is_asked(ring) {
+            return 0;
+        }
+        self.0[usize::from(ring)].wanted.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_with_the_largest_holder_is_asked_and_never_the_one_that_asks() {
+        let relief = Relief::new(3);
+        assert_eq!(relief.larger(0, 0), None);
+        relief.publish(0, 9);
+        relief.publish(1, 3);
+        relief.publish(2, 5);
+        assert_eq!(relief.larger(0, 9), None, "it has the largest itself");
+        assert_eq!(relief.larger(1, 3), Some(0));
+        relief.publish(0, 0);
+        assert_eq!(relief.larger(1, 3), Some(2));
+        assert_eq!(relief.larger(1, 5), None, "as large is not larger");
+        let others: Vec<_> = (0..4)
+            .filter_map(|number| relief.other(1, number))
+            .collect();
+        assert_eq!(others, [0, 2, 0, 2]);
+        assert_eq!(Relief::new(1).other(0, 7), None);
+    }
+
+    #[test]
+    fn requests_add_up_to_one() {
+        let relief = Relief::new(2);
+        assert!(!relief.is_asked(1));
+        for bytes in [100, 300, 200] {
+            relief.ask(1, bytes);
+        }
+        assert!(relief.is_asked(1) && !relief.is_asked(0));
+        assert_eq!((relief.take(1), relief.take(1)), (300, 0));
+    }
+}

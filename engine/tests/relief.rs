@@ -1,0 +1,142 @@
+//! Holders of one network thread are ended for connections of another that wait for memory: on both
+//! drivers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use flatpath::{Buffer, Bytes, Context, DriverChoice, Limits, Phase, Protocol, Server};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const THREADS: usize = 2;
+/// A quarter of it is in reserve.
+const BUDGET_BYTES: usize = 1024 * 1024;
+/// All that is not, in smallest buffers.
+const BUFFERS: usize = 192;
+
+/// | line    | answer                                                        |
+/// |---------|---------------------------------------------------------------|
+/// | `where` | the number of the network thread                              |
+/// | `hold`  | `held`, and so is all memory that is not in reserve from then |
+/// | other   | `ok`                                                          |
+#[derive(Default)]
+struct Holding {
+    threads: AtomicUsize,
+}
+
+impl Protocol for Holding {
+    type Lane = usize;
+    type Session = Vec<Buffer>;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "holding"
+    }
+
+    fn lane(&self) -> usize {
+        self.threads.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn received(
+        &self,
+        thread: &mut usize,
+        held: &mut Vec<Buffer>,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+    ) -> usize {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            return 0;
+        };
+        let answer = match &input[..end] {
+            b"where" => format!("{thread}\n"),
+            b"hold" => {
+                // A holder has no deadline of its own.
+                context.phase(Phase::Work);
+                held.extend((0..BUFFERS).map_while(|_| context.pool().take(1)));
+                assert_eq!(held.len(), BUFFERS, "the test asks for what there is");
+                "held\n".into()
+            }
+            _ => "ok\n".into(),
+        };
+        context.write(answer.as_bytes()).expect("room for a line");
+        end + 1
+    }
+
+    fn abandoned(&self, _: &mut usize, held: &mut Vec<Buffer>, _: &mut Context<'_, Self>) {
+        held.clear();
+    }
+
+    fn refusal(&self) -> Bytes {
+        Bytes::from_static(b"full\n")
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn new(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        Client(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, line: &[u8]) -> String {
+        self.0.get_mut().write_all(line).expect("written");
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("an answer");
+        answer
+    }
+}
+
+/// A client of each network thread: the kernel chooses, so until each has one.
+fn one_of_each(address: SocketAddr) -> [Client; THREADS] {
+    let mut clients: [Option<Client>; THREADS] = Default::default();
+    while clients.iter().any(Option::is_none) {
+        let mut client = Client::new(address);
+        let thread: usize = client.ask(b"where\n").trim().parse().expect("a number");
+        clients[thread] = Some(client);
+    }
+    clients.map(|client| client.expect("each has one"))
+}
+
+fn relieves(choice: DriverChoice) {
+    let limits = Limits {
+        buffer_bytes_max: BUDGET_BYTES,
+        stall_ns_max: u64::MAX,
+        ..Limits::default()
+    };
+    let server = Server::new()
+        .listen("127.0.0.1:0", Holding::default())
+        .network_threads(THREADS)
+        .limits(limits)
+        .driver(choice);
+    let Ok(running) = server.start() else {
+        assert_eq!(choice, DriverChoice::Uring, "epoll is everywhere");
+        eprintln!("io_uring is refused here: not tested");
+        return;
+    };
+    let [mut holds, mut waits] = one_of_each(running.addresses()[0].address);
+    assert_eq!(holds.ask(b"hold\n"), "held\n");
+    // More than a buffer of the reserve takes.
+    let mut long = [b'.'; 6000];
+    waits.0.get_mut().write_all(&long).expect("written");
+    long[5999] = b'\n';
+    assert_eq!(waits.ask(&long), "ok\n");
+    let mut word = String::new();
+    holds.0.read_line(&mut word).expect("a word");
+    assert_eq!(word, "full\n");
+    drop((holds, waits));
+    running.handle().force();
+    running.wait().expect("it ends well");
+}
+
+#[test]
+fn a_holder_of_another_thread_is_ended_for_one_that_waits_on_uring() {
+    relieves(DriverChoice::Uring);
+}
+
+#[test]
+fn a_holder_of_another_thread_is_ended_for_one_that_waits_on_epoll() {
+    relieves(DriverChoice::Epoll);
+}
