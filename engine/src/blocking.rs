@@ -297,10 +297,11 @@ fn places(workers_max: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::end::ConnectionId;
     use crate::limits::Limits;
     use crate::pools::Pools;
     use crate::shares::ShareRule;
-    use crate::worker::{ConnectionId, JobDesk, Task};
+    use crate::worker::{JobDesk, Task};
     use flatpath_structures::slots::Slots;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
     use std::any::Any;

@@ -19,11 +19,11 @@ use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
 use crate::context::Stall;
+use crate::end::ConnectionId;
 use crate::limits::{Limits, WRITE_LOOKS};
 use crate::network::Holds;
 use crate::output::Output;
 use crate::protocol::Phase;
-use crate::worker::ConnectionId;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,6 +15,7 @@ use flatpath_driver::{Fragment, Piece, Piped, Quota, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Closing, Control};
+use crate::end::{ConnectionId, End};
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::output::Output;
 use crate::payload::Payload;
@@ -24,7 +25,7 @@ use crate::rouser::Rouser;
 use crate::scope::WorkerScope;
 use crate::spares::Spares;
 use crate::statistics::Statistics;
-use crate::worker::{ConnectionId, JobDesk, Reservation, Task};
+use crate::worker::{JobDesk, Reservation, Task};
 
 /// No buffer could be had within the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,11 +113,6 @@ pub(crate) struct Keeping<'a> {
     pub(crate) own_region_id: u16,
     pub(crate) own: Option<&'a Region>,
 }
-
-/// Names a connection of a running server, for [`Context::join`]. It names nothing once the
-/// connection is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End(pub(crate) ConnectionId);
 
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
 ///

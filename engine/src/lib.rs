@@ -11,6 +11,7 @@ mod connection;
 mod context;
 mod descriptors;
 mod episode;
+mod end;
 mod error;
 mod foreman;
 mod holdings;
@@ -38,8 +39,9 @@ mod worker;
 
 pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
-pub use context::{Context, End, Job, NoRoom, Pages, Stall, Wanted};
+pub use context::{Context, Job, NoRoom, Pages, Stall, Wanted};
 pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
+pub use end::End;
 pub use error::{Error, LeftBehind};
 pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{

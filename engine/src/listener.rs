@@ -13,11 +13,12 @@ use flatpath_structures::slots::{Key, Slots};
 
 use crate::connection::{Closing, Control};
 use crate::context::{Context, Envelope, Job, Keeping, Pages};
+use crate::end::ConnectionId;
 use crate::limits::Limits;
 use crate::output::Output;
 use crate::protocol::{Phase, Protocol, Turn};
 use crate::spares::{Spares, Trimmed};
-use crate::worker::{ConnectionId, JobDesk, Task};
+use crate::worker::{JobDesk, Task};
 
 /// What a call needs of its connection and its thread.
 pub(crate) struct Call<'a> {

@@ -24,8 +24,9 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use flatpath_driver::{Region, RegionConfig};
 
-pub use crate::context::{Context, End, Job, NoRoom, Pages, Stall};
+pub use crate::context::{Context, Job, NoRoom, Pages, Stall};
 use crate::descriptors::DescriptorBudget;
+pub use crate::end::End;
 use crate::scope::WorkerScope;
 
 /// One pass of a network thread over everything that has arrived.

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::context::End;
-use crate::worker::ConnectionId;
+use crate::end::{ConnectionId, End};
 
 /// Calls connections of this network thread that nothing has happened to: what one of them does may
 /// concern another. For a [`Lane`](crate::Protocol::Lane) to keep; it stays on its thread.

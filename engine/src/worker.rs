@@ -31,11 +31,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use flatpath_driver::{Wake as _, Waker};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
-use flatpath_structures::slots::Key;
 use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
 
 use crate::blocking::{Grants, Inside, Share};
 use crate::descriptors::DescriptorBudget;
+use crate::end::ConnectionId;
 use crate::foreman::Bell;
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, Stage};
@@ -52,14 +52,6 @@ pub(crate) use desk::JobDesk;
 pub use in_flight::InFlight;
 use parked::Parked;
 pub(crate) use reservation::Reservation;
-
-/// Where a job belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionId {
-    pub(crate) key: Key,
-    pub(crate) ring: u16,
-    pub(crate) listener: u16,
-}
 
 /// A job as the workers see it, whatever its protocol.
 pub(crate) trait Task: Any + Send {

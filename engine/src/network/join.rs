@@ -27,11 +27,11 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Joint};
 use crate::context::Stall;
+use crate::end::ConnectionId;
 use crate::limits::{
     JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
 };
 use crate::protocol::Phase;
-use crate::worker::ConnectionId;
 
 use super::Network;
 

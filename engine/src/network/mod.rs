@@ -52,6 +52,7 @@ use crate::addresses::Addresses;
 use crate::connection::Connection;
 use crate::context::{Keeping, Stall};
 use crate::descriptors::DescriptorBudget;
+use crate::end::ConnectionId;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, SHARE_PATIENCE_NS, TICK_NS,
@@ -62,7 +63,7 @@ use crate::memory::Entered;
 use crate::protocol::Turn;
 use crate::returns::Returns;
 use crate::spares::Trimmed;
-use crate::worker::{ConnectionId, JobDesk, Shared};
+use crate::worker::{JobDesk, Shared};
 
 use accept::Listener;
 use defer::Deferred;

@@ -223,7 +223,7 @@ impl<D: Driver> Network<D> {
             output: &mut connection.output,
             control: &mut connection.control,
             desk: &mut self.desk,
-            connection: crate::worker::ConnectionId {
+            connection: crate::end::ConnectionId {
                 key,
                 ring: self.ring,
                 listener: connection.listener,

@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::gate::{Gate, Passed};
 use super::{Consume, Intake, Item, Produce, Refused};
-use crate::context::{Context, End, Stall};
+use crate::context::{Context, Stall};
+use crate::end::End;
 use crate::protocol::{Phase, Protocol};
 use crate::returns::Resumer;
 use std::sync::Arc;

@@ -48,7 +48,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::End;
+use crate::end::End;
 
 pub use flatpath_driver::Eventfd;
 pub use flatpath_structures::pairing::{

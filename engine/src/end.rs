@@ -1,0 +1,16 @@
+//! Which connection is meant, wherever something of it travels.
+
+use flatpath_structures::slots::Key;
+
+/// A connection of a running server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    pub(crate) key: Key,
+    pub(crate) ring: u16,
+    pub(crate) listener: u16,
+}
+
+/// Names a connection of a running server, for [`Context::join`](crate::Context::join). It names
+/// nothing once the connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End(pub(crate) ConnectionId);
