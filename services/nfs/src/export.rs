@@ -15,7 +15,6 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use flatpath_driver::files::{KernelHandle, handle_of, open_handle};
@@ -28,10 +27,12 @@ use crate::key;
 use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
 };
-use crate::node::{Node, Nodes};
+use crate::node::Node;
+use crate::nodes::Nodes;
 use crate::places::Places;
 use crate::search::{Found, Search};
 use crate::status::Status;
+use crate::verifier::WriteVerifier;
 
 /// How a name is opened: what it is, not what it points to, and here, not elsewhere.
 pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
@@ -74,8 +75,6 @@ pub struct Export {
     places: Places,
     search: Search,
     change_locks: Box<[Mutex<()>]>,
-    /// Changes when what was written but not committed may be lost (RFC 1813 section 3.3.7).
-    write_verifier: AtomicU64,
 }
 
 /// Opens one name in a directory; the kernel checks whether the calling thread may.
@@ -121,6 +120,7 @@ impl Export {
         let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         // Three descriptors a node, and at most half of all for nodes.
         let affordable = descriptors_max.map_or(NODES_MAX, |all| (all / 6) as usize);
+        let verifier = WriteVerifier::new(u64::from_be_bytes(key::random()?));
         let export = Export {
             root,
             root_key,
@@ -129,11 +129,10 @@ impl Export {
             secret,
             descriptors,
             by_handle,
-            nodes: Nodes::new(NODES_MAX.min(affordable)),
+            nodes: Nodes::new(NODES_MAX.min(affordable), verifier),
             places: Places::default(),
             search: Search::default(),
             change_locks: (0..CHANGE_LOCKS).map(|_| Mutex::default()).collect(),
-            write_verifier: AtomicU64::new(u64::from_be_bytes(key::random()?)),
         };
         export.refresh_root()?;
         Ok(export)
@@ -148,18 +147,6 @@ impl Export {
         let path = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
         let (attributes, handle) = self.describe(&path)?;
         Ok(self.nodes.keep(Node::new(path, &attributes, handle)))
-    }
-
-    /// What goes with every WRITE and COMMIT.
-    pub(crate) fn write_verifier(&self) -> u64 {
-        self.write_verifier.load(Ordering::Acquire)
-    }
-
-    /// What was written and not committed may be lost: clients have to write it again.
-    pub(crate) fn renew_write_verifier(&self) {
-        // ORDER: AcqRel pairs with the load in `write_verifier`: who sees the new number writes
-        // anew.
-        self.write_verifier.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Closes a node whose file was removed without this server; true when it was.

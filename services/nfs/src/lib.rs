@@ -1,7 +1,7 @@
 //! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
-//! inside the directory (`node`, `places`, `search` help, `sweep` closes again), `identity` lets a
+//! inside the directory (`nodes`, `places`, `search` help, `sweep` closes again), `identity` lets a
 //! worker act as the caller, `procedures` has one file per group of procedures, and `service` puts
 //! them behind ONC RPC.
 //!
@@ -17,10 +17,12 @@ mod status;
 mod attributes;
 mod handle;
 mod node;
+mod nodes;
 mod places;
 mod search;
 mod export;
 mod sweep;
+mod verifier;
 mod portmap;
 mod rpcbind;
 mod mount;

@@ -1,35 +1,29 @@
-//! Open files behind handles, kept while they are in use.
+//! An open file behind a handle.
 //!
 //! A node holds an `O_PATH` descriptor, which follows its file through every rename, and
-//! descriptors for reading and writing once somebody read or wrote. What a caller may do is the
+//! descriptors for reading and writing once a caller read or wrote. What a caller may do is the
 //! kernel's verdict per caller, remembered until the file changes.
 //!
-//! A node that nobody uses is replaced by one without those two descriptors (`sweep`). Where
-//! connections and transfers need the descriptors, nodes are evicted.
-//!
-//! | may run beside | find | keep | forget | renew | evict |
-//! |----------------|------|------|--------|-------|-------|
-//! | all five       | yes  | yes  | yes    | yes   | yes   |
-//!
 //! Invariants
-//! - N1: at most `nodes_max` nodes are kept; the ones used least recently go first (second chance).
-//! - N2: a node is replaced only while no call has it.
-//! - N3: each descriptor of a node that was kept counts in the server's budget until it is closed.
-//!
-//! Cost: one lock of one of sixteen shards.
+//! - N3: each descriptor of a node in the table counts in the server's budget until it is closed.
+//! - N4: what was written and not committed is on disk before its descriptor is closed, whatever
+//!   thread drops the node last: once no descriptor is open, the kernel may forget that writing
+//!   failed. Data that is lost turns the write verifier, so that clients write it again. When the
+//!   server ends nothing is synced, because the next server has another verifier.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use flatpath::{DescriptorBudget, DescriptorHold};
+use flatpath::DescriptorHold;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, FileType};
 
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
-use crate::limits::{EVICTED_PER_KEEP_MAX, GRANT_AGE_MIN, GRANTS_MAX, NODE_SHARDS, SWEEPS_IDLE};
+use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, SWEEPS_IDLE};
+use crate::verifier::WriteVerifier;
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
 #[derive(Clone, Copy)]
@@ -84,6 +78,8 @@ pub struct Node {
     unsynced: AtomicBool,
     /// A directory that was so deep once that the kernel had no path for files in it.
     deep: AtomicBool,
+    /// Of the table that keeps it, as long as there is one (N4).
+    verifier: Weak<WriteVerifier>,
     /// For `path`, and so dropped after it (N3).
     counted: Option<DescriptorHold>,
 }
@@ -129,12 +125,13 @@ impl Node {
             idle: AtomicU8::new(0),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(false),
+            verifier: Weak::new(),
             counted: None,
         }
     }
 
     /// The same file with nothing but the path open. What was known goes along.
-    fn renewed(&self, counted: Option<DescriptorHold>) -> rustix::io::Result<Node> {
+    pub(crate) fn renewed(&self, counted: Option<DescriptorHold>) -> rustix::io::Result<Node> {
         Ok(Node {
             path: rustix::io::fcntl_dupfd_cloexec(&self.path, 0)?,
             key: self.key,
@@ -147,8 +144,34 @@ impl Node {
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(self.is_deep()),
+            verifier: Weak::clone(&self.verifier),
             counted,
         })
+    }
+
+    /// From now on it is in a table, with that table's verifier.
+    pub(crate) fn enter_table(
+        &mut self,
+        counted: Option<DescriptorHold>,
+        verifier: Weak<WriteVerifier>,
+    ) {
+        self.counted = counted;
+        self.verifier = verifier;
+    }
+
+    /// A call is about to use it.
+    pub(crate) fn mark_used(&self) {
+        self.used.store(USED | TOUCHED, Ordering::Relaxed);
+    }
+
+    /// Whether it was used since the table last asked.
+    pub(crate) fn take_used(&self) -> bool {
+        self.used.fetch_and(!USED, Ordering::Relaxed) & USED != 0
+    }
+
+    /// Whether it was used since the sweep last looked.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.used.load(Ordering::Relaxed) & TOUCHED != 0
     }
 
     pub(crate) fn set_deep(&self) {
@@ -188,9 +211,34 @@ impl Node {
     }
 
     /// The descriptor whose data would be lost unseen if an error came once it is closed.
-    pub(crate) fn unsynced_writer(&self) -> Option<&Data> {
+    fn unsynced_writer(&self) -> Option<&Data> {
         let unsynced = self.unsynced.load(Ordering::Relaxed);
         self.writer.get().filter(|_| unsynced)
+    }
+
+    /// True when closing it has to wait until data is on disk.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.unsynced_writer().is_some()
+    }
+
+    /// Writes to disk what was written and not committed (N4).
+    pub(crate) fn sync_writer(&self) {
+        let Some(writer) = self.unsynced_writer() else {
+            return;
+        };
+        // Before it: what is written meanwhile is not synced by it.
+        self.set_unsynced(false);
+        let Some(verifier) = self.verifier.upgrade() else {
+            return;
+        };
+        if self.attributes().is_ok_and(|found| found.links == 0) {
+            // Removed: nobody can read it again, and its space is wanted back.
+            return;
+        }
+        if let Err(errno) = rustix::fs::fdatasync(writer) {
+            log::warn!("data that was written is lost: {errno}; clients have to write it again");
+            verifier.renew();
+        }
     }
 
     /// The attributes now.
@@ -237,6 +285,12 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.sync_writer();
+    }
+}
+
 impl Known {
     fn is_granted(&self, who: &Who, access: Access, changed: Time) -> bool {
         self.grants
@@ -245,240 +299,23 @@ impl Known {
     }
 }
 
-#[derive(Default)]
-struct Shard {
-    nodes: HashMap<FileKey, Arc<Node>>,
-    order: VecDeque<FileKey>,
-}
-
-impl Shard {
-    /// Takes out the node used least recently.
-    fn evict(&mut self) -> Option<Arc<Node>> {
-        // Each has a second chance and no third.
-        loop {
-            let oldest = self.order.pop_front()?;
-            match self.nodes.get(&oldest) {
-                Some(node) if node.used.fetch_and(!USED, Ordering::Relaxed) & USED != 0 => {
-                    self.order.push_back(oldest);
-                }
-                _ => {
-                    if let Some(node) = self.nodes.remove(&oldest) {
-                        return Some(node);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The table of nodes.
-pub(crate) struct Nodes {
-    shards: Box<[Mutex<Shard>]>,
-    shard_max: usize,
-    /// Of the server, once it starts.
-    budget: OnceLock<DescriptorBudget>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that could panic half-way runs under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Nodes {
-    pub(crate) fn new(nodes_max: usize) -> Nodes {
-        Nodes {
-            shards: (0..NODE_SHARDS).map(|_| Mutex::default()).collect(),
-            shard_max: nodes_max.div_ceil(NODE_SHARDS).max(1),
-            budget: OnceLock::new(),
-        }
-    }
-
-    /// Counts descriptors in `budget` from now on; only the first call has an effect.
-    pub(crate) fn count_in(&self, budget: &DescriptorBudget) {
-        let _ = self.budget.set(budget.clone());
-    }
-
-    pub(crate) fn budget(&self) -> Option<&DescriptorBudget> {
-        self.budget.get()
-    }
-
-    /// Counts a descriptor that a node is about to have.
-    pub(crate) fn counted(&self) -> Option<DescriptorHold> {
-        self.budget.get().map(|budget| budget.cache(1))
-    }
-
-    fn shard(&self, key: FileKey) -> MutexGuard<'_, Shard> {
-        let mixed = key.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
-        lock(&self.shards[usize::from(mixed) % NODE_SHARDS])
-    }
-
-    pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Node>> {
-        let shard = self.shard(key);
-        let node = shard.nodes.get(&key)?;
-        node.used.store(USED | TOUCHED, Ordering::Relaxed);
-        Some(Arc::clone(node))
-    }
-
-    /// Keeps a node; gives back the one that another thread has kept meanwhile.
-    pub(crate) fn keep(&self, mut node: Node) -> Arc<Node> {
-        let key = node.key;
-        let excess = self.budget.get().map_or(0, DescriptorBudget::excess);
-        node.counted = self.counted();
-        // Closed without the lock.
-        let mut evicted = [const { None }; EVICTED_PER_KEEP_MAX];
-        let mut shard = self.shard(key);
-        if let Some(other) = shard.nodes.get(&key) {
-            return Arc::clone(other);
-        }
-        let over = (shard.nodes.len() + 1).saturating_sub(self.shard_max);
-        for evicted in evicted.iter_mut().take(over.max(excess)) {
-            *evicted = shard.evict();
-        }
-        let node = Arc::new(node);
-        shard.nodes.insert(key, Arc::clone(&node));
-        shard.order.push_back(key);
-        node
-    }
-
-    /// Lets go of a node whose place in the tree is no longer what it was.
-    pub(crate) fn forget(&self, key: FileKey) {
-        let mut shard = self.shard(key);
-        if shard.nodes.remove(&key).is_some() {
-            shard.order.retain(|other| *other != key);
-        }
-    }
-
-    /// Takes out nodes with `count` descriptors or somewhat more, those used least recently first,
-    /// and adds them to a list.
-    pub(crate) fn evict(&self, count: usize, list: &mut Vec<Arc<Node>>) {
-        let mut taken = 0;
-        while taken < count {
-            let before = taken;
-            for shard in &self.shards {
-                if let Some(node) = lock(shard).evict() {
-                    taken += node.descriptors();
-                    list.push(node);
-                }
-            }
-            if taken == before {
-                return;
-            }
-        }
-    }
-
-    /// Adds the nodes of one of [`NODE_SHARDS`] parts to a list.
-    pub(crate) fn list(&self, shard: usize, list: &mut Vec<Arc<Node>>) {
-        list.extend(lock(&self.shards[shard]).nodes.values().cloned());
-    }
-
-    /// Puts a node without open data in the place of one that no call uses (N2): calls get nodes
-    /// under this lock, and those that are under way hold references beside the table's and the
-    /// caller's.
-    pub(crate) fn renew(&self, idle: &Arc<Node>) -> rustix::io::Result<()> {
-        let mut shard = self.shard(idle.key);
-        if let Some(node) = shard.nodes.get_mut(&idle.key)
-            && Arc::ptr_eq(node, idle)
-            && Arc::strong_count(node) == 2
-            && node.used.load(Ordering::Relaxed) & TOUCHED == 0
-        {
-            *node = Arc::new(idle.renewed(self.counted())?);
-        }
-        Ok(())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.shards
-            .iter()
-            .map(|shard| lock(shard).nodes.len())
-            .sum()
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::handle::{HandleKey, seal};
 
-    fn node(inode: u64) -> Node {
+    /// A node of the file `/`, as if it had this inode.
+    pub(crate) fn node(inode: u64) -> Node {
         let file = std::fs::File::open("/").expect("open");
         let mut attributes = Attributes::of(&file).expect("stat");
         attributes.key = FileKey { inode, birth_ns: 1 };
         let handle = seal(&HandleKey([1; 16]), 1, attributes.key, None);
         Node::new(file.into(), &attributes, handle)
-    }
-
-    #[test]
-    fn no_more_nodes_are_kept_than_allowed() {
-        let nodes = Nodes::new(32);
-        for inode in 0..500 {
-            nodes.keep(node(inode));
-            assert!(nodes.len() <= 32);
-            assert!(
-                nodes.find(FileKey { inode, birth_ns: 1 }).is_some(),
-                "the newest is there"
-            );
-        }
-    }
-
-    #[test]
-    fn nodes_are_evicted_in_the_order_of_their_last_use() {
-        let nodes = Nodes::new(1600);
-        for inode in 0..100 {
-            nodes.keep(node(inode));
-        }
-        let mut evicted = Vec::new();
-        // New ones count as used; from now on they do not.
-        nodes.evict(0, &mut evicted);
-        nodes.evict(40, &mut evicted);
-        assert!(
-            (40..40 + NODE_SHARDS).contains(&evicted.len()),
-            "one descriptor each"
-        );
-        assert_eq!(nodes.len(), 100 - evicted.len());
-        nodes.evict(1000, &mut evicted);
-        assert_eq!((evicted.len(), nodes.len()), (100, 0));
-    }
-
-    #[test]
-    fn two_who_open_the_same_file_share_one_node() {
-        let nodes = Nodes::new(32);
-        let first = nodes.keep(node(7));
-        assert!(Arc::ptr_eq(&first, &nodes.keep(node(7))));
-        nodes.forget(first.key);
-        assert!(nodes.find(first.key).is_none());
-        nodes.forget(first.key);
-        assert_eq!(nodes.len(), 0);
-    }
-
-    #[test]
-    fn a_node_is_renewed_only_while_nobody_has_it_or_has_used_it_since() {
-        let nodes = Nodes::new(32);
-        let first = nodes.keep(node(7));
-        let data = std::fs::File::open("/").expect("open");
-        assert!(first.reader.set(Data::new(data.into(), None)).is_ok());
-        let is_first = || Arc::ptr_eq(&first, &nodes.find(first.key).expect("kept"));
-        assert_eq!(first.count_idle(), 0, "it is new");
-        assert_eq!(first.count_idle(), 1);
-        let call = nodes.find(first.key);
-        assert_eq!(first.count_idle(), 0, "it was used");
-        nodes.renew(&first).expect("a descriptor");
-        assert!(is_first(), "a call has it");
-        drop(call);
-        nodes.renew(&first).expect("a descriptor");
-        assert!(is_first(), "it was used since the last look");
-        assert_eq!(first.count_idle(), 0);
-        nodes.renew(&first).expect("a descriptor");
-        let renewed = nodes.find(first.key).expect("kept");
-        assert!(!Arc::ptr_eq(&first, &renewed));
-        assert!(first.has_data_open() && !renewed.has_data_open());
-        for _ in 0..600 {
-            renewed.count_idle();
-        }
-        assert!(
-            renewed.count_idle() >= SWEEPS_IDLE,
-            "the count does not wrap"
-        );
     }
 
     #[test]

@@ -7,11 +7,8 @@
 //! hangs; that is why it is a thread of its own and holds no lock when it asks. All files are on
 //! one file system, so there are no others whose turn would have to come meanwhile.
 //!
-//! Data that was written and not committed is written to disk before its descriptor is closed: once
-//! no descriptor is open, the kernel may forget that this failed, and a client would never know.
-//!
 //! Invariants
-//! - W1: what a call uses is not closed (`node`, N2).
+//! - W1: what a call uses is not closed (`nodes`, N2).
 //! - W2: the thread ends when the export does.
 //!
 //! Cost: with all of [`NODES_MAX`](crate::limits::NODES_MAX) files open and idle, two system calls
@@ -92,11 +89,9 @@ fn give_back(export: &Export, pipes: &Pipes, excess: usize) -> usize {
     let mut nodes = Vec::new();
     export.nodes.evict(excess.saturating_sub(piped), &mut nodes);
     let closed: usize = nodes.iter().map(|node| node.descriptors()).sum();
-    // Those that take no time first.
-    nodes.retain(|node| node.unsynced_writer().is_some());
-    for node in nodes {
-        sync_one(export, &node);
-    }
+    // Those that take no time are closed first, before the others are synced.
+    nodes.retain(|node| node.is_unsynced());
+    drop(nodes);
     piped + closed
 }
 
@@ -113,7 +108,7 @@ fn look_at(export: &Export, node: Arc<Node>, unsynced: &mut Vec<Arc<Node>>) {
         }
     }
     if idle >= SWEEPS_IDLE && node.has_data_open() {
-        if node.unsynced_writer().is_some() {
+        if node.is_unsynced() {
             unsynced.push(node);
         } else {
             close(export, &node);
@@ -142,19 +137,7 @@ fn sync(export: &Export, nodes: &mut Vec<Arc<Node>>) {
         if began.elapsed() > SWEEP_SYNC_TIME_MAX {
             continue;
         }
-        sync_one(export, &node);
+        node.sync_writer();
         close(export, &node);
-    }
-}
-
-fn sync_one(export: &Export, node: &Node) {
-    let Some(writer) = node.unsynced_writer() else {
-        return;
-    };
-    // Before it: what is written meanwhile is not synced by it.
-    node.set_unsynced(false);
-    if let Err(errno) = rustix::fs::fdatasync(writer) {
-        log::warn!("what was written is lost: {errno}; clients have to write it again");
-        export.renew_write_verifier();
     }
 }

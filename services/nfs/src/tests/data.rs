@@ -28,7 +28,10 @@ fn what_is_written_is_read_in_every_manner_of_stability() {
     let commit = fixture.nfs(21, &Words::default().opaque(&file).long(0).word(0));
     assert_eq!(commit.status(), 0);
     let tail = &commit.0[commit.0.len() - 8..];
-    assert_eq!(tail, fixture.nfs.export.write_verifier().to_be_bytes());
+    assert_eq!(
+        tail,
+        fixture.nfs.export.nodes.verifier().read().to_be_bytes()
+    );
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn handles_outlive_the_server_when_its_key_is_kept_and_not_otherwise() {
             fixture.root(),
             fixture.lookup(&["a", "file"]).expect("found"),
         );
-        let verifier = fixture.nfs.export.write_verifier();
+        let verifier = fixture.nfs.export.nodes.verifier().read();
         let mut fixture = fixture.restarted(keep);
         if !handles {
             fixture = fixture.without_handles();
@@ -179,7 +179,7 @@ fn handles_outlive_the_server_when_its_key_is_kept_and_not_otherwise() {
         assert!(inode(&fixture, &root).is_ok());
         assert!(inode(&fixture, &file).is_ok(), "by handle: {handles}");
         assert_ne!(
-            fixture.nfs.export.write_verifier(),
+            fixture.nfs.export.nodes.verifier().read(),
             verifier,
             "what was not committed may be lost"
         );
