@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use crate::closer::Source;
+use crate::deferred_close::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::range::Part;

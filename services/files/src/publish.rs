@@ -31,7 +31,7 @@ use crate::conditional::Validators;
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
-use crate::writing::{Answer, Durability, Standing, allow, bare, failed_write, look, refused};
+use crate::writing::{Answer, Durability, Standing, allow, bare, failed_write, look};
 
 /// A file that is to get a name.
 pub(crate) struct Publication<'a> {
@@ -199,9 +199,4 @@ pub(crate) fn refuse_part() -> Box<Response> {
         "PUT takes no Content-Range here: send the whole file, or a resumable upload by tus 1.0.0 \
          (POST, then PATCH)",
     )
-}
-
-/// The answer where the server lost track of its own file.
-pub(crate) fn lost() -> Box<Response> {
-    refused(StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -3,7 +3,8 @@
 //! What arrives goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel removes by itself if this process dies, and which gets its name when it is complete
 //! (`publish`). Where files without a name are not to be had, it has a hidden name from the start,
-//! which is removed when the request ends; a killed server leaves it behind.
+//! which is removed when the request ends; a killed server leaves it behind. A request that ends
+//! before its file has a name leaves nothing ([`TempFile`]).
 //!
 //! Conditions are looked at before the body is taken and again before the file gets its name. A
 //! client that wants to resume uses an upload (`tus`); a `Content-Range` is refused.
@@ -18,8 +19,8 @@
 //! | 413, 415, 507 | too long; with a content coding; no space is left           |
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use flatpath::{Payload, WorkerScope};
 use flatpath_http::{Opened as Begun, Request, Response, Sink};
@@ -28,10 +29,10 @@ use http::header::{self, HeaderMap};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::fields::Fields;
-use crate::janitor::{self, Litter};
-use crate::publish::{Publication, fresh_name, lost, refuse_part};
+use crate::publish::{Publication, fresh_name, refuse_part};
 use crate::root::Root;
 use crate::target::Hidden;
 use crate::writing::{
@@ -42,21 +43,12 @@ use crate::writing::{
 /// Tries to find a hidden name that no file has.
 const NAME_TRIES_MAX: usize = 8;
 
-/// Where the bytes go meanwhile.
-enum Shelter {
-    /// A file without a name.
-    Nameless,
-    /// A file of this hidden name, gone when the request is.
-    Named(Vec<u8>),
-}
-
 /// A PUT whose body is arriving.
 struct Upload {
-    directory: File,
+    directory: Arc<File>,
     name: Vec<u8>,
     conditions: HeaderMap,
-    file: Option<File>,
-    shelter: Shelter,
+    file: TempFile,
     written: u64,
     options: WriteOptions,
 }
@@ -108,24 +100,24 @@ fn prepare(
     let standing = look(&directory, &name)?;
     let conditions = conditions_of(fields);
     allow(&standing, &conditions)?;
-    let (file, shelter) = open_new(&directory)?;
+    let directory = Arc::new(directory);
+    let file = open_new(&directory)?;
     Ok(Upload {
         directory,
         name,
         conditions,
-        file: Some(file),
-        shelter,
+        file,
         written: 0,
         options,
     })
 }
 
-fn open_new(directory: &File) -> Answer<(File, Shelter)> {
+fn open_new(directory: &Arc<File>) -> Answer<TempFile> {
     let mode = Mode::from_raw_mode(MODE_NEW);
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, c".", flags | OFlags::TMPFILE, mode) {
         Ok(file) if Path::new("/proc/self/fd").exists() => {
-            return Ok((file.into(), Shelter::Nameless));
+            return Ok(TempFile::unnamed(file.into()));
         }
         Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         Err(errno) => return Err(failed_write(errno)),
@@ -134,7 +126,7 @@ fn open_new(directory: &File) -> Answer<(File, Shelter)> {
         let name = fresh_name();
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(directory, &name[..], flags, mode) {
-            Ok(file) => return Ok((file.into(), Shelter::Named(name))),
+            Ok(file) => return Ok(TempFile::named(file.into(), Arc::clone(directory), name)),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed_write(errno)),
         }
@@ -152,11 +144,8 @@ impl Sink for Upload {
         if bytes > self.options.bytes_max - self.written {
             return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
         }
-        if let Some(file) = &mut self.file {
-            piece
-                .write_to(file)
-                .map_err(|error| failed_write(errno_of(&error)))?;
-        }
+        let written = piece.write_to(&mut &*self.file);
+        written.map_err(|error| failed_write(errno_of(&error)))?;
         self.written += bytes;
         Ok(())
     }
@@ -168,42 +157,17 @@ impl Sink for Upload {
 
 impl Upload {
     fn conclude(&mut self) -> Answer<Response> {
-        let Some(file) = &self.file else {
-            return Err(lost());
-        };
         let publication = Publication {
             directory: &self.directory,
             name: &self.name,
             conditions: &self.conditions,
-            file,
-            hidden: match &self.shelter {
-                Shelter::Nameless => None,
-                Shelter::Named(hidden) => Some(hidden),
-            },
+            file: &self.file,
+            hidden: self.file.name(),
             durability: self.options.durability,
         };
         let published = publication.publish()?;
         let response = publication.answer(published);
-        // It has its name: nothing is left to be removed.
-        self.shelter = Shelter::Nameless;
+        self.file.published();
         Ok(response)
-    }
-}
-
-/// A request that ends before its file has a name leaves nothing behind. This may be on the network
-/// thread, and closing a large file that has no name takes its time.
-impl Drop for Upload {
-    fn drop(&mut self) {
-        let shelter = std::mem::replace(&mut self.shelter, Shelter::Nameless);
-        let Some(file) = self.file.take() else { return };
-        let name = match shelter {
-            Shelter::Named(name) => self
-                .directory
-                .try_clone()
-                .ok()
-                .map(|directory| (OwnedFd::from(directory), name)),
-            Shelter::Nameless => None,
-        };
-        janitor::clear_away(Litter { file, name });
     }
 }

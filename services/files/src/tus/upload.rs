@@ -11,9 +11,9 @@ use http::header::{HeaderMap, HeaderValue};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::janitor::{self, Litter};
+use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
-use crate::publish::{Publication, lost};
+use crate::publish::Publication;
 use crate::writing::{
     Answer, WriteOptions, bare, directory_at, errno_of, failed_write, refused, refused_because,
 };
@@ -33,7 +33,7 @@ pub(super) struct Upload {
     /// Where its file goes; `None` where that directory is gone.
     directory: Option<File>,
     /// What arrived, under a hidden name; `None` where that is gone.
-    data: Option<File>,
+    data: Option<TempFile>,
     options: WriteOptions,
     ledger: Arc<Ledger>,
     /// All unfinished uploads together may have so many bytes.
@@ -100,7 +100,7 @@ impl Upload {
             rustix::fs::openat(directory, &id.data_name()[..], flags, Mode::empty())
         });
         let data = match opened {
-            Some(Ok(data)) => Some(File::from(data)),
+            Some(Ok(data)) => Some(TempFile::unnamed(data.into())),
             None | Some(Err(Errno::NOENT)) => None,
             Some(Err(errno)) => return Err(failed_write(errno)),
         };
@@ -128,7 +128,7 @@ impl Upload {
             id,
             store,
             directory: Some(directory),
-            data: Some(data),
+            data: Some(TempFile::unnamed(data)),
             options: uploads.options,
             unfinished_bytes_max: uploads.bytes_max(),
             ledger: Arc::clone(uploads.ledger),
@@ -138,17 +138,17 @@ impl Upload {
     /// Looks at the upload under its lock, and keeps the lock if there is something to change.
     pub(super) fn look(&self) -> Answer<Seen<'_>> {
         let key = CHANGING.lock(&self.id);
-        let file_lock = self.data.as_ref().map(FileLock::of).transpose()?;
+        let file_lock = self.data.as_deref().map(FileLock::of).transpose()?;
         let Some(record) = self.store.read(&self.id)? else {
             self.ledger.leave(&self.id);
             return Ok(Seen::Gone);
         };
-        let same = match (&self.directory, &self.data) {
+        let same = match (&self.directory, self.data.as_deref()) {
             (Some(directory), Some(data)) => still_named(directory, data, &self.id)?,
             _ => None,
         };
         let (Some(stat), Some(directory), Some(data), Some(file_lock)) =
-            (same, &self.directory, &self.data, file_lock)
+            (same, &self.directory, self.data.as_deref(), file_lock)
         else {
             self.ledger.leave(&self.id);
             return Ok(match (record.stage, record.length) {
@@ -197,16 +197,6 @@ fn still_named(directory: &File, data: &File, id: &Id) -> Answer<Option<rustix::
     }
 }
 
-/// This may be on the network thread, and closing a large file that has lost its name takes its
-/// time.
-impl Drop for Upload {
-    fn drop(&mut self) {
-        if let Some(file) = self.data.take() {
-            janitor::clear_away(Litter { file, name: None });
-        }
-    }
-}
-
 impl Held<'_> {
     /// T4.
     pub(super) fn offset(&self) -> u64 {
@@ -250,7 +240,9 @@ impl Held<'_> {
 
     /// Gives the complete file its name. Returns what a plain PUT would be answered.
     pub(super) fn publish(&mut self) -> Answer<Response> {
-        let length = self.record.length.ok_or_else(lost)?;
+        let Some(length) = self.record.length else {
+            return Err(refused(StatusCode::INTERNAL_SERVER_ERROR));
+        };
         if self.size != length {
             self.cut(length)?;
         }
