@@ -14,8 +14,8 @@ use crate::socket::Socket;
 #[derive(Debug)]
 #[must_use = "a completion may carry a connection or a buffer"]
 pub struct Completion {
-    /// The token the operation was started with.
-    pub token: u64,
+    /// The user_data the operation was started with.
+    pub user_data: u64,
     /// True while the operation lives on; the only sign of it.
     pub more: bool,
     /// What happened.

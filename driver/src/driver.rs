@@ -1,7 +1,7 @@
 //! The interface that io_uring, epoll and the simulation share, and the promises of both sides.
 //!
 //! The caller promises (debug builds and the simulation assert it)
-//! - C1: a token is at most [`TOKEN_MAX`], and no two live operations have the same one.
+//! - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
 //! - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
 //!   listener; one poll at a time per eventfd.
 //! - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
@@ -10,7 +10,8 @@
 //!   its final completion says `closed`.
 //! - C5: every [`Piece`](crate::Piece) is recycled once, to the driver it came from.
 //! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
-//!   also when its token means nothing to the caller any more (a late completion after a cancel).
+//!   also when its user_data means nothing to the caller any more (a late completion after a
+//!   cancel).
 //! - C7: all methods are called from the thread that made the driver.
 //!
 //! The driver promises
@@ -46,8 +47,8 @@ use crate::socket::{Listener, Socket};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
-/// The largest token: the two bits above are the driver's.
-pub const TOKEN_MAX: u64 = (1 << 62) - 1;
+/// The largest user_data: the two bits above are the driver's.
+pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
 
 /// How often an operation completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ pub trait Driver {
     /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket
     /// was closed or after a pause: at once would spin. Any other failure (CONNABORTED and its
     /// like) hit one connection: re-arm. The listener stays open until the final completion.
-    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode);
+    fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
     /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
     /// [`DriverConfig::regions`](crate::DriverConfig::regions) in order, from 1 on.
@@ -133,7 +134,7 @@ pub trait Driver {
     ///
     /// # Panics
     /// When there is no such region.
-    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16);
+    fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16);
 
     /// Starts receiving once into the pages of a region, where what comes may share a page with
     /// what came before, and with what comes next on any connection: see
@@ -142,8 +143,8 @@ pub trait Driver {
     ///
     /// # Panics
     /// When there is no such region.
-    fn receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
-        self.receive(socket, token, OperationMode::Single, region_id);
+    fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
+        self.receive(socket, user_data, OperationMode::Single, region_id);
     }
 
     /// A region by its number.
@@ -191,7 +192,7 @@ pub trait Driver {
     ///
     /// # Panics
     /// When the buffer has no room.
-    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer);
+    fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer);
 
     /// Moves what has been received into a pipe, by reference, in this call (two to five system
     /// calls): no less than the one bound of `bytes`, no more than the other. Waits for nothing. No
@@ -211,7 +212,7 @@ pub trait Driver {
     /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
     /// An empty one completes with zero bytes.
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend);
+    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend);
 
     /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
     /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where
@@ -232,7 +233,7 @@ pub trait Driver {
     ///
     /// Cost: one system call for each completion, beside the wait's, and for epoll one to begin and
     /// one to end.
-    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64);
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64);
 
     /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary
     /// descriptors.
@@ -246,7 +247,7 @@ pub trait Driver {
 
     /// Ends an operation early. Its final completion follows: Failed(CANCELED), or what it had come
     /// to before the cancel reached it. Does nothing when the final completion is out already.
-    fn cancel(&mut self, operation: Operation<'_>, token: u64);
+    fn cancel(&mut self, operation: Operation<'_>, user_data: u64);
 
     /// The bytes of a piece.
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8];

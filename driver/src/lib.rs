@@ -1,6 +1,6 @@
 //! io_uring, epoll and a seeded simulation behind one completion interface.
 //!
-//! The caller starts operations with a token of its own and collects [`Completion`]s from
+//! The caller starts operations with user_data of its own and collects [`Completion`]s from
 //! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means
 //! the same on every driver: start operations, wait, handle what came.
 //!
@@ -50,7 +50,7 @@ pub mod shared;
 pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::{Descriptors, DriverConfig};
-pub use driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
+pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 pub use eventfd::Eventfd;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};
 pub use pipe::{PipeLeave, Piped, Pipes};

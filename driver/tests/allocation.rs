@@ -36,17 +36,17 @@ mod cases {
         list
     }
 
-    /// Waits for the completion of one token; nothing else is under way.
-    fn next<D: Driver>(rig: &mut Rig<D>, token: u64) -> Completion {
+    /// Waits for the completion of one user_data; nothing else is under way.
+    fn next<D: Driver>(rig: &mut Rig<D>, user_data: u64) -> Completion {
         for _ in 0..600 {
             if let Some(completion) = rig.arrived.pop() {
-                assert_eq!(completion.token, token);
+                assert_eq!(completion.user_data, user_data);
                 assert!(rig.arrived.is_empty());
                 return completion;
             }
             rig.turn();
         }
-        panic!("no completion of {token}")
+        panic!("no completion of {user_data}")
     }
 
     /// Receives a request that is there, answers it, and does what `after` says.

@@ -28,7 +28,7 @@ mod cases {
 
     use flatpath_driver::{
         AfterSend, Driver, DriverConfig, Errno, Listener, Operation, OperationMode, Outcome,
-        TOKEN_MAX,
+        USER_DATA_MAX,
     };
 
     use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small, write};
@@ -38,10 +38,10 @@ mod cases {
             return;
         };
         let clients: Vec<_> = (0..3).map(|_| rig.connect()).collect();
-        for token in 0..clients.len() as u64 {
+        for user_data in 0..clients.len() as u64 {
             rig.driver
-                .accept(&rig.listener, token, OperationMode::Single);
-            let completion = rig.next(token);
+                .accept(&rig.listener, user_data, OperationMode::Single);
+            let completion = rig.next(user_data);
             assert!(!completion.more);
             assert!(
                 matches!(completion.outcome, Outcome::Accepted(_)),
@@ -84,14 +84,15 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for token in 0..10 {
+        for user_data in 0..10 {
             rig.driver
-                .accept(&rig.listener, token, OperationMode::Multishot);
-            if token % 2 == 0 {
+                .accept(&rig.listener, user_data, OperationMode::Multishot);
+            if user_data % 2 == 0 {
                 rig.turn();
             }
-            rig.driver.cancel(Operation::Accept(&rig.listener), token);
-            let completion = rig.next(token);
+            rig.driver
+                .cancel(Operation::Accept(&rig.listener), user_data);
+            let completion = rig.next(user_data);
             assert!(!completion.more);
             assert!(matches!(
                 completion.outcome,
@@ -314,7 +315,7 @@ mod cases {
         rig.driver.cancel(Operation::Receive(socket), 5);
         rig.driver.cancel(Operation::Send(socket), 6);
         assert_eq!(rig.received(completion), b"first");
-        // The same token again: the late cancel does not hit it.
+        // The same user_data again: the late cancel does not hit it.
         rig.driver.receive(socket, 5, OperationMode::Single, 0);
         write(&mut client, b"second");
         let completion = rig.next(5);
@@ -377,15 +378,18 @@ mod cases {
         };
         let (mut client, socket) = rig.pair();
         rig.driver
-            .receive(socket, TOKEN_MAX, OperationMode::Single, 0);
+            .receive(socket, USER_DATA_MAX, OperationMode::Single, 0);
         write(&mut client, b"x");
-        let completion = rig.next(TOKEN_MAX);
+        let completion = rig.next(USER_DATA_MAX);
         assert_eq!(rig.received(completion), b"x");
-        rig.send_all(socket, TOKEN_MAX, b"y", AfterSend::Close);
+        rig.send_all(socket, USER_DATA_MAX, b"y", AfterSend::Close);
         rig.driver
-            .accept(&rig.listener, TOKEN_MAX, OperationMode::Single);
+            .accept(&rig.listener, USER_DATA_MAX, OperationMode::Single);
         let _client = rig.connect();
-        assert!(matches!(rig.next(TOKEN_MAX).outcome, Outcome::Accepted(_)));
+        assert!(matches!(
+            rig.next(USER_DATA_MAX).outcome,
+            Outcome::Accepted(_)
+        ));
     }
 
     pub(crate) fn an_adopted_socket_works_like_an_accepted_one<M: Make>(_: &str) {

@@ -236,11 +236,16 @@ mod cases {
                 return;
             };
             let mut clients = vec![];
-            for token in 0..20_u64 {
+            for user_data in 0..20_u64 {
                 let (client, socket) = rig.pair();
                 rig.driver
-                    .receive(socket, token, OperationMode::Multishot, 0);
-                rig.send(socket, 100 + token, &pattern(5 << 20), AfterSend::KeepOpen);
+                    .receive(socket, user_data, OperationMode::Multishot, 0);
+                rig.send(
+                    socket,
+                    100 + user_data,
+                    &pattern(5 << 20),
+                    AfterSend::KeepOpen,
+                );
                 clients.push(client);
             }
             rig.driver
@@ -382,7 +387,7 @@ mod cases {
             assert!(before.elapsed() < PATIENCE, "a wake-up was lost at {taken}");
             taken += queued.swap(0, Ordering::AcqRel);
             for completion in std::mem::take(&mut rig.arrived) {
-                let number = completion.token;
+                let number = completion.user_data;
                 assert!(rig.received(completion).iter().all(|byte| *byte == b'x'));
                 rig.driver
                     .receive(sockets[number as usize], number, OperationMode::Single, 0);

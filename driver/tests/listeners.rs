@@ -85,11 +85,12 @@ mod cases {
         let number = number_of_ones_own();
         accept_once_and_close(&mut rig, number);
         let (listener, address) = listen_at(number);
-        for token in 2..5 {
-            rig.driver.accept(&listener, token, OperationMode::Single);
+        for user_data in 2..5 {
+            rig.driver
+                .accept(&listener, user_data, OperationMode::Single);
             rig.turn();
             let _client = connect(address);
-            let completion = rig.next(token);
+            let completion = rig.next(user_data);
             assert!(
                 matches!(completion.outcome, Outcome::Accepted(_)),
                 "{completion:?}"

@@ -34,10 +34,10 @@ mod cases {
     }
 
     /// Sums up counts until they are `wanted`.
-    fn sum<D: Driver>(rig: &mut Rig<D>, token: u64, wanted: u64) {
+    fn sum<D: Driver>(rig: &mut Rig<D>, user_data: u64, wanted: u64) {
         let mut sum = 0;
         while sum < wanted {
-            sum += count_of(&rig.next(token));
+            sum += count_of(&rig.next(user_data));
         }
         assert_eq!(sum, wanted);
     }
@@ -96,8 +96,8 @@ mod cases {
             return;
         };
         let events: Vec<_> = (0..40).map(|_| eventfd()).collect();
-        for (token, event) in (0..).zip(&events) {
-            rig.driver.poll_eventfd(Arc::clone(event), token);
+        for (user_data, event) in (0..).zip(&events) {
+            rig.driver.poll_eventfd(Arc::clone(event), user_data);
         }
         let nothing = rig.driver.wait(Some(0), &|| false, &mut rig.arrived);
         nothing.expect("goes on");
@@ -105,8 +105,8 @@ mod cases {
             for event in &events {
                 event.write(round).expect("room");
             }
-            for token in 0..40 {
-                sum(&mut rig, token, round);
+            for user_data in 0..40 {
+                sum(&mut rig, user_data, round);
             }
         }
     }
@@ -135,12 +135,12 @@ mod cases {
             return;
         };
         let event = eventfd();
-        for token in 0..50 {
-            rig.driver.poll_eventfd(Arc::clone(&event), token);
-            event.write(token + 1).expect("room");
-            sum(&mut rig, token, token + 1);
-            rig.driver.cancel(Operation::PollEventfd(&event), token);
-            let end = rig.next(token);
+        for user_data in 0..50 {
+            rig.driver.poll_eventfd(Arc::clone(&event), user_data);
+            event.write(user_data + 1).expect("room");
+            sum(&mut rig, user_data, user_data + 1);
+            rig.driver.cancel(Operation::PollEventfd(&event), user_data);
+            let end = rig.next(user_data);
             assert!(!end.more, "{end:?}");
         }
     }

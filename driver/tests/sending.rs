@@ -243,12 +243,12 @@ mod cases {
         for after in [AfterSend::KeepOpen, AfterSend::Close] {
             let (client, socket) = rig.pair();
             drop(client);
-            let mut token = 5;
+            let mut user_data = 5;
             // The first send finds out by the peer's RST, a later one fails.
             let errno = loop {
-                token += 1;
-                rig.send(socket, token, b"anyone?", AfterSend::KeepOpen);
-                let completion = rig.next(token);
+                user_data += 1;
+                rig.send(socket, user_data, b"anyone?", AfterSend::KeepOpen);
+                let completion = rig.next(user_data);
                 assert!(!completion.more);
                 if let Outcome::Failed(errno) = completion.outcome {
                     break errno;

@@ -194,7 +194,7 @@ fn trace(seed: u64) -> Vec<String> {
             .expect("never fails");
         for completion in completions.drain(..) {
             words.push(format!("{} {completion:?}", simulation.now_ns()));
-            if completion.token == accepting && !completion.more {
+            if completion.user_data == accepting && !completion.more {
                 next += 1;
                 accepting = next;
                 simulation.accept(&listener, accepting, OperationMode::Multishot);

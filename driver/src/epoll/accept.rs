@@ -35,7 +35,12 @@ pub(super) struct Accepting {
 }
 
 impl Epoll {
-    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
+    pub(super) fn start_accept(
+        &mut self,
+        listener: &Listener,
+        user_data: u64,
+        mode: OperationMode,
+    ) {
         let descriptor = listener.prepare(Mode::NonBlocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
@@ -45,7 +50,7 @@ impl Epoll {
             accepting.operation.is_none(),
             "C2: a second accept on listener {descriptor}"
         );
-        accepting.operation = Some((token, mode));
+        accepting.operation = Some((user_data, mode));
         // A1: it is not watched, so only a call tells.
         accepting.acceptable = true;
         self.queue_accept(index);
@@ -97,7 +102,7 @@ impl Epoll {
         self.listeners[index].queued = false;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let accepting = &self.listeners[index];
-            let Some((token, mode)) = accepting.operation else {
+            let Some((user_data, mode)) = accepting.operation else {
                 return;
             };
             // SAFETY: the caller keeps the listener open while an accept is outstanding on it.
@@ -112,7 +117,7 @@ impl Epoll {
                     }
                     let outcome = Outcome::Accepted(self.open(socket));
                     completions.push(Completion {
-                        token,
+                        user_data,
                         more,
                         outcome,
                     });
@@ -151,10 +156,10 @@ impl Epoll {
 
     fn end_accept(&mut self, index: usize, errno: Errno, completions: &mut Vec<Completion>) {
         self.forget_listener(index);
-        if let Some((token, _)) = self.listeners[index].operation.take() {
+        if let Some((user_data, _)) = self.listeners[index].operation.take() {
             let outcome = Outcome::Failed(errno);
             completions.push(Completion {
-                token,
+                user_data,
                 more: false,
                 outcome,
             });
@@ -173,14 +178,16 @@ impl Epoll {
         }
     }
 
-    pub(super) fn cancel_accept(&mut self, listener: &Listener, token: u64) {
+    pub(super) fn cancel_accept(&mut self, listener: &Listener, user_data: u64) {
         let Some(descriptor) = listener.descriptor() else {
             return;
         };
         let descriptor = descriptor.as_raw_fd();
         let found = self.listeners.iter().position(|accepting| {
             accepting.descriptor == descriptor
-                && accepting.operation.is_some_and(|(armed, _)| armed == token)
+                && accepting
+                    .operation
+                    .is_some_and(|(armed, _)| armed == user_data)
         });
         if let Some(index) = found {
             let mut completions = std::mem::take(&mut self.unasked);

@@ -68,18 +68,21 @@ impl Epoll {
         self.counters.system_calls += 1;
     }
 
-    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, token: u64) {
+    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         match operation {
-            Operation::Accept(listener) => self.cancel_accept(listener, token),
-            Operation::PollEventfd(event) => self.cancel_watch(event, token),
+            Operation::Accept(listener) => self.cancel_accept(listener, user_data),
+            Operation::PollEventfd(event) => self.cancel_watch(event, user_data),
             Operation::Receive(socket) => {
                 let entry = self.entry_of(super::descriptor_of(socket));
-                if entry.receive.is_some_and(|receive| receive.token == token) {
+                if entry
+                    .receive
+                    .is_some_and(|receive| receive.user_data == user_data)
+                {
                     entry.receive = None;
                     entry.buffer = None;
                     let outcome = Outcome::Failed(Errno::CANCELED);
                     self.unasked.push(Completion {
-                        token,
+                        user_data,
                         more: false,
                         outcome,
                     });
@@ -90,7 +93,7 @@ impl Epoll {
                 let Some(index) = self.entry_of(descriptor).send else {
                     return;
                 };
-                if self.sends.at(index).token == token {
+                if self.sends.at(index).user_data == user_data {
                     let mut completions = std::mem::take(&mut self.unasked);
                     let outcome = Outcome::Failed(Errno::CANCELED);
                     self.end_send(descriptor, index, outcome, &mut completions);

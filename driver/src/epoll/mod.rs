@@ -43,7 +43,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -284,14 +284,20 @@ impl Driver for Epoll {
         Ok(self.open(descriptor))
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_accept(listener, token, mode);
+    fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_accept(listener, user_data, mode);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, mode, region_id);
+    fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_receive(socket, user_data, mode, region_id);
     }
 
     fn region(&self, region_id: u16) -> &Region {
@@ -306,9 +312,12 @@ impl Driver for Epoll {
         self.buffers[usize::from(region_id)].region().await_page();
     }
 
-    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_recv_into(socket, token, buffer);
+    fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_recv_into(socket, user_data, buffer);
     }
 
     fn splice_from(
@@ -320,14 +329,20 @@ impl Driver for Epoll {
         self.pull_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_send(socket, token, list, after);
+    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_send(socket, user_data, list, after);
     }
 
-    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_poll_eventfd(event, token);
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_poll_eventfd(event, user_data);
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
@@ -342,8 +357,8 @@ impl Driver for Epoll {
         self.start_reset(socket);
     }
 
-    fn cancel(&mut self, operation: Operation<'_>, token: u64) {
-        self.start_cancel(operation, token);
+    fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
+        self.start_cancel(operation, user_data);
     }
 
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {

@@ -16,14 +16,14 @@ use crate::eventfd::Eventfd;
 
 /// A watch under way.
 pub(super) struct Watch {
-    token: u64,
+    user_data: u64,
     event: Arc<Eventfd>,
     /// It stands in the work list.
     queued: bool,
 }
 
 impl Epoll {
-    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
+    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         let Some(descriptor) = event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
@@ -35,13 +35,13 @@ impl Epoll {
         self.counters.submissions += 1;
         if let Err(errno) = epoll::add(&self.epoll, descriptor, data, flags) {
             return self.unasked.push(Completion {
-                token,
+                user_data,
                 more: false,
                 outcome: Outcome::Failed(errno),
             });
         }
         let watch = Some(Watch {
-            token,
+            user_data,
             event,
             queued: false,
         });
@@ -67,11 +67,11 @@ impl Epoll {
             return;
         };
         watch.queued = false;
-        let token = watch.token;
+        let user_data = watch.user_data;
         self.counters.system_calls += 1;
         match watch.event.take() {
             Ok(count) => completions.push(Completion {
-                token,
+                user_data,
                 more: true,
                 outcome: Outcome::Signalled(count),
             }),
@@ -83,8 +83,9 @@ impl Epoll {
         }
     }
 
-    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, token: u64) {
-        let meant = |watch: &Watch| watch.token == token && Arc::ptr_eq(&watch.event, event);
+    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, user_data: u64) {
+        let meant =
+            |watch: &Watch| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
         let found = self
             .watches
             .iter()
@@ -103,7 +104,7 @@ impl Epoll {
             let _ = epoll::delete(&self.epoll, descriptor);
         }
         Some(Completion {
-            token: watch.token,
+            user_data: watch.user_data,
             more: false,
             outcome: Outcome::Failed(errno),
         })

@@ -27,7 +27,7 @@ impl Epoll {
     pub(super) fn start_receive(
         &mut self,
         socket: Socket,
-        token: u64,
+        user_data: u64,
         mode: OperationMode,
         region_id: u16,
     ) {
@@ -47,7 +47,7 @@ impl Epoll {
             "C2: a second receive on {socket:?}"
         );
         entry.receive = Some(Receive {
-            token,
+            user_data,
             mode,
             region_id,
         });
@@ -73,7 +73,7 @@ impl Epoll {
             let entry = self.entry_of(descriptor);
             // Cancelled, or completed with one shot.
             let Some(Receive {
-                token,
+                user_data,
                 mode,
                 region_id,
             }) = entry.receive
@@ -85,7 +85,7 @@ impl Epoll {
                     self.entry_of(descriptor).receive = None;
                     let outcome = Outcome::Failed(errno);
                     completions.push(Completion {
-                        token,
+                        user_data,
                         more: false,
                         outcome,
                     });
@@ -100,7 +100,7 @@ impl Epoll {
                 self.entry_of(descriptor).receive = None;
             }
             completions.push(Completion {
-                token,
+                user_data,
                 more,
                 outcome,
             });

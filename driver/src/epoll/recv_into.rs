@@ -14,7 +14,7 @@ use crate::pipe::{Piped, Pipes};
 use crate::socket::{Mode, Socket};
 
 impl Epoll {
-    pub(super) fn start_recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+    pub(super) fn start_recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
@@ -28,7 +28,7 @@ impl Epoll {
             "C2: a second receive on {socket:?}"
         );
         entry.receive = Some(Receive {
-            token,
+            user_data,
             mode: OperationMode::Single,
             region_id: 0,
         });
@@ -61,12 +61,12 @@ impl Epoll {
         completions: &mut Vec<Completion>,
     ) {
         // A buffer without its receive was left by a close.
-        let Some(Receive { token, .. }) = self.entry_of(descriptor).receive.take() else {
+        let Some(Receive { user_data, .. }) = self.entry_of(descriptor).receive.take() else {
             return;
         };
         let outcome = self.fill_now(descriptor, buffer);
         completions.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome,
         });

@@ -20,13 +20,17 @@ impl Epoll {
     pub(super) fn start_send(
         &mut self,
         socket: Socket,
-        token: u64,
+        user_data: u64,
         list: SendList,
         after: AfterSend,
     ) {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
-        let index = self.sends.insert(Send { token, list, after });
+        let index = self.sends.insert(Send {
+            user_data,
+            list,
+            after,
+        });
         let entry = self.entry_of(descriptor);
         assert!(
             entry.socket.is_some(),
@@ -116,7 +120,7 @@ impl Epoll {
         completions: &mut Vec<Completion>,
     ) {
         let send = self.sends.at(index);
-        let (token, closed) = (send.token, send.after == AfterSend::Close);
+        let (user_data, closed) = (send.user_data, send.after == AfterSend::Close);
         send.list.advance(bytes);
         if send.list.is_empty() {
             self.end_send(
@@ -135,7 +139,7 @@ impl Epoll {
                 closed: false,
             };
             completions.push(Completion {
-                token,
+                user_data,
                 more: true,
                 outcome,
             });
@@ -149,11 +153,11 @@ impl Epoll {
         outcome: Outcome,
         completions: &mut Vec<Completion>,
     ) {
-        let token = self.sends.at(index).token;
+        let user_data = self.sends.at(index).user_data;
         self.sends.remove(index);
         self.entry_of(descriptor).send = None;
         completions.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome,
         });

@@ -21,14 +21,14 @@ use crate::segment::SendList;
 /// A receive under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) mode: OperationMode,
     pub(super) region_id: u16,
 }
 
 /// A send under way.
 pub(super) struct Send {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) list: SendList,
     pub(super) after: AfterSend,
 }

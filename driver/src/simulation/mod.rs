@@ -39,7 +39,7 @@ use flatpath_structures::pool::Buffer;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
@@ -90,23 +90,23 @@ impl Simulation {
         (simulation, network)
     }
 
-    fn start(&mut self, token: u64, kind: Kind, mode: OperationMode) {
+    fn start(&mut self, user_data: u64, kind: Kind, mode: OperationMode) {
         let mut world = self.network.world();
-        if token > TOKEN_MAX {
-            world.broken_promise(&format!("C1: {token:#x} is above TOKEN_MAX"));
+        if user_data > USER_DATA_MAX {
+            world.broken_promise(&format!("C1: {user_data:#x} is above USER_DATA_MAX"));
         }
         if world
             .operations
-            .find(|running| running.token == token)
+            .find(|running| running.user_data == user_data)
             .is_some()
         {
-            world.broken_promise(&format!("C1: token {token:#x} is in use"));
+            world.broken_promise(&format!("C1: user_data {user_data:#x} is in use"));
         }
-        world.operations.start(token, kind, mode);
+        world.operations.start(user_data, kind, mode);
     }
 
     /// A receive, or a recv_into.
-    fn start_receive(&mut self, socket: u32, token: u64, into: Received, mode: OperationMode) {
+    fn start_receive(&mut self, socket: u32, user_data: u64, into: Received, mode: OperationMode) {
         let mut world = self.network.world();
         world.connection_of(socket, "a receive");
         let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
@@ -118,7 +118,7 @@ impl Simulation {
             world.broken_promise(&format!("C2: a second receive on socket {socket}"));
         }
         drop(world);
-        self.start(token, Kind::Receive { socket, into }, mode);
+        self.start(user_data, Kind::Receive { socket, into }, mode);
     }
 
     /// Moves the clock to what happens next, at most by a step.
@@ -175,7 +175,7 @@ fn duplicate_of(completion: &Completion) -> Completion {
         Outcome::Failed(errno) => Outcome::Failed(errno),
     };
     Completion {
-        token: completion.token,
+        user_data: completion.user_data,
         more: false,
         outcome,
     }
@@ -216,7 +216,7 @@ impl Driver for Simulation {
             .peer
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
+    fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
         let listener = listener.number();
         let world = self.network.world();
         let same = |kind: &Kind| matches!(kind, Kind::Accept { listener: on } if *on == listener);
@@ -229,17 +229,22 @@ impl Driver for Simulation {
         }
         drop(world);
         self.counters.accepts_armed += 1;
-        self.start(token, Kind::Accept { listener }, mode);
+        self.start(user_data, Kind::Accept { listener }, mode);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
-        self.start_receive(number_of(socket), token, Received::Region(region_id), mode);
+    fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
+        self.start_receive(
+            number_of(socket),
+            user_data,
+            Received::Region(region_id),
+            mode,
+        );
     }
 
-    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
+    fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
         let into = Received::Buffer(Some(buffer));
-        self.start_receive(number_of(socket), token, into, OperationMode::Single);
+        self.start_receive(number_of(socket), user_data, into, OperationMode::Single);
     }
 
     fn splice_from(
@@ -253,7 +258,7 @@ impl Driver for Simulation {
         None
     }
 
-    fn send(&mut self, socket: Socket, token: u64, mut list: SendList, after: AfterSend) {
+    fn send(&mut self, socket: Socket, user_data: u64, mut list: SendList, after: AfterSend) {
         list.empty_pipes()
             .expect("what was put in a pipe comes out");
         let socket = number_of(socket);
@@ -271,7 +276,7 @@ impl Driver for Simulation {
         }
         drop(world);
         self.start(
-            token,
+            user_data,
             Kind::Send {
                 socket,
                 list,
@@ -289,7 +294,7 @@ impl Driver for Simulation {
         Some(connection.to_client.acked(now_ns, buffer_bytes))
     }
 
-    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         let world = self.network.world();
         let same =
             |kind: &Kind| matches!(kind, Kind::Watch { event: on } if Arc::ptr_eq(on, &event));
@@ -302,7 +307,7 @@ impl Driver for Simulation {
         }
         drop(world);
         // Not `Many`: a driver keeps a watch alive through an overflow.
-        self.start(token, Kind::Watch { event }, OperationMode::Single);
+        self.start(user_data, Kind::Watch { event }, OperationMode::Single);
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
@@ -330,7 +335,7 @@ impl Driver for Simulation {
         end(&self.network, number_of(socket), true);
     }
 
-    fn cancel(&mut self, operation: Operation<'_>, token: u64) {
+    fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         let mut world = self.network.world();
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
@@ -339,7 +344,8 @@ impl Driver for Simulation {
             (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
             _ => false,
         };
-        let fits = |running: &operations::Running| running.token == token && meant(&running.kind);
+        let fits =
+            |running: &operations::Running| running.user_data == user_data && meant(&running.kind);
         if let Some(running) = world.operations.find_mut(fits) {
             running.cancelled = true;
         }
@@ -426,9 +432,9 @@ fn end(network: &Network, socket: u32, reset: bool) {
         Kind::Receive { socket: on, .. } | Kind::Send { socket: on, .. } => *on == socket,
     };
     if let Some(running) = world.operations.find(|running| uses(&running.kind)) {
-        let token = running.token;
+        let user_data = running.user_data;
         world.broken_promise(&format!(
-            "C3: socket {socket} is closed while operation {token:#x} is outstanding"
+            "C3: socket {socket} is closed while operation {user_data:#x} is outstanding"
         ));
     }
     world.close_socket(socket, reset);

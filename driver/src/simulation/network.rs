@@ -125,7 +125,7 @@ impl Network {
         Leaks {
             sockets: world.sockets.keys().copied().collect(),
             pieces: world.pieces_out,
-            operations: world.operations.tokens(),
+            operations: world.operations.user_data(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Invariants
 //! - O1: an operation is listed from its start until its final completion was delivered.
 //! - O2: completions of one operation are delivered in order; of different ones in random order.
-//! - O3: a duplicate is delivered only while no operation with its token is listed, and not
+//! - O3: a duplicate is delivered only while no operation with its user_data is listed, and not
 //!   together with a completion of one: the caller could not tell them apart, nor could a kernel do
 //!   it.
 
@@ -57,7 +57,7 @@ pub(super) enum Received {
 /// One operation.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) kind: Kind,
     pub(super) mode: OperationMode,
     pub(super) cancelled: bool,
@@ -83,14 +83,14 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) fn start(&mut self, token: u64, kind: Kind, mode: OperationMode) {
+    pub(super) fn start(&mut self, user_data: u64, kind: Kind, mode: OperationMode) {
         // A caller's numbers return one day, after 256 operations of a connection at the earliest;
         // no completion is that late.
         let oldest = (self.started + 1).saturating_sub(STARTS_LATE_MAX);
         self.again.retain(|(_, _, started)| *started >= oldest);
         let way = VecDeque::new();
         let running = Running {
-            token,
+            user_data,
             kind,
             mode,
             cancelled: false,
@@ -105,8 +105,11 @@ impl Operations {
         self.started
     }
 
-    pub(super) fn tokens(&self) -> Vec<u64> {
-        self.running.values().map(|running| running.token).collect()
+    pub(super) fn user_data(&self) -> Vec<u64> {
+        self.running
+            .values()
+            .map(|running| running.user_data)
+            .collect()
     }
 
     pub(super) fn find(&self, matches: impl Fn(&Running) -> bool) -> Option<&Running> {
@@ -143,7 +146,7 @@ impl Operations {
         running.way.push_back((
             due_ns,
             Completion {
-                token: running.token,
+                user_data: running.user_data,
                 more,
                 outcome,
             },
@@ -208,9 +211,12 @@ impl Operations {
                 .iter()
                 .position(|(due_ns, _, _)| *due_ns <= now_ns)?;
             let (_, completion, _) = self.again.swap_remove(place);
-            let token = completion.token;
-            let listed = self.running.values().any(|running| running.token == token);
-            if !listed && !delivered.iter().any(|other| other.token == token) {
+            let user_data = completion.user_data;
+            let listed = self
+                .running
+                .values()
+                .any(|running| running.user_data == user_data);
+            if !listed && !delivered.iter().any(|other| other.user_data == user_data) {
                 return Some(completion);
             }
         }

@@ -8,25 +8,30 @@ use io_uring::types;
 
 use super::Uring;
 use super::entry::accept_entry;
-use super::user_data::Origin;
+use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::socket::{Handle, Listener, Mode, Socket};
 
 impl Uring {
-    pub(super) fn start_accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
+    pub(super) fn start_accept(
+        &mut self,
+        listener: &Listener,
+        user_data: u64,
+        mode: OperationMode,
+    ) {
         let descriptor = listener.prepare(Mode::Blocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
         let entry = accept_entry(types::Fd(descriptor), mode, self.direct);
-        let entry = entry.user_data(Origin::Accept { token }.pack());
+        let entry = entry.user_data(Origin::Accept { user_data }.pack());
         // SAFETY: an accept without an address points to nothing.
         unsafe { self.ring.push(entry, None) };
     }
 
     pub(super) fn accepted(
         &mut self,
-        token: u64,
+        user_data: u64,
         result: i32,
         more: bool,
         completions: &mut Vec<Completion>,
@@ -46,7 +51,7 @@ impl Uring {
             Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
         };
         completions.push(Completion {
-            token,
+            user_data,
             more,
             outcome,
         });

@@ -7,26 +7,26 @@ use io_uring::squeue::Flags;
 use io_uring::{opcode, types};
 
 use super::Uring;
-use super::user_data::{Origin, Own};
+use super::origin::{Origin, Own};
 use crate::driver::Operation;
 
 impl Uring {
-    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, token: u64) {
+    pub(super) fn start_cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         let origin = match operation {
-            Operation::Accept(_) => Origin::Accept { token },
-            Operation::Receive(_) => Origin::Receive { token },
+            Operation::Accept(_) => Origin::Accept { user_data },
+            Operation::Receive(_) => Origin::Receive { user_data },
             Operation::PollEventfd(event) => {
-                let Some(index) = self.cancel_watch(event, token) else {
+                let Some(index) = self.cancel_watch(event, user_data) else {
                     return;
                 };
-                Origin::Watch { index }
+                Origin::PollEventfd { index }
             }
             Operation::Send(socket) => {
                 let Some(index) = self.sockets.sending(socket) else {
                     return;
                 };
                 let send = self.sends.at(index);
-                if send.token != token {
+                if send.user_data != user_data {
                     return;
                 }
                 // A short send that is under way must not be continued.

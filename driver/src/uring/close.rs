@@ -13,7 +13,7 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::Uring;
 use super::entry::{Target, close_entry, linger_entry};
-use super::user_data::{Origin, Own};
+use super::origin::{Origin, Own};
 use crate::socket::Socket;
 
 impl Uring {

@@ -6,7 +6,7 @@
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
 
-use super::user_data::{Origin, Own};
+use super::origin::{Origin, Own};
 use crate::driver::OperationMode;
 use crate::socket::{Handle, Socket};
 

@@ -2,7 +2,7 @@
 //!
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
-//! operations need until they end, `user_data` says whose completion it is, and each operation has
+//! operations need until they end, `origin` says whose completion it is, and each operation has
 //! a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with abort and
 //! shutdown_write), `cancel`, `wake`. `teardown` is the drop.
 //!
@@ -21,7 +21,7 @@ mod entries;
 mod sharing;
 pub(crate) mod buffers;
 mod sockets;
-mod user_data;
+mod origin;
 pub(crate) mod entry;
 mod table;
 mod accept;
@@ -44,14 +44,14 @@ use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
 
 use self::buffers::BufferRing;
+use self::origin::{Origin, Own};
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
 use self::table::{RecvIntoTable, SendTable, WatchTable};
-use self::user_data::{Origin, Own};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::{Descriptors, DriverConfig};
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, TOKEN_MAX};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
@@ -186,14 +186,14 @@ impl Uring {
 
     fn handle(&mut self, entry: &cqueue::Entry, completions: &mut Vec<Completion>) {
         match Origin::unpack(entry.user_data()) {
-            Origin::Accept { token } => {
+            Origin::Accept { user_data } => {
                 let more = cqueue::more(entry.flags());
-                self.accepted(token, entry.result(), more, completions);
+                self.accepted(user_data, entry.result(), more, completions);
             }
-            Origin::Receive { token } => self.received(token, entry, completions),
+            Origin::Receive { user_data } => self.received(user_data, entry, completions),
             Origin::RecvInto { index } => self.filled(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
-            Origin::Watch { index } => self.watched(index, entry, completions),
+            Origin::PollEventfd { index } => self.watched(index, entry, completions),
             Origin::Own(own) => self.own(own, entry),
         }
     }
@@ -253,19 +253,28 @@ impl Driver for Uring {
         Ok(socket)
     }
 
-    fn accept(&mut self, listener: &Listener, token: u64, mode: OperationMode) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_accept(listener, token, mode);
+    fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_accept(listener, user_data, mode);
     }
 
-    fn receive(&mut self, socket: Socket, token: u64, mode: OperationMode, region_id: u16) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive(socket, token, mode, region_id);
+    fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_receive(socket, user_data, mode, region_id);
     }
 
-    fn receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_receive_sharing(socket, token, region_id);
+    fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_receive_sharing(socket, user_data, region_id);
     }
 
     fn region(&self, region_id: u16) -> &Region {
@@ -288,9 +297,12 @@ impl Driver for Uring {
         self.buffers[usize::from(region_id)].await_sharing();
     }
 
-    fn recv_into(&mut self, socket: Socket, token: u64, buffer: Buffer) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_recv_into(socket, token, buffer);
+    fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_recv_into(socket, user_data, buffer);
     }
 
     fn splice_from(
@@ -302,14 +314,20 @@ impl Driver for Uring {
         self.pull_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, token: u64, list: SendList, after: AfterSend) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_send(socket, token, list, after);
+    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_send(socket, user_data, list, after);
     }
 
-    fn poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
-        debug_assert!(token <= TOKEN_MAX, "C1: {token:#x} is no token");
-        self.start_poll_eventfd(event, token);
+    fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
+        debug_assert!(
+            user_data <= USER_DATA_MAX,
+            "C1: {user_data:#x} is above USER_DATA_MAX"
+        );
+        self.start_poll_eventfd(event, user_data);
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
@@ -324,8 +342,8 @@ impl Driver for Uring {
         self.start_reset(socket);
     }
 
-    fn cancel(&mut self, operation: Operation<'_>, token: u64) {
-        self.start_cancel(operation, token);
+    fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
+        self.start_cancel(operation, user_data);
     }
 
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {

@@ -18,16 +18,16 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 
 use super::Uring;
+use super::origin::{Origin, Own};
 use super::table::Watch;
-use super::user_data::{Origin, Own};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
 impl Uring {
-    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, token: u64) {
+    pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         self.outstanding += 1;
         let index = self.watches.insert(Watch {
-            token,
+            user_data,
             event,
             cancelled: false,
             failed: None,
@@ -36,8 +36,9 @@ impl Uring {
     }
 
     /// Marks a watch as cancelled; its index.
-    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, token: u64) -> Option<u32> {
-        let meant = |watch: &Watch| watch.token == token && Arc::ptr_eq(&watch.event, event);
+    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
+        let meant =
+            |watch: &Watch| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
         let (index, watch) = self.watches.iter_mut().find(|(_, watch)| meant(watch))?;
         watch.cancelled = true;
         Some(index as u32)
@@ -53,7 +54,7 @@ impl Uring {
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32)
             .multi(true)
             .build();
-        let entry = entry.user_data(Origin::Watch { index }.pack());
+        let entry = entry.user_data(Origin::PollEventfd { index }.pack());
         // SAFETY: a poll points to nothing; the table keeps the eventfd open (W1).
         unsafe { self.ring.push(entry, None) };
     }
@@ -66,7 +67,7 @@ impl Uring {
         if watch.failed.replace(errno).is_some() || watch.cancelled {
             return;
         }
-        let entry = opcode::AsyncCancel::new(Origin::Watch { index }.pack()).build();
+        let entry = opcode::AsyncCancel::new(Origin::PollEventfd { index }.pack()).build();
         let entry = entry
             .flags(Flags::SKIP_SUCCESS)
             .user_data(Origin::Own(Own::Cancel).pack());
@@ -84,7 +85,7 @@ impl Uring {
         // W1: a watch that fires is in the table.
         let watch = &self.watches[index as usize];
         let armed = cqueue::more(entry.flags());
-        let token = watch.token;
+        let user_data = watch.user_data;
         let failed = match entry.result() {
             0.. => None,
             result => Some(Errno::from_raw_os_error(-result)),
@@ -104,7 +105,7 @@ impl Uring {
         }
         match taken {
             Ok(count) => completions.push(Completion {
-                token,
+                user_data,
                 more: true,
                 outcome: Outcome::Signalled(count),
             }),
@@ -121,7 +122,7 @@ impl Uring {
         self.outstanding -= 1;
         self.watches.remove(index as usize);
         completions.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome: Outcome::Failed(errno),
         });

@@ -9,7 +9,7 @@ use io_uring::cqueue;
 use super::Uring;
 use super::buffers::BufferRing;
 use super::entry::{Target, receive_entry};
-use super::user_data::Origin;
+use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::socket::Socket;
@@ -18,28 +18,34 @@ impl Uring {
     pub(super) fn start_receive(
         &mut self,
         socket: Socket,
-        token: u64,
+        user_data: u64,
         mode: OperationMode,
         region_id: u16,
     ) {
         let group = self.buffers[usize::from(region_id)].whole_group();
-        self.start_receive_from(socket, token, mode, group);
+        self.start_receive_from(socket, user_data, mode, group);
     }
 
-    pub(super) fn start_receive_sharing(&mut self, socket: Socket, token: u64, region_id: u16) {
+    pub(super) fn start_receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
         let group = self.buffers[usize::from(region_id)].shared_group();
-        self.start_receive_from(socket, token, OperationMode::Single, group);
+        self.start_receive_from(socket, user_data, OperationMode::Single, group);
     }
 
     /// `group` is the kernel's number.
-    fn start_receive_from(&mut self, socket: Socket, token: u64, mode: OperationMode, group: u16) {
+    fn start_receive_from(
+        &mut self,
+        socket: Socket,
+        user_data: u64,
+        mode: OperationMode,
+        group: u16,
+    ) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
         );
         self.outstanding += 1;
         let entry = receive_entry(Target::of(socket), mode, group);
-        let entry = entry.user_data(Origin::Receive { token }.pack());
+        let entry = entry.user_data(Origin::Receive { user_data }.pack());
         // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
         // (B2).
         unsafe { self.ring.push(entry, None) };
@@ -56,7 +62,7 @@ impl Uring {
 
     pub(super) fn received(
         &mut self,
-        token: u64,
+        user_data: u64,
         entry: &cqueue::Entry,
         completions: &mut Vec<Completion>,
     ) {
@@ -86,7 +92,7 @@ impl Uring {
             self.counters.stalls += 1;
         }
         completions.push(Completion {
-            token,
+            user_data,
             more,
             outcome,
         });

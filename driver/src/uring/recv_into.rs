@@ -17,14 +17,14 @@ use io_uring::opcode;
 
 use super::Uring;
 use super::entry::Target;
+use super::origin::Origin;
 use super::table::RecvInto;
-use super::user_data::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Handle, Mode, Socket};
 
 impl Uring {
-    pub(super) fn start_recv_into(&mut self, socket: Socket, token: u64, mut buffer: Buffer) {
+    pub(super) fn start_recv_into(&mut self, socket: Socket, user_data: u64, mut buffer: Buffer) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: a recv_into from {socket:?}, which is closed"
@@ -41,7 +41,7 @@ impl Uring {
                 .flags(libc::MSG_DONTWAIT)
                 .build(),
         };
-        let index = self.recv_intos.insert(RecvInto { token, buffer }) as u32;
+        let index = self.recv_intos.insert(RecvInto { user_data, buffer }) as u32;
         let entry = entry.user_data(Origin::RecvInto { index }.pack());
         // SAFETY: F1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
@@ -73,7 +73,10 @@ impl Uring {
     pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         self.outstanding -= 1;
         // A recv_into completes once (F1).
-        let RecvInto { token, mut buffer } = self.recv_intos.remove(index as usize);
+        let RecvInto {
+            user_data,
+            mut buffer,
+        } = self.recv_intos.remove(index as usize);
         let outcome = match usize::try_from(result) {
             Ok(0) => Outcome::EndOfStream,
             Ok(bytes) => {
@@ -86,7 +89,7 @@ impl Uring {
             },
         };
         completions.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome,
         });

@@ -26,7 +26,7 @@ use io_uring::opcode;
 
 use super::Uring;
 use super::entry::Target;
-use super::user_data::Origin;
+use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::pipe::write_front;
@@ -43,23 +43,23 @@ impl Uring {
     pub(super) fn start_send(
         &mut self,
         socket: Socket,
-        token: u64,
+        user_data: u64,
         mut list: SendList,
         after: AfterSend,
     ) {
         if list.is_empty() {
-            self.send_nothing(socket, token, after);
+            self.send_nothing(socket, user_data, after);
             return;
         }
         let mut piped = list.has_pipe();
         if piped && matches!(socket.handle(), Handle::Slot(_)) {
             piped = false;
             if let Err(cause) = list.empty_pipes() {
-                self.fail_at_once(token, &cause);
+                self.fail_at_once(user_data, &cause);
                 return;
             }
         }
-        let index = self.sends.insert(socket, token, list, after);
+        let index = self.sends.insert(socket, user_data, list, after);
         self.sockets.start_send(socket, index);
         self.outstanding += 1;
         if piped {
@@ -72,10 +72,10 @@ impl Uring {
         }
     }
 
-    fn fail_at_once(&mut self, token: u64, cause: &std::io::Error) {
+    fn fail_at_once(&mut self, user_data: u64, cause: &std::io::Error) {
         let errno = Errno::from_io_error(cause).unwrap_or(Errno::IO);
         self.unasked.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome: Outcome::Failed(errno),
         });
@@ -110,7 +110,7 @@ impl Uring {
                 }
             }
         }
-        let (token, pipe_left) = (send.token, send.list.has_pipe());
+        let (user_data, pipe_left) = (send.user_data, send.list.has_pipe());
         if send.list.is_empty() {
             self.end_complete_send(index, written, completions);
             return;
@@ -122,7 +122,7 @@ impl Uring {
                 closed: false,
             };
             completions.push(Completion {
-                token,
+                user_data,
                 more: true,
                 outcome,
             });
@@ -163,14 +163,14 @@ impl Uring {
         }
     }
 
-    fn send_nothing(&mut self, socket: Socket, token: u64, after: AfterSend) {
+    fn send_nothing(&mut self, socket: Socket, user_data: u64, after: AfterSend) {
         let closed = after == AfterSend::Close;
         if closed {
             self.start_close(socket);
         }
         let outcome = Outcome::Sent { bytes: 0, closed };
         self.unasked.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome,
         });
@@ -189,7 +189,7 @@ impl Uring {
             self.polled(index, result, completions);
             return;
         }
-        let token = send.token;
+        let user_data = send.user_data;
         let Ok(bytes) = usize::try_from(result) else {
             let errno = Errno::from_raw_os_error(-result);
             if matches!(errno, Errno::AGAIN | Errno::INTR) && !send.cancelled && !self.stopping {
@@ -211,7 +211,7 @@ impl Uring {
                 closed: false,
             };
             completions.push(Completion {
-                token,
+                user_data,
                 more: true,
                 outcome,
             });
@@ -240,12 +240,12 @@ impl Uring {
 
     fn end_send(&mut self, index: u32, outcome: Outcome, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
-        let (socket, token) = (send.socket, send.token);
+        let (socket, user_data) = (send.socket, send.user_data);
         self.sends.remove(index);
         self.sockets.end_send(socket);
         self.outstanding -= 1;
         completions.push(Completion {
-            token,
+            user_data,
             more: false,
             outcome,
         });

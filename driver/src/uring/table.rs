@@ -26,13 +26,13 @@ const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// one recv_into under way.
 pub(super) struct RecvInto {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) buffer: Buffer,
 }
 
 /// One watch under way.
 pub(super) struct Watch {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) event: Arc<Eventfd>,
     pub(super) cancelled: bool,
     /// It cannot be read: the poll is being ended, and then this is said.
@@ -47,7 +47,7 @@ pub(super) type WatchTable = Slab<Watch>;
 
 /// One send under way.
 pub(super) struct Send {
-    pub(super) token: u64,
+    pub(super) user_data: u64,
     pub(super) cancelled: bool,
     pub(super) socket: Socket,
     pub(super) list: SendList,
@@ -76,14 +76,14 @@ impl SendTable {
     pub(super) fn insert(
         &mut self,
         socket: Socket,
-        token: u64,
+        user_data: u64,
         list: SendList,
         after: AfterSend,
     ) -> u32 {
         if let Some(index) = self.free.pop() {
             let send = self.at(index);
             send.socket = socket;
-            send.token = token;
+            send.user_data = user_data;
             send.list = list;
             send.after = after;
             send.cancelled = false;
@@ -100,7 +100,7 @@ impl SendTable {
         let vectors = [none; SEGMENTS_MAX];
         let (cancelled, linked, polls) = (false, false, false);
         self.sends.push(Box::new(Send {
-            token,
+            user_data,
             cancelled,
             socket,
             list,

@@ -121,15 +121,15 @@ mod tests {
             let address = listener.local_addr().expect("bound");
             let listener = Listener::new(listener.into());
             let mut clients = vec![];
-            for token in 0..20 {
+            for user_data in 0..20 {
                 clients.push(TcpStream::connect(address).expect("listening"));
                 let ours = TcpStream::connect(address).expect("listening");
                 let socket = uring.register(ours.into()).expect("a socket");
-                uring.receive(socket, token, OperationMode::Multishot, 0);
+                uring.receive(socket, user_data, OperationMode::Multishot, 0);
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
                 assert!(list.push(bytes.into()).is_ok());
-                uring.send(socket, token, list, AfterSend::KeepOpen);
+                uring.send(socket, user_data, list, AfterSend::KeepOpen);
             }
             // Connections that nobody will take, and a send that cannot end.
             uring.accept(&listener, 100, OperationMode::Multishot);

@@ -7,7 +7,7 @@ use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;
 
 use super::Uring;
-use super::user_data::{Origin, Own};
+use super::origin::{Origin, Own};
 
 impl Uring {
     pub(super) fn arm_wake(&mut self) {
@@ -54,11 +54,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let mut clients = vec![];
-        for token in 0..20 {
+        for user_data in 0..20 {
             let ours = TcpStream::connect(address).expect("listening");
             clients.push(listener.accept().expect("connected").0);
             let socket = uring.register(ours.into()).expect("a socket");
-            uring.receive(socket, token, OperationMode::Single, 0);
+            uring.receive(socket, user_data, OperationMode::Single, 0);
         }
         let mut completions = vec![];
         uring

@@ -13,7 +13,7 @@ const ACCEPT: u64 = 1;
 const RECEIVE: u64 = 2;
 const SEND: u64 = 3;
 
-fn token(kind: u64, generation: u32, index: usize) -> u64 {
+fn user_data(kind: u64, generation: u32, index: usize) -> u64 {
     kind << 60 | u64::from(generation & 0x00ff_ffff) << 32 | index as u64
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Echo {
     pub(crate) broken: usize,
     pub(crate) stalls: usize,
     pub(crate) refused_accepts: usize,
-    /// Completions whose token meant nothing any more.
+    /// Completions whose user_data meant nothing any more.
     pub(crate) stale: usize,
 }
 
@@ -86,9 +86,9 @@ impl Echo {
         if self.accept_due && self.accepting.is_none() && !self.stopping {
             self.accepts += 1;
             self.accept_due = false;
-            let token = token(ACCEPT, self.accepts, 0);
-            self.accepting = Some(token);
-            driver.accept(&self.listener, token, self.accept_mode);
+            let user_data = user_data(ACCEPT, self.accepts, 0);
+            self.accepting = Some(user_data);
+            driver.accept(&self.listener, user_data, self.accept_mode);
         }
         let statistics = driver.statistics();
         if statistics.buffers_in_use < statistics.buffers {
@@ -112,15 +112,15 @@ impl Echo {
         if connection.parked && !connection.broken {
             connection.parked = false;
             connection.receiving = true;
-            let token = token(RECEIVE, *generation, index);
-            driver.receive(connection.socket, token, self.receive_mode, 0);
+            let user_data = user_data(RECEIVE, *generation, index);
+            driver.receive(connection.socket, user_data, self.receive_mode, 0);
         }
     }
 
     fn handle<D: Driver>(&mut self, driver: &mut D, completion: Completion) {
-        let index = (completion.token & 0xffff_ffff) as usize;
-        let generation = (completion.token >> 32) as u32 & 0x00ff_ffff;
-        match completion.token >> 60 {
+        let index = (completion.user_data & 0xffff_ffff) as usize;
+        let generation = (completion.user_data >> 32) as u32 & 0x00ff_ffff;
+        match completion.user_data >> 60 {
             ACCEPT => self.accept_completed(driver, completion),
             _ if self.connections[index].0 & 0x00ff_ffff != generation
                 || self.connections[index].1.is_none() =>
@@ -129,7 +129,7 @@ impl Echo {
             }
             RECEIVE => self.receive_completed(driver, index, completion),
             SEND => self.send_completed(driver, index, completion),
-            kind => panic!("a token of kind {kind}"),
+            kind => panic!("user_data of kind {kind}"),
         }
     }
 
@@ -147,7 +147,7 @@ impl Echo {
     }
 
     fn accept_completed<D: Driver>(&mut self, driver: &mut D, completion: Completion) {
-        if self.accepting != Some(completion.token) {
+        if self.accepting != Some(completion.user_data) {
             self.discard(driver, completion);
             return;
         }
@@ -259,12 +259,12 @@ impl Echo {
         let Some(connection) = place else { return };
         if connection.broken {
             if connection.receiving {
-                let token = token(RECEIVE, *generation, index);
-                driver.cancel(Operation::Receive(connection.socket), token);
+                let user_data = user_data(RECEIVE, *generation, index);
+                driver.cancel(Operation::Receive(connection.socket), user_data);
             }
             if connection.sending {
-                let token = token(SEND, *generation, index);
-                driver.cancel(Operation::Send(connection.socket), token);
+                let user_data = user_data(SEND, *generation, index);
+                driver.cancel(Operation::Send(connection.socket), user_data);
             }
             if !connection.receiving && !connection.sending {
                 driver.close(connection.socket);
@@ -293,7 +293,7 @@ impl Echo {
             connection.sending = true;
             driver.send(
                 connection.socket,
-                token(SEND, *generation, index),
+                user_data(SEND, *generation, index),
                 list,
                 after,
             );
@@ -321,8 +321,8 @@ impl Echo {
                 }
             }
         }
-        if let Some(token) = self.accepting {
-            driver.cancel(Operation::Accept(&self.listener), token);
+        if let Some(user_data) = self.accepting {
+            driver.cancel(Operation::Accept(&self.listener), user_data);
         }
         self.accepting.is_none() && self.open() == 0
     }

@@ -176,9 +176,9 @@ impl<D: Driver> Rig<D> {
         }
     }
 
-    pub(crate) fn next(&mut self, token: u64) -> Completion {
-        self.next_where(&format!("completion of {token}"), |completion| {
-            completion.token == token
+    pub(crate) fn next(&mut self, user_data: u64) -> Completion {
+        self.next_where(&format!("completion of {user_data}"), |completion| {
+            completion.user_data == user_data
         })
     }
 
@@ -212,10 +212,10 @@ impl<D: Driver> Rig<D> {
 
     fn accept_one(&mut self) -> Socket {
         self.accepts += 1;
-        let token = 1_000_000 + self.accepts;
+        let user_data = 1_000_000 + self.accepts;
         self.driver
-            .accept(&self.listener, token, OperationMode::Single);
-        let completion = self.next(token);
+            .accept(&self.listener, user_data, OperationMode::Single);
+        let completion = self.next(user_data);
         assert!(!completion.more);
         let Outcome::Accepted(socket) = completion.outcome else {
             panic!("no connection but {completion:?}")
@@ -223,22 +223,31 @@ impl<D: Driver> Rig<D> {
         socket
     }
 
-    pub(crate) fn send(&mut self, socket: Socket, token: u64, bytes: &[u8], after: AfterSend) {
+    pub(crate) fn send(&mut self, socket: Socket, user_data: u64, bytes: &[u8], after: AfterSend) {
         let list = list(&[Bytes::copy_from_slice(bytes)]);
-        self.driver.send(socket, token, list, after);
+        self.driver.send(socket, user_data, list, after);
     }
 
     /// Sends and waits for the end.
-    pub(crate) fn send_all(&mut self, socket: Socket, token: u64, bytes: &[u8], after: AfterSend) {
-        self.send(socket, token, bytes, after);
-        assert_eq!(self.sent(token), (bytes.len(), after == AfterSend::Close));
+    pub(crate) fn send_all(
+        &mut self,
+        socket: Socket,
+        user_data: u64,
+        bytes: &[u8],
+        after: AfterSend,
+    ) {
+        self.send(socket, user_data, bytes, after);
+        assert_eq!(
+            self.sent(user_data),
+            (bytes.len(), after == AfterSend::Close)
+        );
     }
 
     /// Follows a send to its end: bytes in all, and whether the socket was closed.
-    pub(crate) fn sent(&mut self, token: u64) -> (usize, bool) {
+    pub(crate) fn sent(&mut self, user_data: u64) -> (usize, bool) {
         let mut total = 0;
         loop {
-            let completion = self.next(token);
+            let completion = self.next(user_data);
             let Outcome::Sent { bytes, closed } = completion.outcome else {
                 panic!("not sent but {completion:?}")
             };
@@ -261,11 +270,12 @@ impl<D: Driver> Rig<D> {
     }
 
     /// Receives one by one until the stream ends.
-    pub(crate) fn receive_to_end(&mut self, socket: Socket, token: u64) -> Vec<u8> {
+    pub(crate) fn receive_to_end(&mut self, socket: Socket, user_data: u64) -> Vec<u8> {
         let mut all = vec![];
         loop {
-            self.driver.receive(socket, token, OperationMode::Single, 0);
-            let completion = self.next(token);
+            self.driver
+                .receive(socket, user_data, OperationMode::Single, 0);
+            let completion = self.next(user_data);
             assert!(!completion.more, "one shot, one completion");
             if matches!(completion.outcome, Outcome::EndOfStream) {
                 return all;

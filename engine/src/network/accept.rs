@@ -23,7 +23,7 @@ use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
 use crate::listener::Speaker;
 
-use super::{KIND_ACCEPT, Network, token};
+use super::{KIND_ACCEPT, Network, user_data};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -220,8 +220,8 @@ impl<D: Driver> Network<D> {
         };
         listener.state = State::Armed(mode);
         listener.operation = listener.operation.wrapping_add(1);
-        let token = accept_token(index, listener.operation);
-        self.driver.accept(source, token, mode);
+        let user_data = accept_user_data(index, listener.operation);
+        self.driver.accept(source, user_data, mode);
     }
 
     fn cancel_accept(&mut self, index: usize) {
@@ -230,8 +230,8 @@ impl<D: Driver> Network<D> {
             return;
         };
         listener.state = State::Cancelling;
-        let token = accept_token(index, listener.operation);
-        self.driver.cancel(Operation::Accept(source), token);
+        let user_data = accept_user_data(index, listener.operation);
+        self.driver.cancel(Operation::Accept(source), user_data);
     }
 
     /// The drain begins: no more connections. A listener closes when its accept has ended.
@@ -273,9 +273,9 @@ impl<D: Driver> Network<D> {
     }
 }
 
-fn accept_token(index: usize, operation: u8) -> u64 {
+fn accept_user_data(index: usize, operation: u8) -> u64 {
     let index = u32::try_from(index).unwrap_or_default();
-    token(
+    user_data(
         KIND_ACCEPT,
         operation,
         Key {

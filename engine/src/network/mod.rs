@@ -177,7 +177,7 @@ pub(crate) fn places_of(connections_max: usize) -> usize {
 }
 
 /// Packs kind, operation number, generation and index into the 62 bits a driver passes through.
-fn token(kind: u64, operation: u8, key: Key) -> u64 {
+fn user_data(kind: u64, operation: u8, key: Key) -> u64 {
     let generation = u64::from(key.generation & GENERATION_MASK);
     (kind << (OPERATION_BITS + GENERATION_BITS + INDEX_BITS))
         | (u64::from(operation) << (GENERATION_BITS + INDEX_BITS))
@@ -185,13 +185,13 @@ fn token(kind: u64, operation: u8, key: Key) -> u64 {
         | u64::from(key.index)
 }
 
-/// The parts of a token: kind, operation, truncated generation, index.
-fn parts(token: u64) -> (u64, u8, u32, u32) {
-    let index = (token & ((1 << INDEX_BITS) - 1)) as u32;
-    let generation = ((token >> INDEX_BITS) & ((1 << GENERATION_BITS) - 1)) as u32;
-    let operation = ((token >> (INDEX_BITS + GENERATION_BITS)) & 0xff) as u8;
+/// The parts of user_data: kind, operation, truncated generation, index.
+fn parts(user_data: u64) -> (u64, u8, u32, u32) {
+    let index = (user_data & ((1 << INDEX_BITS) - 1)) as u32;
+    let generation = ((user_data >> INDEX_BITS) & ((1 << GENERATION_BITS) - 1)) as u32;
+    let operation = ((user_data >> (INDEX_BITS + GENERATION_BITS)) & 0xff) as u8;
     (
-        token >> (OPERATION_BITS + GENERATION_BITS + INDEX_BITS),
+        user_data >> (OPERATION_BITS + GENERATION_BITS + INDEX_BITS),
         operation,
         generation,
         index,
@@ -365,7 +365,7 @@ impl<D: Driver> Network<D> {
         }
         let mut completions = std::mem::take(&mut self.completions);
         for completion in completions.drain(..) {
-            if parts(completion.token).0 == KIND_ACCEPT {
+            if parts(completion.user_data).0 == KIND_ACCEPT {
                 self.arrivals.push_back(completion);
             } else if left > 0 {
                 left -= 1;
@@ -386,7 +386,7 @@ impl<D: Driver> Network<D> {
 
     #[inline]
     fn complete(&mut self, completion: Completion) {
-        let (kind, operation, generation, index) = parts(completion.token);
+        let (kind, operation, generation, index) = parts(completion.user_data);
         if kind == KIND_ACCEPT {
             return self.accept_completed(index, operation, completion);
         }

@@ -17,7 +17,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Connection, Receive, Send};
 use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
 
-use super::{KIND_SEND, Network, token};
+use super::{KIND_SEND, Network, user_data};
 
 /// Connections with much to send, oldest first.
 #[derive(Debug, Default)]
@@ -97,8 +97,8 @@ impl<D: Driver> Network<D> {
         connection.clocks.send_ns = self.turn.now_ns;
         connection.operation = connection.operation.wrapping_add(1);
         connection.send_operation = connection.operation;
-        let token = token(KIND_SEND, connection.send_operation, key);
-        self.driver.send(connection.socket, token, list, after);
+        let user_data = user_data(KIND_SEND, connection.send_operation, key);
+        self.driver.send(connection.socket, user_data, list, after);
     }
 
     pub(super) fn send_completed(&mut self, key: Key, completion: Completion) {

@@ -12,7 +12,7 @@ use crate::context::Stall;
 use crate::limits::OUTPUT_BYTES_LOW;
 
 use super::receive::adopt_stall;
-use super::{KIND_RECEIVE, KIND_SEND, Network, token};
+use super::{KIND_RECEIVE, KIND_SEND, Network, user_data};
 
 /// Calls back into the protocol within one settling; what is left waits for the next turn.
 const ROUNDS_MAX: u32 = 16;
@@ -174,14 +174,14 @@ impl<D: Driver> Network<D> {
         };
         connection.operation = connection.operation.wrapping_add(1);
         connection.receive_operation = connection.operation;
-        let token = token(KIND_RECEIVE, connection.receive_operation, key);
+        let user_data = user_data(KIND_RECEIVE, connection.receive_operation, key);
         connection.receive_region_id = connection.region_id;
         connection.receive_shares = connection.shares;
         let (socket, region_id) = (connection.socket, connection.region_id);
         match buffer {
-            Some(buffer) => self.driver.recv_into(socket, token, buffer),
-            None if connection.shares => self.driver.receive_sharing(socket, token, region_id),
-            None => self.driver.receive(socket, token, mode, region_id),
+            Some(buffer) => self.driver.recv_into(socket, user_data, buffer),
+            None if connection.shares => self.driver.receive_sharing(socket, user_data, region_id),
+            None => self.driver.receive(socket, user_data, mode, region_id),
         }
     }
 
@@ -190,9 +190,9 @@ impl<D: Driver> Network<D> {
             return;
         };
         connection.receive = Receive::Cancelling;
-        let token = token(KIND_RECEIVE, connection.receive_operation, key);
+        let user_data = user_data(KIND_RECEIVE, connection.receive_operation, key);
         self.driver
-            .cancel(Operation::Receive(connection.socket), token);
+            .cancel(Operation::Receive(connection.socket), user_data);
     }
 
     /// Ends the connection as far as its state allows. False: it is gone.
@@ -215,9 +215,9 @@ impl<D: Driver> Network<D> {
             Closing::Abort => {
                 if connection.send == Send::Going {
                     connection.send = Send::Cancelling;
-                    let token = token(KIND_SEND, connection.send_operation, key);
+                    let user_data = user_data(KIND_SEND, connection.send_operation, key);
                     self.driver
-                        .cancel(Operation::Send(connection.socket), token);
+                        .cancel(Operation::Send(connection.socket), user_data);
                 }
                 if connection.send == Send::Off && received_off {
                     self.driver.abort(connection.socket);

@@ -19,7 +19,7 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use super::{GENERATION_MASK, KIND_WATCH, Network, parts, token};
+use super::{GENERATION_MASK, KIND_WATCH, Network, parts, user_data};
 use crate::pairing::{Item, Passed, Watched};
 
 /// How long to wait before a watch that the kernel refused is tried again.
@@ -87,9 +87,9 @@ impl<D: Driver> Network<D> {
         source.watched.place.store(key.to_u64(), Ordering::Relaxed);
         source.state = State::Armed;
         source.operation = source.operation.wrapping_add(1);
-        let token = token(KIND_WATCH, source.operation, key);
+        let user_data = user_data(KIND_WATCH, source.operation, key);
         self.driver
-            .poll_eventfd(Arc::clone(&source.watched.event), token);
+            .poll_eventfd(Arc::clone(&source.watched.event), user_data);
     }
 
     fn cancel_unwanted(&mut self, key: Key) {
@@ -98,14 +98,14 @@ impl<D: Driver> Network<D> {
             && !source.watched.is_wanted()
         {
             source.state = State::Cancelling;
-            let token = token(KIND_WATCH, source.operation, key);
+            let user_data = user_data(KIND_WATCH, source.operation, key);
             self.driver
-                .cancel(Operation::PollEventfd(&source.watched.event), token);
+                .cancel(Operation::PollEventfd(&source.watched.event), user_data);
         }
     }
 
     pub(super) fn watch_completed(&mut self, completion: Completion) {
-        let (_, operation, generation, index) = parts(completion.token);
+        let (_, operation, generation, index) = parts(completion.user_data);
         let Some(key) = self.sources.key_at(index) else {
             return;
         };
