@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath_structures::tokens::{Holder, Region, Returner, Token};
+use flatpath_structures::tokens::{Holder, PageRefs, PageToken, Returner};
 
 use crate::Stage;
 use crate::baseline::token_array::ArrayRegion;
@@ -62,27 +62,27 @@ pub(crate) trait GivesBack<T>: Send + Sync {
     fn give_back(&self, token: T) -> bool;
 }
 
-impl Opens for Region {
+impl Opens for PageRefs {
     type Holder = Holder;
 
     fn open(pages: u32) -> Self {
-        Region::new(pages, ())
+        PageRefs::new(pages, ())
     }
 
     fn join(&self) -> Holder {
-        Region::join(self, TOKENS_MAX).expect("the bench closes no region")
+        PageRefs::attach(self, TOKENS_MAX).expect("the bench closes no region")
     }
 }
 
 impl Holds for Holder {
-    type Token = Token;
+    type Token = PageToken;
     type Remote = Returner;
 
-    fn take(&mut self, page: u32) -> Option<Token> {
+    fn take(&mut self, page: u32) -> Option<PageToken> {
         Holder::take(self, page).ok()
     }
 
-    fn give_back(&mut self, token: Token) -> bool {
+    fn give_back(&mut self, token: PageToken) -> bool {
         Holder::give_back(self, token)
     }
 
@@ -95,8 +95,8 @@ impl Holds for Holder {
     }
 }
 
-impl GivesBack<Token> for Returner {
-    fn give_back(&self, token: Token) -> bool {
+impl GivesBack<PageToken> for Returner {
+    fn give_back(&self, token: PageToken) -> bool {
         Returner::give_back(self, token)
     }
 }
@@ -305,7 +305,7 @@ fn costs(stage: &mut Stage<'_>) -> Table {
         let mut turns: [Turn<'_>; 4] = [
             turn(0, local::<TreeRegion>),
             turn(1, local::<ArrayRegion>),
-            turn(2, local::<Region>),
+            turn(2, local::<PageRefs>),
             turn(3, local::<CountedRegion>),
         ];
         let walls = interleave(profile.rounds(), &mut turns);
@@ -328,7 +328,7 @@ fn costs(stage: &mut Stage<'_>) -> Table {
     let mut turns: [Turn<'_>; 4] = [
         Box::new(|| remote::<TreeRegion>(slice)),
         Box::new(|| remote::<ArrayRegion>(slice)),
-        Box::new(|| remote::<Region>(slice)),
+        Box::new(|| remote::<PageRefs>(slice)),
         Box::new(|| remote::<CountedRegion>(slice)),
     ];
     let figures = interleave(profile.rounds(), &mut turns);
@@ -354,7 +354,7 @@ fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
     let region = (
         TreeRegion::open(PAGES),
         ArrayRegion::open(PAGES),
-        Region::open(PAGES),
+        PageRefs::open(PAGES),
         CountedRegion::open(PAGES),
     );
     for &held in held {
@@ -442,7 +442,7 @@ mod tests {
         keeps_the_books::<TreeRegion>();
         keeps_the_books::<ArrayRegion>();
         keeps_the_books::<CountedRegion>();
-        keeps_the_books::<Region>();
+        keeps_the_books::<PageRefs>();
     }
 
     #[test]
@@ -450,7 +450,7 @@ mod tests {
         let region = TreeRegion::open(PAGES);
         death(&region, 100);
         assert!((0..PAGES).all(|page| region.uses(page) == 0));
-        let region = Region::open(PAGES);
+        let region = PageRefs::open(PAGES);
         death(&region, 100);
         assert!((0..PAGES).all(|page| region.uses(page) == 0));
     }
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn tokens_that_go_to_another_thread_come_back() {
         assert!(remote::<TreeRegion>(Duration::from_millis(1)) > 0.0);
-        assert!(remote::<Region>(Duration::from_millis(1)) > 0.0);
+        assert!(remote::<PageRefs>(Duration::from_millis(1)) > 0.0);
         assert!(local::<ArrayRegion>(2, 3, Duration::from_millis(1)).cpu_ns > 0.0);
     }
 }

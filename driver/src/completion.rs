@@ -7,7 +7,7 @@ pub use rustix::io::Errno;
 
 use flatpath_structures::pool::Buffer;
 
-use crate::region::Pages;
+use crate::region::RegionMemory;
 use crate::socket::Socket;
 
 /// Something that happened to an operation.
@@ -59,7 +59,7 @@ pub struct Piece {
     /// The region's own name, which no other region has.
     pub(crate) region_serial: u64,
     /// The piece's own reference to its page, from the first fragment on.
-    pub(crate) base: OnceCell<Pinned<Pages>>,
+    pub(crate) base: OnceCell<Pinned<RegionMemory>>,
 }
 
 impl Piece {

@@ -22,13 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use flatpath_structures::tokens::{
-    Holder, Pinned, Returned, Returner as TokenReturner, TakeError, Token, TokenRange,
+    Holder, PageToken, Pinned, Returned, Returner as TokenReturner, TakeError, TokenRange,
 };
 
-use crate::region::{Pages, Region};
+use crate::region::{Region, RegionMemory};
 
 /// Gives tokens back for an [`Attachment`], from any thread.
-pub type Returner = TokenReturner<Pages>;
+pub type Returner = TokenReturner<RegionMemory>;
 
 /// Notified when a quota has fallen to the mark it waits for.
 pub trait QuotaWaker: Send + Sync {
@@ -116,14 +116,19 @@ impl Drop for QuotaGuard {
 /// Received bytes in a page of a region. See the module.
 pub struct Fragment {
     /// Drops before the guard: a connection that is woken by it finds the page on its way back.
-    pin: Pinned<Pages>,
+    pin: Pinned<RegionMemory>,
     quota: QuotaGuard,
     offset: u32,
     length: u32,
 }
 
 impl Fragment {
-    pub(crate) fn new(pin: Pinned<Pages>, quota: &Quota, offset: u32, length: u32) -> Fragment {
+    pub(crate) fn new(
+        pin: Pinned<RegionMemory>,
+        quota: &Quota,
+        offset: u32,
+        length: u32,
+    ) -> Fragment {
         Fragment {
             pin,
             quota: QuotaGuard::new(quota),
@@ -134,12 +139,12 @@ impl Fragment {
 
     /// Names the region that the page is of: [`Region::serial`](crate::Region::serial).
     pub fn region_serial(&self) -> u64 {
-        self.pin.region().release().serial()
+        self.pin.refs().release().serial()
     }
 
     /// The region that the page is of.
     pub fn region(&self) -> Region {
-        Region::from_tokens(self.pin.region().clone())
+        Region::from_tokens(self.pin.refs().clone())
     }
 
     /// The number of the page.
@@ -165,7 +170,7 @@ impl Fragment {
 
     /// The bytes, where the kernel put them.
     pub fn bytes(&self) -> &[u8] {
-        let pages = self.pin.region().release();
+        let pages = self.pin.refs().release();
         // SAFETY: F1: `pin` holds a count of the page, and lives as long as the borrow of self. The
         // bytes are part of a piece, checked when it was kept and only ever narrowed.
         unsafe { pages.bytes(self.pin.page(), self.offset, self.length) }
@@ -181,7 +186,7 @@ impl Fragment {
             range.start <= range.end && range.end <= self.len(),
             "no such bytes in the fragment"
         );
-        let pin = self.pin.region().pin(self.pin.page());
+        let pin = self.pin.refs().pin(self.pin.page());
         let pin = pin.expect("2^31 references to a page do not fit in memory");
         let offset = self.offset + range.start as u32;
         let length = (range.end - range.start) as u32;
@@ -213,7 +218,7 @@ impl Fragment {
     /// trickle in do not take a page each. False, and nothing done: they do not fit, or somebody
     /// else has a reference to the page.
     pub fn try_append(&mut self, bytes: &[u8]) -> bool {
-        let region = self.pin.region();
+        let region = self.pin.refs();
         let (pages, page) = (region.release(), self.pin.page());
         let end = self.offset + self.length;
         if bytes.len() > (pages.page_bytes() - end) as usize || region.uses(page) != 1 {
@@ -268,10 +273,10 @@ impl std::fmt::Debug for Fragment {
 
 /// Somebody who is given tokens and may not be trusted with them. Its end, on whatever thread,
 /// gives back exactly what it still holds.
-pub struct Attachment(Holder<Pages>);
+pub struct Attachment(Holder<RegionMemory>);
 
 impl Attachment {
-    pub(crate) fn new(holder: Holder<Pages>) -> Attachment {
+    pub(crate) fn new(holder: Holder<RegionMemory>) -> Attachment {
         Attachment(holder)
     }
 
@@ -280,15 +285,15 @@ impl Attachment {
     /// # Errors
     /// [`TakeError::TooManyTokens`] when it holds as many as it may; [`TakeError::NoSuchPage`] when
     /// the fragment is of another region.
-    pub fn take(&mut self, fragment: &Fragment) -> Result<Token, TakeError> {
-        if fragment.region_serial() != self.0.region().release().serial() {
+    pub fn take(&mut self, fragment: &Fragment) -> Result<PageToken, TakeError> {
+        if fragment.region_serial() != self.0.refs().release().serial() {
             return Err(TakeError::NoSuchPage);
         }
         self.0.take(fragment.page())
     }
 
     /// Gives a token back. False: it is not held; it was given back before, or made up.
-    pub fn give_back(&mut self, token: Token) -> bool {
+    pub fn give_back(&mut self, token: PageToken) -> bool {
         self.0.give_back(token)
     }
 

@@ -55,7 +55,7 @@ pub use eventfd::Eventfd;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
-pub use region::{BUFFERS_MAX, Backing, Pages, Region, RegionConfig, SmallReceives};
+pub use region::{BUFFERS_MAX, Backing, Region, RegionConfig, SmallReceives};
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{DriverChoice, Selection, select};
 pub use socket::{Listener, Socket};

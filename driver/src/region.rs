@@ -114,10 +114,10 @@ impl Default for RegionConfig {
 
 /// Receive memory; a handle, cheap to clone. See the module.
 #[derive(Clone)]
-pub struct Region(tokens::Region<Pages>);
+pub struct Region(tokens::PageRefs<RegionMemory>);
 
 /// The memory behind a region, and the way of idle pages back to the driver.
-pub struct Pages {
+pub struct RegionMemory {
     base: NonNull<u8>,
     mapped_bytes: usize,
     page_bytes: u32,
@@ -135,11 +135,11 @@ pub struct Pages {
 
 // SAFETY: the mapping belongs to this value alone. Who reads or writes which page of it is decided
 // by the places of pages and their counts (G1, G2), which are atomic where threads meet.
-unsafe impl Send for Pages {}
+unsafe impl Send for RegionMemory {}
 // SAFETY: as above; no method hands out memory by `&self` but to holders of a count or of a piece.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for RegionMemory {}
 
-impl tokens::Release for Pages {
+impl tokens::Release for RegionMemory {
     fn page_idle(&self, page: u32) {
         // ORDER: E1 is the stack's own edge.
         self.idle.push(page);
@@ -178,7 +178,7 @@ impl Region {
             // SAFETY: the range is the mapping just made, and keeps its contents in this process.
             let _ = unsafe { madvise(base.as_ptr().cast(), mapped_bytes, Advice::LinuxDontFork) };
         }
-        let pages = Pages {
+        let pages = RegionMemory {
             base,
             mapped_bytes,
             page_bytes: config.page_bytes,
@@ -191,14 +191,14 @@ impl Region {
             awaited: AtomicBool::new(false),
             waker: OnceLock::new(),
         };
-        Ok(Region(tokens::Region::new(config.pages, pages)))
+        Ok(Region(tokens::PageRefs::new(config.pages, pages)))
     }
 
-    pub(crate) fn from_tokens(tokens: tokens::Region<Pages>) -> Region {
+    pub(crate) fn from_tokens(tokens: tokens::PageRefs<RegionMemory>) -> Region {
         Region(tokens)
     }
 
-    fn of(&self) -> &Pages {
+    fn of(&self) -> &RegionMemory {
         self.0.release()
     }
 
@@ -253,7 +253,7 @@ impl Region {
     /// Admits somebody who is given tokens of fragments, `tokens_max` at a time. `None` when the
     /// driver is gone.
     pub fn attach(&self, tokens_max: u32) -> Option<Attachment> {
-        self.0.join(tokens_max).map(Attachment::new)
+        self.0.attach(tokens_max).map(Attachment::new)
     }
 
     /// Keeps bytes of a piece beyond its put. `None` when as many pages are kept as may be (G3).
@@ -396,7 +396,7 @@ impl std::fmt::Debug for Region {
     }
 }
 
-impl Pages {
+impl RegionMemory {
     /// Copies `bytes` into a page, `offset` bytes from its beginning.
     ///
     /// # Safety
@@ -439,7 +439,7 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for RegionMemory {
     fn drop(&mut self) {
         if cfg!(miri) {
             // SAFETY: G4, and `map_private` allocated it so.

@@ -30,7 +30,7 @@ mod cases {
         Attachment, Backing, Driver, DriverConfig, Errno, Fragment, OperationMode, Outcome, Piece,
         Quota, QuotaWaker, RegionConfig, Socket,
     };
-    use flatpath_structures::tokens::{TakeError, Token};
+    use flatpath_structures::tokens::{PageToken, TakeError};
 
     use crate::rig::{Make, Rig, pattern, small, write};
 
@@ -384,7 +384,7 @@ mod cases {
         assert_eq!(region.kept(), 1, "the tokens keep the page");
         assert!(!other.give_back(first), "held by another");
         assert!(
-            !one.give_back(Token::from_u64(first.to_u64() ^ 1 << 32)),
+            !one.give_back(PageToken::from_u64(first.to_u64() ^ 1 << 32)),
             "forged"
         );
         let returner = one.returner();

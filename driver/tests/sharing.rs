@@ -24,7 +24,7 @@ mod cases {
         Attachment, Driver, DriverConfig, Errno, Fragment, OperationMode, Outcome, Piece, Quota,
         QuotaWaker, RegionConfig, SmallReceives, Socket,
     };
-    use flatpath_structures::tokens::Token;
+    use flatpath_structures::tokens::PageToken;
 
     use crate::rig::{Make, Rig, small, write};
 
@@ -180,7 +180,7 @@ mod cases {
         let region = rig.driver.region(1).clone();
         let mut consumer = region.attach(100).expect("open");
         let mut other = region.attach(100).expect("open");
-        let mut tokens: Vec<Token> = vec![];
+        let mut tokens: Vec<PageToken> = vec![];
         let take = |rig: &mut Rig<_>, client: &mut TcpStream, holder: &mut Attachment| {
             write(client, &bytes_of(1, 50));
             let piece = receive(rig, socket).expect("room");

@@ -7,7 +7,7 @@
 //!
 //! | who         | may                                   | threads |
 //! |-------------|---------------------------------------|---------|
-//! | [`Region`]  | admit holders, pin pages              | any, clones share it |
+//! | [`PageRefs`]  | admit holders, pin pages              | any, clones share it |
 //! | [`Holder`]  | take, give back; its end is the sweep | one at a time (`&mut`) |
 //! | [`Returner`]| give back, beside the holder          | any, clones share it |
 //! | [`Pinned`]  | keep one page in use                  | any |
@@ -88,19 +88,19 @@ impl<F: Fn(u32) + Send + Sync + 'static> Release for F {
 
 /// Names one reference to one page, for the holder that took it. Any word is accepted from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(u64);
+pub struct PageToken(u64);
 
-impl Token {
+impl PageToken {
     /// The token as one word, for the wire.
     #[inline]
     pub const fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The inverse of [`Token::to_u64`]. A forged token is refused when it is given back.
+    /// The inverse of [`PageToken::to_u64`]. A forged token is refused when it is given back.
     #[inline]
-    pub const fn from_u64(word: u64) -> Token {
-        Token(word)
+    pub const fn from_u64(word: u64) -> PageToken {
+        PageToken(word)
     }
 }
 
@@ -109,7 +109,7 @@ impl Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRange {
     /// The first token.
-    pub first: Token,
+    pub first: PageToken,
     /// How many.
     pub count: u32,
 }
@@ -154,13 +154,13 @@ impl Returned {
     }
 
     /// Looks at each token of a batch, within the caps.
-    fn each(ranges: &[TokenRange], mut give_back: impl FnMut(Token) -> bool) -> Returned {
+    fn each(ranges: &[TokenRange], mut give_back: impl FnMut(PageToken) -> bool) -> Returned {
         let mut returned = Returned::default();
         for range in ranges.iter().take(RANGES_MAX) {
             let count = range.count.min(RETURNS_MAX - returned.examined());
             for offset in 0..count {
                 // A range that runs over the end of the numbers names tokens nobody has.
-                let token = Token(range.first.0.wrapping_add(u64::from(offset)));
+                let token = PageToken(range.first.0.wrapping_add(u64::from(offset)));
                 if give_back(token) {
                     returned.accepted += 1;
                 } else {
@@ -175,17 +175,17 @@ impl Returned {
 /// Pages that are handed out by tokens; a handle, cheap to clone. See the module's header.
 ///
 /// ```
-/// use flatpath_structures::tokens::Region;
+/// use flatpath_structures::tokens::PageRefs;
 ///
-/// let region = Region::new(1024, |page: u32| println!("page {page} may be reused"));
-/// let mut connection = region.join(64).expect("open");
+/// let refs = PageRefs::new(1024, |page: u32| println!("page {page} may be reused"));
+/// let mut connection = refs.attach(64).expect("open");
 /// let token = connection.take(7).expect("below its bound");
 /// let remote = connection.returner();
 /// std::thread::spawn(move || assert!(remote.give_back(token))).join().unwrap();
 /// assert!(!connection.give_back(token), "once is enough");
-/// assert_eq!(region.uses(7), 0);
+/// assert_eq!(refs.uses(7), 0);
 /// ```
-pub struct Region<R: Release = ()> {
+pub struct PageRefs<R: Release = ()> {
     shared: Arc<Shared<R>>,
 }
 
@@ -200,13 +200,13 @@ struct Shared<R> {
     release: R,
 }
 
-impl<R: Release> Region<R> {
+impl<R: Release> PageRefs<R> {
     /// A region of `pages` pages, none in use, open to holders. `release` is told of each page
     /// whose last reference goes.
     ///
     /// # Panics
     /// If `pages` is above [`PAGES_MAX`].
-    pub fn new(pages: u32, release: R) -> Region<R> {
+    pub fn new(pages: u32, release: R) -> PageRefs<R> {
         assert!(pages <= PAGES_MAX, "more pages than a token can name");
         let shared = Shared {
             counts: (0..pages).map(|_| AtomicU32::new(0)).collect(),
@@ -215,14 +215,14 @@ impl<R: Release> Region<R> {
             serial: AtomicU32::new(0),
             release,
         };
-        Region {
+        PageRefs {
             shared: Arc::new(shared),
         }
     }
 
     /// Admits a holder of at most `tokens_max` tokens at a time, [`TOKENS_MAX`] at most. `None` if
     /// the region was closed and its last holder has gone.
-    pub fn join(&self, tokens_max: u32) -> Option<Holder<R>> {
+    pub fn attach(&self, tokens_max: u32) -> Option<Holder<R>> {
         self.shared.admit().then(|| {
             let serial = self.shared.serial.fetch_add(1, Ordering::Relaxed);
             Holder::new(self.clone(), serial, tokens_max.min(TOKENS_MAX))
@@ -239,7 +239,7 @@ impl<R: Release> Region<R> {
 
     /// Whether nobody can join any more. Then every holder has ended, and what it had is given
     /// back, except for what a [`Returner`] gives back at this moment: it has claimed the token,
-    /// and counts off the page soon. Ask [`Region::uses`] of a page that is to be reused.
+    /// and counts off the page soon. Ask [`PageRefs::uses`] of a page that is to be reused.
     pub fn is_closed(&self) -> bool {
         // ORDER: E4.
         self.shared.users.load(IS_CLOSED) == 0
@@ -264,24 +264,24 @@ impl<R: Release> Region<R> {
         self.shared.counts.len() as u32
     }
 
-    /// What was given to [`Region::new`].
+    /// What was given to [`PageRefs::new`].
     pub fn release(&self) -> &R {
         &self.shared.release
     }
 }
 
-impl<R: Release> Clone for Region<R> {
-    fn clone(&self) -> Region<R> {
-        Region {
+impl<R: Release> Clone for PageRefs<R> {
+    fn clone(&self) -> PageRefs<R> {
+        PageRefs {
             shared: Arc::clone(&self.shared),
         }
     }
 }
 
-impl<R: Release> fmt::Debug for Region<R> {
+impl<R: Release> fmt::Debug for PageRefs<R> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Region")
+            .debug_struct("PageRefs")
             .field("pages", &self.pages())
             .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()

@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use flatpath_structures::tokens::Pinned;
 
 use super::entries::Entries;
-use crate::region::Pages;
+use crate::region::RegionMemory;
 
 pub(super) struct Sharing {
     pub(super) entries: Entries,
@@ -44,14 +44,14 @@ struct Begun {
     pieces: u32,
     retired: bool,
     /// H3.
-    base: Option<Pinned<Pages>>,
+    base: Option<Pinned<RegionMemory>>,
 }
 
 /// A retired page with no piece out.
 pub(super) struct Settled {
     pub(super) page: u16,
     /// Somebody keeps bytes of it, or did: to be dropped when the page's place is changed.
-    pub(super) base: Option<Pinned<Pages>>,
+    pub(super) base: Option<Pinned<RegionMemory>>,
 }
 
 impl Sharing {
@@ -110,7 +110,7 @@ impl Sharing {
     }
 
     /// A piece is put back, with its base if something of it was kept.
-    pub(super) fn put(&mut self, page: u16, base: Option<Pinned<Pages>>) {
+    pub(super) fn put(&mut self, page: u16, base: Option<Pinned<RegionMemory>>) {
         let Some(begun) = self.begun.get_mut(&page) else {
             debug_assert!(false, "H3: a piece of page {page} is out");
             return;

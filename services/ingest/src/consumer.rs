@@ -38,7 +38,7 @@ use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
 use flatpath_messages::limits::{BELL_BYTES_MAX, REFUSALS_MAX};
-use flatpath_structures::tokens::{TakeError, Token};
+use flatpath_structures::tokens::{PageToken, TakeError};
 use rustix::io::Errno;
 
 use crate::doorbell::Doorbell;
@@ -241,10 +241,10 @@ impl Consumer {
         })
     }
 
-    fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, Token)> {
+    fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, PageToken)> {
         let id = fragment.region_serial();
         let region = self.regions.iter().position(|region| *region == id)?;
-        let taken: Result<Token, TakeError> = state.holders.get_mut(region)?.take(fragment);
+        let taken: Result<PageToken, TakeError> = state.holders.get_mut(region)?.take(fragment);
         Some((u16::try_from(region).ok()?, taken.ok()?))
     }
 
@@ -400,7 +400,7 @@ impl State {
                 continue;
             };
             let holder = self.holders.get_mut(usize::from(given.region));
-            let token = Token::from_u64(given.token);
+            let token = PageToken::from_u64(given.token);
             if holder.is_some_and(|holder| holder.give_back(token)) {
                 accepted += 1;
             }

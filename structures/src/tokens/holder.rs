@@ -2,7 +2,7 @@
 //!
 //! The contract, the invariants and the ordering edges are those of the tokens.
 
-use super::{Ledger, Mode, Region, Release, Returned, TakeError, Token, TokenRange};
+use super::{Ledger, Mode, PageRefs, PageToken, Release, Returned, TakeError, TokenRange};
 use crate::sync::Arc;
 use ledger::FreeSlots;
 use std::fmt;
@@ -16,7 +16,7 @@ const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 
 /// Whoever holds tokens of a region. Its end gives back what it still holds.
 pub struct Holder<R: Release = ()> {
-    region: Region<R>,
+    refs: PageRefs<R>,
     /// Made with the first token or returner.
     ledger: Option<Arc<Ledger>>,
     free: FreeSlots,
@@ -25,10 +25,10 @@ pub struct Holder<R: Release = ()> {
 }
 
 impl<R: Release> Holder<R> {
-    pub(super) fn new(region: Region<R>, serial: u32, tokens_max: u32) -> Holder<R> {
+    pub(super) fn new(refs: PageRefs<R>, serial: u32, tokens_max: u32) -> Holder<R> {
         let free = FreeSlots::new(tokens_max);
         Holder {
-            region,
+            refs,
             ledger: None,
             free,
             serial,
@@ -41,19 +41,19 @@ impl<R: Release> Holder<R> {
     /// # Errors
     /// [`TakeError`] says whether the page, the holder or the region is the reason.
     #[inline]
-    pub fn take(&mut self, page: u32) -> Result<Token, TakeError> {
+    pub fn take(&mut self, page: u32) -> Result<PageToken, TakeError> {
         let serial = self.serial;
         let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
         let (slot, generation) = ledger
             .pick(&mut self.free)
             .ok_or(TakeError::TooManyTokens)?;
-        if let Err(error) = self.region.shared.count_on(page) {
+        if let Err(error) = self.refs.shared.count_on(page) {
             ledger.unpick(&mut self.free, slot, generation);
             return Err(error);
         }
         // ORDER: I2, E1.
         ledger.publish(slot, generation, page);
-        Ok(Token(
+        Ok(PageToken(
             u64::from(generation) << 32 | u64::from(tag(serial) | slot),
         ))
     }
@@ -61,7 +61,7 @@ impl<R: Release> Holder<R> {
     /// Gives a token back. `false` if this holder does not hold it: it was given back before, was
     /// made up, or is another holder's. O(1).
     #[inline]
-    pub fn give_back(&mut self, token: Token) -> bool {
+    pub fn give_back(&mut self, token: PageToken) -> bool {
         let Some(ledger) = &self.ledger else {
             return false;
         };
@@ -70,7 +70,7 @@ impl<R: Release> Holder<R> {
         };
         match ledger.free(&mut self.free, slot, generation, self.mode) {
             Some(page) => {
-                self.region.shared.count_off(page);
+                self.refs.shared.count_off(page);
                 true
             }
             None => false,
@@ -90,7 +90,7 @@ impl<R: Release> Holder<R> {
         let serial = self.serial;
         let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
         Returner {
-            region: self.region.clone(),
+            refs: self.refs.clone(),
             ledger: Arc::clone(ledger),
             serial,
         }
@@ -120,15 +120,15 @@ impl<R: Release> Holder<R> {
     }
 
     /// The region whose pages these are.
-    pub fn region(&self) -> &Region<R> {
-        &self.region
+    pub fn refs(&self) -> &PageRefs<R> {
+        &self.refs
     }
 }
 
 /// The sweep: gives back exactly what is still held, once, whatever returners do meanwhile.
 impl<R: Release> Drop for Holder<R> {
     fn drop(&mut self) {
-        let shared = &self.region.shared;
+        let shared = &self.refs.shared;
         if let Some(ledger) = &self.ledger {
             ledger.sweep(&self.free, self.mode, |page| shared.count_off(page));
         }
@@ -149,7 +149,7 @@ impl<R: Release> fmt::Debug for Holder<R> {
 /// Gives tokens back for a holder, from any thread. Outlives the holder harmlessly: then everything
 /// is refused.
 pub struct Returner<R: Release = ()> {
-    region: Region<R>,
+    refs: PageRefs<R>,
     ledger: Arc<Ledger>,
     serial: u32,
 }
@@ -157,13 +157,13 @@ pub struct Returner<R: Release = ()> {
 impl<R: Release> Returner<R> {
     /// Like [`Holder::give_back`].
     #[inline]
-    pub fn give_back(&self, token: Token) -> bool {
+    pub fn give_back(&self, token: PageToken) -> bool {
         let Some((generation, slot)) = fields(token, self.serial) else {
             return false;
         };
         match self.ledger.free_remotely(slot, generation) {
             Some(page) => {
-                self.region.shared.count_off(page);
+                self.refs.shared.count_off(page);
                 true
             }
             None => false,
@@ -178,9 +178,9 @@ impl<R: Release> Returner<R> {
 
 impl<R: Release> Clone for Returner<R> {
     fn clone(&self) -> Returner<R> {
-        let (region, ledger) = (self.region.clone(), Arc::clone(&self.ledger));
+        let (refs, ledger) = (self.refs.clone(), Arc::clone(&self.ledger));
         Returner {
-            region,
+            refs,
             ledger,
             serial: self.serial,
         }
@@ -198,13 +198,13 @@ impl<R: Release> fmt::Debug for Returner<R> {
 
 /// Keeps a page in use until it is dropped.
 pub struct Pinned<R: Release = ()> {
-    region: Region<R>,
+    refs: PageRefs<R>,
     page: u32,
 }
 
 impl<R: Release> Pinned<R> {
-    pub(super) fn new(region: Region<R>, page: u32) -> Pinned<R> {
-        Pinned { region, page }
+    pub(super) fn new(refs: PageRefs<R>, page: u32) -> Pinned<R> {
+        Pinned { refs, page }
     }
 
     /// The page.
@@ -213,14 +213,14 @@ impl<R: Release> Pinned<R> {
     }
 
     /// The region whose page it is.
-    pub fn region(&self) -> &Region<R> {
-        &self.region
+    pub fn refs(&self) -> &PageRefs<R> {
+        &self.refs
     }
 }
 
 impl<R: Release> Drop for Pinned<R> {
     fn drop(&mut self) {
-        self.region.shared.count_off(self.page);
+        self.refs.shared.count_off(self.page);
     }
 }
 
@@ -247,7 +247,7 @@ fn tag(serial: u32) -> u32 {
 
 /// Generation and slot, if the token carries the tag of the holder.
 #[inline]
-fn fields(token: Token, serial: u32) -> Option<(u32, u32)> {
+fn fields(token: PageToken, serial: u32) -> Option<(u32, u32)> {
     let low = token.0 as u32;
     let is_own = low & !SLOT_MASK == tag(serial);
     is_own.then_some(((token.0 >> 32) as u32, low & SLOT_MASK))

@@ -37,19 +37,19 @@ impl Release for Log {
 
 /// A region of two pages, and a holder with tokens of the first.
 struct Stage {
-    region: Region<Log>,
+    refs: PageRefs<Log>,
     holder: Mutex<Holder<Log>>,
     returner: Returner<Log>,
-    tokens: Vec<Token>,
+    tokens: Vec<PageToken>,
 }
 
 impl Stage {
     fn new(tokens_max: u32, tokens: u32) -> Arc<Stage> {
-        let region = Region::new(2, Log::new());
-        let mut holder = region.join(tokens_max).expect("open");
+        let refs = PageRefs::new(2, Log::new());
+        let mut holder = refs.attach(tokens_max).expect("open");
         let tokens = (0..tokens).map(|_| holder.take(0).expect("room")).collect();
         Arc::new(Stage {
-            region,
+            refs,
             returner: holder.returner(),
             holder: Mutex::new(holder),
             tokens,
@@ -57,7 +57,7 @@ impl Stage {
     }
 
     fn log(&self) -> &Log {
-        self.region.release()
+        self.refs.release()
     }
 }
 
@@ -66,8 +66,8 @@ impl Stage {
 fn loom_two_returns_and_the_sweep_release_a_token_once() {
     model(|| {
         let log = Log::new();
-        let region = Region::new(1, log.clone());
-        let mut holder = region.join(4).expect("open");
+        let refs = PageRefs::new(1, log.clone());
+        let mut holder = refs.attach(4).expect("open");
         let token = holder.take(0).expect("room");
         let returns = [(); 2].map(|()| {
             let returner = holder.returner();
@@ -76,7 +76,7 @@ fn loom_two_returns_and_the_sweep_release_a_token_once() {
         drop(holder);
         let accepted: u32 = returns.map(join).iter().sum();
         assert!(accepted <= 1, "accepted {accepted} times");
-        assert_eq!((region.uses(0), log.idle()), (0, 1));
+        assert_eq!((refs.uses(0), log.idle()), (0, 1));
     });
 }
 
@@ -89,7 +89,7 @@ fn loom_a_local_and_a_remote_return_of_one_token_succeed_once() {
         |stage| u32::from(lock(&stage.holder).give_back(stage.tokens[0])),
         |stage, remote, local| {
             assert_eq!(remote + local, 1);
-            assert_eq!(stage.region.uses(0), 0);
+            assert_eq!(stage.refs.uses(0), 0);
             assert_eq!(lock(&stage.holder).held(), 0);
         },
     );
@@ -113,7 +113,7 @@ fn loom_slots_that_come_back_from_elsewhere_are_each_taken_once() {
                 taken.push(token);
             }
             assert_eq!(taken.len(), 3);
-            assert_eq!((stage.region.uses(0), stage.region.uses(1)), (1, 2));
+            assert_eq!((stage.refs.uses(0), stage.refs.uses(1)), (1, 2));
             for token in taken {
                 assert!(holder.give_back(token), "each is another one");
             }
@@ -126,8 +126,8 @@ fn loom_slots_that_come_back_from_elsewhere_are_each_taken_once() {
 #[test]
 fn loom_two_returners_at_once_lose_no_slot() {
     model(|| {
-        let region = Region::new(1, ());
-        let mut holder = region.join(2).expect("open");
+        let refs = PageRefs::new(1, ());
+        let mut holder = refs.attach(2).expect("open");
         let tokens = [(); 2].map(|()| holder.take(0).expect("room"));
         let returns = tokens.map(|token| {
             let returner = holder.returner();
@@ -137,7 +137,7 @@ fn loom_two_returners_at_once_lose_no_slot() {
         returns.into_iter().for_each(join);
         let late = (0..2).filter(|_| holder.take(0).is_ok()).count();
         assert_eq!(usize::from(early) + late, 2);
-        assert_eq!(region.uses(0), 2);
+        assert_eq!(refs.uses(0), 2);
     });
 }
 
@@ -146,9 +146,9 @@ fn loom_two_returners_at_once_lose_no_slot() {
 fn loom_what_users_did_with_a_page_comes_before_its_reuse() {
     model(|| {
         let log = Log::new();
-        let region = Region::new(1, log.clone());
-        let pinned = region.pin(0).expect("there");
-        let mut holder = region.join(1).expect("open");
+        let refs = PageRefs::new(1, log.clone());
+        let pinned = refs.pin(0).expect("there");
+        let mut holder = refs.attach(1).expect("open");
         let token = holder.take(0).expect("room");
         let returner = holder.returner();
         let data = Arc::clone(&log.data);
@@ -157,7 +157,7 @@ fn loom_what_users_did_with_a_page_comes_before_its_reuse() {
             assert!(returner.give_back(token));
         });
         drop(pinned);
-        if region.uses(0) == 0 {
+        if refs.uses(0) == 0 {
             assert_eq!(log.data.load(Ordering::Relaxed), 7, "seen unused");
         }
         join(user);
@@ -178,7 +178,7 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
         },
         |stage| {
             // The next token of the same slot.
-            let guess = Token::from_u64(stage.tokens[0].to_u64().wrapping_add(1 << 32));
+            let guess = PageToken::from_u64(stage.tokens[0].to_u64().wrapping_add(1 << 32));
             let accepted = stage.returner.give_back(guess);
             if accepted {
                 assert_eq!(stage.log().data.load(Ordering::Relaxed), 7);
@@ -191,7 +191,7 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
         },
         |stage, (guess, accepted), token| {
             assert_eq!(token, guess);
-            assert_eq!(stage.region.uses(0), 1 - accepted);
+            assert_eq!(stage.refs.uses(0), 1 - accepted);
             assert_eq!(stage.log().idle(), 1 + accepted);
         },
     );
@@ -201,16 +201,16 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
 #[test]
 fn loom_who_sees_a_region_closed_sees_every_page_given_back() {
     model(|| {
-        let region = Region::new(1, ());
-        let mut holder = region.join(1).expect("open");
+        let refs = PageRefs::new(1, ());
+        let mut holder = refs.attach(1).expect("open");
         holder.take(0).expect("room");
-        region.close();
+        refs.close();
         let last = spawn(move || drop(holder));
-        if region.is_closed() {
-            assert_eq!(region.shared.counts[0].load(Ordering::Relaxed), 0);
+        if refs.is_closed() {
+            assert_eq!(refs.shared.counts[0].load(Ordering::Relaxed), 0);
         }
         join(last);
-        assert!(region.is_closed());
+        assert!(refs.is_closed());
     });
 }
 
@@ -224,19 +224,19 @@ fn loom_what_a_returner_gives_back_beside_the_last_sweep_is_counted_off_once() {
         let told = move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         };
-        let region = Region::new(1, told);
-        let mut holder = region.join(1).expect("open");
+        let refs = PageRefs::new(1, told);
+        let mut holder = refs.attach(1).expect("open");
         let token = holder.take(0).expect("room");
         let returner = holder.returner();
-        region.close();
+        refs.close();
         let returns = spawn(move || returner.give_back(token));
         drop(holder);
-        assert!(region.is_closed(), "a returner is no user");
+        assert!(refs.is_closed(), "a returner is no user");
         // The sweep gave it back, or the returner has claimed it and does so any time now.
-        let was_idle = region.uses(0) == 0;
+        let was_idle = refs.uses(0) == 0;
         let was_returned = join(returns);
         assert!(was_idle || was_returned);
-        assert_eq!((region.uses(0), idle.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!((refs.uses(0), idle.load(Ordering::Relaxed)), (0, 1));
     });
 }
 
@@ -244,19 +244,19 @@ fn loom_what_a_returner_gives_back_beside_the_last_sweep_is_counted_off_once() {
 #[test]
 fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {
     model(|| {
-        let region = Region::new(1, ());
-        let other = region.clone();
-        let joins = spawn(move || match other.join(1) {
+        let refs = PageRefs::new(1, ());
+        let other = refs.clone();
+        let joins = spawn(move || match other.attach(1) {
             Some(mut holder) => {
                 assert!(!other.is_closed());
                 holder.take(0).expect("a holder is a user");
             }
             None => assert!(other.is_closed()),
         });
-        region.close();
+        refs.close();
         join(joins);
-        assert!(region.is_closed() && region.join(1).is_none());
-        assert_eq!(region.uses(0), 0);
+        assert!(refs.is_closed() && refs.attach(1).is_none());
+        assert_eq!(refs.uses(0), 0);
     });
 }
 
@@ -267,8 +267,8 @@ mod on_real_threads;
 
 #[test]
 fn the_pages_of_live_tokens_are_named_once_per_token() {
-    let region = Region::new(4, ());
-    let mut holder = region.join(8).expect("open");
+    let refs = PageRefs::new(4, ());
+    let mut holder = refs.attach(8).expect("open");
     let pages = |holder: &Holder| {
         let mut pages = vec![];
         holder.held_pages(|page| pages.push(page));

@@ -7,8 +7,8 @@ use super::*;
 fn shuttle_three_returners_and_the_sweep_release_six_tokens_once() {
     model(|| {
         let log = Log::new();
-        let region = Region::new(2, log.clone());
-        let mut holder = region.join(6).expect("open");
+        let refs = PageRefs::new(2, log.clone());
+        let mut holder = refs.attach(6).expect("open");
         let tokens = [0, 1, 0, 1, 0, 1].map(|page| holder.take(page).expect("room"));
         let returns = [(); 3].map(|()| {
             let returner = holder.returner();
@@ -20,7 +20,7 @@ fn shuttle_three_returners_and_the_sweep_release_six_tokens_once() {
         drop(holder);
         let accepted: usize = returns.map(join).iter().sum();
         assert!(accepted <= 6, "accepted {accepted} times");
-        assert_eq!((region.uses(0), region.uses(1)), (0, 0));
+        assert_eq!((refs.uses(0), refs.uses(1)), (0, 0));
         assert_eq!(log.idle(), 2, "each page once");
     });
 }
@@ -29,8 +29,8 @@ fn shuttle_three_returners_and_the_sweep_release_six_tokens_once() {
 #[test]
 fn shuttle_tokens_returned_elsewhere_are_taken_again_and_never_twice() {
     model(|| {
-        let region = Region::new(1, ());
-        let mut holder = region.join(3).expect("open");
+        let refs = PageRefs::new(1, ());
+        let mut holder = refs.attach(3).expect("open");
         let returner = holder.returner();
         let mut returned = Vec::new();
         for _ in 0..4 {
@@ -41,7 +41,7 @@ fn shuttle_tokens_returned_elsewhere_are_taken_again_and_never_twice() {
         let count = returned.len();
         let accepted = returned.into_iter().map(join).filter(|&accepted| accepted);
         assert_eq!(accepted.count(), count);
-        assert_eq!((holder.held(), region.uses(0)), (0, 0));
+        assert_eq!((holder.held(), refs.uses(0)), (0, 0));
         let again = std::iter::from_fn(|| holder.take(0).ok()).count();
         assert_eq!(again, 3, "no slot was lost");
     });
@@ -51,12 +51,12 @@ fn shuttle_tokens_returned_elsewhere_are_taken_again_and_never_twice() {
 #[test]
 fn shuttle_who_joins_beside_the_last_user_is_swept_or_refused() {
     model(|| {
-        let region = Region::new(1, ());
-        let first = region.join(1).expect("open");
-        region.close();
+        let refs = PageRefs::new(1, ());
+        let first = refs.attach(1).expect("open");
+        refs.close();
         let others = [(); 3].map(|()| {
-            let region = region.clone();
-            spawn(move || match region.join(2) {
+            let refs = refs.clone();
+            spawn(move || match refs.attach(2) {
                 Some(mut holder) => holder.take(0).is_ok(),
                 None => false,
             })
@@ -64,7 +64,7 @@ fn shuttle_who_joins_beside_the_last_user_is_swept_or_refused() {
         drop(first);
         let taken = others.map(join).iter().filter(|&&taken| taken).count();
         assert!(taken <= 3);
-        assert!(region.is_closed() && region.join(1).is_none());
-        assert_eq!(region.uses(0), 0);
+        assert!(refs.is_closed() && refs.attach(1).is_none());
+        assert_eq!(refs.uses(0), 0);
     });
 }

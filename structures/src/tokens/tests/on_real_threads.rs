@@ -4,14 +4,14 @@ use super::*;
 use crate::testing::{Random, repeats, rounds, with_seeds, within_deadline};
 use std::collections::{HashMap, HashSet};
 
-fn range(first: Token, count: u32) -> TokenRange {
+fn range(first: PageToken, count: u32) -> TokenRange {
     TokenRange { first, count }
 }
 
 /// Takes tokens that the holder keeps.
 fn take_all(holder: &mut Holder, numbers: std::ops::Range<u32>, shift: u32) {
     for number in numbers {
-        let page = (number << shift) % holder.region().pages();
+        let page = (number << shift) % holder.refs().pages();
         assert!(holder.take(page).is_ok());
     }
 }
@@ -19,64 +19,64 @@ fn take_all(holder: &mut Holder, numbers: std::ops::Range<u32>, shift: u32) {
 #[test]
 fn a_page_is_in_use_until_its_last_token_is_back() {
     let log = Log::new();
-    let region = Region::new(8, log.clone());
-    let mut holders = [region.join(4).expect("open"), region.join(4).expect("open")];
+    let refs = PageRefs::new(8, log.clone());
+    let mut holders = [refs.attach(4).expect("open"), refs.attach(4).expect("open")];
     let tokens = holders
         .each_mut()
         .map(|holder| holder.take(5).expect("room"));
-    assert_eq!(region.uses(5), 2);
+    assert_eq!(refs.uses(5), 2);
     assert!(holders[0].give_back(tokens[0]));
-    assert_eq!((region.uses(5), log.idle()), (1, 0));
+    assert_eq!((refs.uses(5), log.idle()), (1, 0));
     assert!(holders[1].give_back(tokens[1]));
-    assert_eq!((region.uses(5), log.idle()), (0, 1));
+    assert_eq!((refs.uses(5), log.idle()), (0, 1));
 }
 
 /// Hazard: decrement only if positive; a peer returns a token twice.
 #[test]
 fn a_token_returned_twice_is_refused_the_second_time() {
-    let region = Region::new(1, ());
-    let mut holder = region.join(4).expect("open");
+    let refs = PageRefs::new(1, ());
+    let mut holder = refs.attach(4).expect("open");
     let (token, other) = (holder.take(0).expect("room"), holder.take(0).expect("room"));
     let returner = holder.returner();
     assert!(returner.give_back(token));
     assert!(!returner.give_back(token));
     assert!(!holder.give_back(token));
-    assert_eq!(region.uses(0), 1, "the other token of the page stands");
+    assert_eq!(refs.uses(0), 1, "the other token of the page stands");
     assert!(holder.give_back(other));
-    assert_eq!(region.uses(0), 0);
+    assert_eq!(refs.uses(0), 0);
 }
 
 /// Hazard: identity. Two fragments of one page are two tokens.
 #[test]
 fn two_tokens_of_one_page_are_told_apart() {
-    let region = Region::new(1, ());
-    let mut holder = region.join(4).expect("open");
+    let refs = PageRefs::new(1, ());
+    let mut holder = refs.attach(4).expect("open");
     let tokens = [(); 3].map(|()| holder.take(0).expect("room"));
     assert_eq!(HashSet::from(tokens).len(), 3);
-    assert_eq!(region.uses(0), 3);
+    assert_eq!(refs.uses(0), 3);
 }
 
 /// Hazard: a stale token, whose slot has been taken again since.
 #[test]
 fn a_stale_token_does_not_return_the_next_token_of_its_slot() {
-    let region = Region::new(2, ());
-    let mut holder = region.join(1).expect("open");
+    let refs = PageRefs::new(2, ());
+    let mut holder = refs.attach(1).expect("open");
     let stale = holder.take(0).expect("room");
     assert!(holder.give_back(stale));
     let current = holder.take(1).expect("room");
     assert!(!holder.give_back(stale));
-    assert_eq!(region.uses(1), 1);
+    assert_eq!(refs.uses(1), 1);
     assert!(holder.give_back(current));
 }
 
 /// Hazard: permissions. A token is worth nothing in the hands of another holder.
 #[test]
 fn a_token_of_another_holder_is_refused() {
-    let region = Region::new(1, ());
+    let refs = PageRefs::new(1, ());
     // Beyond 4,096 holders the tags repeat, the generations do not.
     let count = repeats(4_100);
-    let mut holders: Vec<_> = (0..count).map(|_| region.join(4).expect("open")).collect();
-    let tokens: Vec<Token> = holders
+    let mut holders: Vec<_> = (0..count).map(|_| refs.attach(4).expect("open")).collect();
+    let tokens: Vec<PageToken> = holders
         .iter_mut()
         .map(|it| it.take(0).expect("room"))
         .collect();
@@ -89,26 +89,26 @@ fn a_token_of_another_holder_is_refused() {
             );
         }
     }
-    assert_eq!(region.uses(0), count);
+    assert_eq!(refs.uses(0), count);
 }
 
 #[test]
 fn a_forged_token_is_refused_without_harm() {
     with_seeds(5, |random| {
-        let region = Region::new(1, ());
-        let mut holder = region.join(100).expect("open");
+        let refs = PageRefs::new(1, ());
+        let mut holder = refs.attach(100).expect("open");
         assert!(
-            !holder.give_back(Token::from_u64(0)),
+            !holder.give_back(PageToken::from_u64(0)),
             "before there is a ledger"
         );
-        let tokens: HashSet<Token> = (0..50).map(|_| holder.take(0).expect("room")).collect();
+        let tokens: HashSet<PageToken> = (0..50).map(|_| holder.take(0).expect("room")).collect();
         let returner = holder.returner();
         let a_token = *tokens.iter().next().expect("fifty");
         for _ in 0..repeats(20_000) {
             // Anything at all, and what differs from a good one in a single bit.
             let near = a_token.to_u64() ^ 1 << random.below(64);
             for word in [near, random.next() << 8 ^ random.next()] {
-                let token = Token::from_u64(word);
+                let token = PageToken::from_u64(word);
                 if !tokens.contains(&token) {
                     assert!(
                         !returner.give_back(token) && !holder.give_back(token),
@@ -117,7 +117,7 @@ fn a_forged_token_is_refused_without_harm() {
                 }
             }
         }
-        assert_eq!((region.uses(0), holder.held()), (50, 50));
+        assert_eq!((refs.uses(0), holder.held()), (50, 50));
     });
 }
 
@@ -125,10 +125,10 @@ fn a_forged_token_is_refused_without_harm() {
 #[test]
 fn a_dead_holder_leaves_nothing_behind_and_takes_nothing_along() {
     let log = Log::new();
-    let region = Region::new(1 << 10, log.clone());
-    let mut survivor = region.join(10).expect("open");
+    let refs = PageRefs::new(1 << 10, log.clone());
+    let mut survivor = refs.attach(10).expect("open");
     let kept = survivor.take(3).expect("room");
-    let mut dies = region.join(100).expect("open");
+    let mut dies = refs.attach(100).expect("open");
     for page in [1, 1, 2, 3, 1_023] {
         dies.take(page).expect("room");
     }
@@ -136,38 +136,36 @@ fn a_dead_holder_leaves_nothing_behind_and_takes_nothing_along() {
     assert!(dies.give_back(back));
     let late = dies.returner();
     drop(dies);
-    let in_use: Vec<u32> = (0..1 << 10)
-        .filter(|page| region.uses(*page) != 0)
-        .collect();
+    let in_use: Vec<u32> = (0..1 << 10).filter(|page| refs.uses(*page) != 0).collect();
     assert_eq!(in_use, [3]);
-    assert_eq!((region.uses(3), log.idle()), (1, 4));
+    assert_eq!((refs.uses(3), log.idle()), (1, 4));
     assert!(!late.give_back(back), "a late return finds nothing");
     assert!(survivor.give_back(kept));
 }
 
 #[test]
 fn a_holder_takes_no_more_than_its_bound() {
-    let region = Region::new(1, ());
-    let mut holder = region.join(2).expect("open");
+    let refs = PageRefs::new(1, ());
+    let mut holder = refs.attach(2).expect("open");
     let tokens = [(); 2].map(|()| holder.take(0).expect("room"));
     assert_eq!(holder.take(0), Err(TakeError::TooManyTokens));
     assert!(holder.returner().give_back(tokens[0]));
     assert!(holder.take(0).is_ok());
     assert_eq!(holder.take(0), Err(TakeError::TooManyTokens));
     assert_eq!(
-        region.join(0).expect("open").take(0),
+        refs.attach(0).expect("open").take(0),
         Err(TakeError::TooManyTokens)
     );
 }
 
 #[test]
 fn a_page_out_of_range_is_refused_and_costs_no_token() {
-    let region = Region::new(2, ());
-    let mut holder = region.join(1).expect("open");
+    let refs = PageRefs::new(2, ());
+    let mut holder = refs.attach(1).expect("open");
     for page in [2, 3, u32::MAX] {
         assert_eq!(holder.take(page), Err(TakeError::NoSuchPage));
-        assert!(region.pin(page).is_none());
-        assert_eq!(region.uses(page), 0);
+        assert!(refs.pin(page).is_none());
+        assert_eq!(refs.uses(page), 0);
     }
     assert!(holder.take(1).is_ok());
 }
@@ -175,22 +173,22 @@ fn a_page_out_of_range_is_refused_and_costs_no_token() {
 /// Hazard: the counter of a page overflows.
 #[test]
 fn a_crowded_page_refuses_more_and_counts_right() {
-    let region = Region::new(2, ());
-    region.shared.counts[0].store(USES_MAX - 1, Ordering::Relaxed);
-    let mut holder = region.join(4).expect("open");
+    let refs = PageRefs::new(2, ());
+    refs.shared.counts[0].store(USES_MAX - 1, Ordering::Relaxed);
+    let mut holder = refs.attach(4).expect("open");
     let last = holder.take(0).expect("one more");
     assert_eq!(holder.take(0), Err(TakeError::PageCrowded));
-    assert!(region.pin(0).is_none());
-    assert_eq!(region.uses(0), USES_MAX);
+    assert!(refs.pin(0).is_none());
+    assert_eq!(refs.uses(0), USES_MAX);
     assert!(holder.give_back(last) && holder.take(0).is_ok());
-    region.shared.counts[0].store(1, Ordering::Relaxed);
+    refs.shared.counts[0].store(1, Ordering::Relaxed);
 }
 
 /// Hazard: bounds. The work of one call is capped, and the caller learns how far it came.
 #[test]
 fn a_batch_stops_at_its_caps_and_says_how_far_it_came() {
-    let region = Region::new(1, ());
-    let mut holder = region.join(3_000).expect("open");
+    let refs = PageRefs::new(1, ());
+    let mut holder = refs.attach(3_000).expect("open");
     let first = holder.take(0).expect("room");
     take_all(&mut holder, 1..2_000, 0);
     let whole = holder.give_back_ranges(&[range(first, 700), range(first, u32::MAX)]);
@@ -203,9 +201,9 @@ fn a_batch_stops_at_its_caps_and_says_how_far_it_came() {
         }
     );
     assert_eq!(whole.examined(), RETURNS_MAX);
-    let rest = Token::from_u64(first.to_u64() + 700);
+    let rest = PageToken::from_u64(first.to_u64() + 700);
     let one_each: Vec<TokenRange> = (0..200)
-        .map(|number| range(Token::from_u64(rest.to_u64() + number), 1))
+        .map(|number| range(PageToken::from_u64(rest.to_u64() + number), 1))
         .collect();
     let returned = holder.returner().give_back_ranges(&one_each);
     assert_eq!(
@@ -215,16 +213,16 @@ fn a_batch_stops_at_its_caps_and_says_how_far_it_came() {
             refused: 0
         }
     );
-    assert_eq!(region.uses(0), 2_000 - 700 - RANGES_MAX as u32);
+    assert_eq!(refs.uses(0), 2_000 - 700 - RANGES_MAX as u32);
     assert_eq!(holder.give_back_ranges(&[]), Returned::default());
 }
 
 #[test]
 fn a_range_that_runs_off_the_end_is_refused_piece_by_piece() {
-    let region = Region::new(1, ());
-    let mut holder = region.join(2).expect("open");
+    let refs = PageRefs::new(1, ());
+    let mut holder = refs.attach(2).expect("open");
     let token = holder.take(0).expect("room");
-    let off_the_end = range(Token::from_u64(u64::MAX - 3), 10);
+    let off_the_end = range(PageToken::from_u64(u64::MAX - 3), 10);
     let returned = holder.give_back_ranges(&[off_the_end, range(token, 20)]);
     assert_eq!(
         returned,
@@ -239,31 +237,31 @@ fn a_range_that_runs_off_the_end_is_refused_piece_by_piece() {
 #[test]
 fn a_pinned_page_stays_in_use_while_tokens_come_and_go() {
     let log = Log::new();
-    let region = Region::new(1, log.clone());
-    let mut holder = region.join(4).expect("open");
-    let pinned = region.pin(0).expect("there");
+    let refs = PageRefs::new(1, log.clone());
+    let mut holder = refs.attach(4).expect("open");
+    let pinned = refs.pin(0).expect("there");
     for _ in 0..3 {
         let token = holder.take(0).expect("room");
         assert!(holder.give_back(token));
     }
-    assert_eq!((pinned.page(), region.uses(0), log.idle()), (0, 1, 0));
+    assert_eq!((pinned.page(), refs.uses(0), log.idle()), (0, 1, 0));
     drop(pinned);
-    assert_eq!((region.uses(0), log.idle()), (0, 1));
+    assert_eq!((refs.uses(0), log.idle()), (0, 1));
 }
 
 /// Hazard: bind, unbind, take. Users gate the door.
 #[test]
 fn after_the_last_user_nobody_joins() {
-    let region = Region::new(1, ());
-    let holder = region.join(1).expect("open");
-    region.close();
-    region.close();
-    let mut second = region.join(1).expect("the first holder is a user");
+    let refs = PageRefs::new(1, ());
+    let holder = refs.attach(1).expect("open");
+    refs.close();
+    refs.close();
+    let mut second = refs.attach(1).expect("the first holder is a user");
     drop(holder);
-    assert!(second.take(0).is_ok() && !region.is_closed());
+    assert!(second.take(0).is_ok() && !refs.is_closed());
     drop(second);
-    assert!(region.is_closed() && region.join(1).is_none());
-    assert_eq!(region.uses(0), 0, "nothing is left that nobody would sweep");
+    assert!(refs.is_closed() && refs.attach(1).is_none());
+    assert_eq!(refs.uses(0), 0, "nothing is left that nobody would sweep");
 }
 
 /// Hazard: two lifetimes. References gate the memory.
@@ -279,11 +277,11 @@ fn the_region_lives_until_its_last_reference_not_its_last_user() {
         }
     }
     let (sender, dropped) = std::sync::mpsc::channel();
-    let region = Region::new(1, Dropped(sender));
-    let mut holder = region.join(1).expect("open");
-    let (returner, pinned) = (holder.returner(), region.pin(0));
-    region.close();
-    drop((holder, region));
+    let refs = PageRefs::new(1, Dropped(sender));
+    let mut holder = refs.attach(1).expect("open");
+    let (returner, pinned) = (holder.returner(), refs.pin(0));
+    refs.close();
+    drop((holder, refs));
     assert!(
         dropped.try_recv().is_err(),
         "users are gone, references are not"
@@ -301,8 +299,8 @@ fn the_region_lives_until_its_last_reference_not_its_last_user() {
     ignore = "counts bytes of what is large on purpose, page by page"
 )]
 fn bookkeeping_is_small_however_large_the_region() {
-    let region = Region::new(1 << 19, ());
-    let mut holder = region.join(TOKENS_MAX).expect("open");
+    let refs = PageRefs::new(1 << 19, ());
+    let mut holder = refs.attach(TOKENS_MAX).expect("open");
     assert!(
         holder.bookkeeping_bytes() <= 64,
         "{} with none",
@@ -340,14 +338,14 @@ fn chunks_of_slots_follow_each_other_without_gap() {
 fn model_random_takes_and_returns_agree_with_a_map() {
     with_seeds(30, |random| {
         let pages = 1 + random.below(20);
-        let region = Region::new(pages, Log::new());
+        let refs = PageRefs::new(pages, Log::new());
         // Per holder: what it holds, and everything it ever held.
         let mut holders = Vec::new();
         for _ in 0..repeats(2_000) {
             match random.below(100) {
                 0..=2 if holders.len() < 5 => {
                     let tokens_max = 1 + random.below(60);
-                    let holder = region.join(tokens_max).expect("open");
+                    let holder = refs.attach(tokens_max).expect("open");
                     holders.push((holder, tokens_max, HashMap::new(), Vec::new()));
                 }
                 3 if !holders.is_empty() => {
@@ -374,7 +372,7 @@ fn model_random_takes_and_returns_agree_with_a_map() {
             for page in 0..pages {
                 let held = holders.iter().flat_map(|(_, _, held, _)| held.values());
                 let uses = held.filter(|held| **held == page).count() as u32;
-                assert_eq!(region.uses(page), uses, "page {page}");
+                assert_eq!(refs.uses(page), uses, "page {page}");
             }
         }
         for (holder, _, held, _) in &holders {
@@ -383,7 +381,7 @@ fn model_random_takes_and_returns_agree_with_a_map() {
     });
 }
 
-type ModelHolder = (Holder<Log>, u32, HashMap<Token, u32>, Vec<Token>);
+type ModelHolder = (Holder<Log>, u32, HashMap<PageToken, u32>, Vec<PageToken>);
 
 /// Returns some token of anybody's, current or not, through somebody, by one of three ways.
 fn give_back_at_random(random: &mut Random, holders: &mut [ModelHolder]) {
@@ -415,10 +413,11 @@ fn stress_each_token_is_released_once() {
     within_deadline(move || {
         for _ in 0..rounds(200) {
             let log = Log::new();
-            let region = Region::new(4, log.clone());
-            let mut holder = region.join(32).expect("open");
-            let (senders, receivers): (Vec<_>, Vec<_>) =
-                (0..2).map(|_| std::sync::mpsc::channel::<Token>()).unzip();
+            let refs = PageRefs::new(4, log.clone());
+            let mut holder = refs.attach(32).expect("open");
+            let (senders, receivers): (Vec<_>, Vec<_>) = (0..2)
+                .map(|_| std::sync::mpsc::channel::<PageToken>())
+                .unzip();
             let returners: Vec<_> = receivers
                 .into_iter()
                 .map(|tokens| {
@@ -442,7 +441,7 @@ fn stress_each_token_is_released_once() {
                 taken - accepted
             };
             assert!(left <= 32, "{left} were swept");
-            assert_eq!([0, 1, 2, 3].map(|page| region.uses(page)), [0; 4]);
+            assert_eq!([0, 1, 2, 3].map(|page| refs.uses(page)), [0; 4]);
         }
     });
 }
