@@ -2,8 +2,8 @@
 //!
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
 //! inside the directory (`nodes`, `places`, `search` help, `sweep` closes again), `identity` lets a
-//! worker act as the caller, `procedures` has one file per group of procedures, and `service` puts
-//! them behind ONC RPC.
+//! worker act as the caller, `request` is a call on its worker, `procedures` has one file per group of
+//! procedures, and `service` puts them behind ONC RPC.
 //!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]
@@ -23,9 +23,12 @@ mod search;
 mod export;
 mod sweep;
 mod verifier;
+mod programs;
 mod portmap;
 mod rpcbind;
 mod mount;
+mod state;
+mod request;
 mod procedures;
 mod service;
 #[cfg(test)]
@@ -40,5 +43,6 @@ pub use handle::{FileKey, HandleKey, WireHandle};
 pub use identity::Squash;
 pub use node::Node;
 pub use rpcbind::Registration;
-pub use service::{Access, Nfs, Options, Port};
+pub use service::{Nfs, Options, Port};
+pub use state::Access;
 pub use status::Status;

@@ -13,13 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::attributes::Attributes;
 use crate::export::RESOLVE;
 use crate::limits::MOUNT_PATH_BYTES_MAX;
-use crate::procedures::Request;
+use crate::request::Request;
 use crate::status::Status;
-
-pub(crate) const PROGRAM: u32 = 100_005;
-pub(crate) const VERSION: u32 = 3;
-/// NULL, MNT, DUMP, UMNT, UMNTALL, EXPORT.
-pub(crate) const PROCEDURES: u32 = 6;
 
 const AUTH_SYS: u32 = 1;
 
@@ -28,12 +23,12 @@ pub(crate) fn serve(
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
 ) -> Result<Served, Malformed> {
-    let own = request.nfs.directory.as_os_str().as_bytes();
+    let own = request.state.directory.as_os_str().as_bytes();
     match procedure {
         1 => {
             let path = arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
             let result = open(request, path).and_then(|directory| {
-                let (attributes, handle) = request.nfs.export.describe(&directory)?;
+                let (attributes, handle) = request.state.export.describe(&directory)?;
                 let way_up = attributes.is_directory().then_some(handle);
                 way_up.ok_or(Status::NotDirectory)
             });
@@ -82,8 +77,8 @@ fn mount_status(status: Status) -> u32 {
 
 /// Opens a directory of the export as the caller, who must be allowed to pass the ones above it.
 fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
-    let export = &request.nfs.export;
-    let own = request.nfs.directory.as_os_str().as_bytes();
+    let export = &request.state.export;
+    let own = request.state.directory.as_os_str().as_bytes();
     let inside = match path.strip_prefix(own) {
         Some(rest) if rest.is_empty() || rest[0] == b'/' || own == b"/" => rest,
         _ => path,
@@ -99,7 +94,7 @@ fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let above = Attributes::of(&at)?.key;
         at = request
-            .nfs
+            .state
             .server
             .act(&request.who, || -> Result<OwnedFd, Status> {
                 Ok(rustix::fs::openat2(

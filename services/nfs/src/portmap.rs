@@ -6,21 +6,9 @@
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, Served};
 
-use crate::mount;
-use crate::service::{NFS_PROGRAM, NFS_VERSION};
-
-pub(crate) const PROGRAM: u32 = 100_000;
-pub(crate) const VERSION: u32 = 2;
-/// NULL, SET, UNSET, GETPORT, DUMP.
-pub(crate) const PROCEDURES: u32 = 5;
+use crate::programs::{MOUNT, NFS, PORTMAP, Program};
 
 pub(crate) const TCP: u32 = 6;
-
-const OFFERED: [(u32, u32); 3] = [
-    (PROGRAM, VERSION),
-    (mount::PROGRAM, mount::VERSION),
-    (NFS_PROGRAM, NFS_VERSION),
-];
 
 pub(crate) fn serve(
     procedure: u32,
@@ -41,16 +29,22 @@ pub(crate) fn serve(
         // GETPORT
         3 => match mapping() {
             Ok([program, version, protocol, _]) => {
-                let known = protocol == TCP && OFFERED.contains(&(program, version));
+                let is_offered = [PORTMAP, MOUNT, NFS]
+                    .iter()
+                    .any(|known| (known.number, known.version) == (program, version));
+                let known = protocol == TCP && is_offered;
                 results.u32(if known { u32::from(port) } else { 0 });
             }
             Err(_) => return Served::GarbageArguments,
         },
         // DUMP
         4 => {
-            for (program, version) in OFFERED {
+            for Program {
+                number, version, ..
+            } in [PORTMAP, MOUNT, NFS]
+            {
                 results.boolean(true);
-                for word in [program, version, TCP, u32::from(port)] {
+                for word in [number, version, TCP, u32::from(port)] {
                     results.u32(word);
                 }
             }

@@ -15,14 +15,13 @@ use flatpath_rpc::limits::INLINE_REPLY_BYTES_MAX;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 
 use crate::limits::RPCBIND_CALL_TIME_MAX;
-use crate::mount;
-use crate::portmap::{PROGRAM, TCP, VERSION};
-use crate::service::{NFS_PROGRAM, NFS_VERSION};
+use crate::portmap::TCP;
+use crate::programs::{MOUNT, NFS, PORTMAP, Program};
 
 /// Where rpcbind is.
 const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 111);
 
-const OURS: [(u32, u32); 2] = [(mount::PROGRAM, mount::VERSION), (NFS_PROGRAM, NFS_VERSION)];
+const OURS: [Program; 2] = [MOUNT, NFS];
 
 const SET: u32 = 1;
 const UNSET: u32 = 2;
@@ -101,8 +100,10 @@ impl Client {
     }
 
     /// Registers one program unless somebody else has it.
-    fn take(&mut self, program: (u32, u32), port: u16) -> io::Result<()> {
-        let (number, version) = program;
+    fn take(&mut self, program: Program, port: u16) -> io::Result<()> {
+        let Program {
+            number, version, ..
+        } = program;
         let known = self.ask(GETPORT, program, 0)?;
         if known != 0 {
             if known != u32::from(port) && is_listening(known) {
@@ -122,14 +123,14 @@ impl Client {
     }
 
     /// Calls a procedure; all three of them answer with one word.
-    fn ask(&mut self, procedure: u32, program: (u32, u32), port: u32) -> io::Result<u32> {
+    fn ask(&mut self, procedure: u32, program: Program, port: u32) -> io::Result<u32> {
         self.exchange(procedure, program, port).map_err(|cause| {
             let text = format!("rpcbind does not answer as it should: {cause}");
             io::Error::new(cause.kind(), text)
         })
     }
 
-    fn exchange(&mut self, procedure: u32, program: (u32, u32), port: u32) -> io::Result<u32> {
+    fn exchange(&mut self, procedure: u32, program: Program, port: u32) -> io::Result<u32> {
         self.xid += 1;
         let mut call = [0; CALL_BYTES];
         let mut writer = Writer::new(&mut call);
@@ -139,14 +140,14 @@ impl Client {
             self.xid,
             0,
             2,
-            PROGRAM,
-            VERSION,
+            PORTMAP.number,
+            PORTMAP.version,
             procedure,
         ] {
             writer.u32(word);
         }
         // No credential, no verifier; then the mapping.
-        for word in [0, 0, 0, 0, program.0, program.1, TCP, port] {
+        for word in [0, 0, 0, 0, program.number, program.version, TCP, port] {
             writer.u32(word);
         }
         self.stream.write_all(&call)?;
@@ -237,7 +238,10 @@ mod tests {
         else {
             panic!("no call: {call:?}")
         };
-        assert_eq!((opened.program, opened.version), (PROGRAM, VERSION));
+        assert_eq!(
+            (opened.program, opened.version),
+            (PORTMAP.number, PORTMAP.version)
+        );
         assert_eq!((arguments.len(), word(arguments, 2)), (16, TCP));
         let program = (word(arguments, 0), word(arguments, 1));
         let mut mappings = mappings.lock().expect("no panic before");
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_refusal_leaves_nothing_behind() {
-        let (address, mappings) = portmapper(Manner::Refuses(NFS_PROGRAM));
+        let (address, mappings) = portmapper(Manner::Refuses(NFS.number));
         let refused = Registration::begin_at(address, 4049).expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(table(&mappings), []);

@@ -13,31 +13,16 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::allow::Network;
 use crate::export::Export;
-use crate::identity::{Server, Squash, Who};
+use crate::identity::{Server, Squash};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
-use crate::procedures::{self, Request};
-use crate::{mount, portmap, sweep};
-
-/// NFS, program 100003.
-pub(crate) const NFS_PROGRAM: u32 = 100_003;
-/// Its version here.
-pub(crate) const NFS_VERSION: u32 = 3;
-/// Procedures of NFSv3, NULL to COMMIT.
-const NFS_PROCEDURES: u32 = 22;
+use crate::programs::{MOUNT, NFS, PORTMAP, Program};
+use crate::request::Request;
+use crate::state::{Access, State};
+use crate::{mount, portmap, procedures, sweep};
 
 /// The lowest port that does not need a privilege.
 const PRIVILEGED_PORTS_END: u16 = 1024;
-
-/// What clients may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Read and change.
-    #[default]
-    ReadWrite,
-    /// Read.
-    ReadOnly,
-}
 
 /// How a directory is served.
 #[derive(Clone, Debug)]
@@ -87,12 +72,7 @@ impl Port {
 
 /// The NFS service.
 pub struct Nfs {
-    pub(crate) export: Arc<Export>,
-    pub(crate) directory: PathBuf,
-    pub(crate) access: Access,
-    pub(crate) server: Server,
-    pub(crate) pipes: Pipes,
-    squash: Squash,
+    pub(crate) state: State,
     allowed: Vec<Network>,
     secure_ports: bool,
     port: Port,
@@ -133,12 +113,14 @@ impl Nfs {
         let pipes = Pipes::new(pipes_max());
         sweep::start(&export, pipes.clone())?;
         Ok(Nfs {
-            export,
-            directory,
-            access: options.access,
-            server,
-            pipes,
-            squash: options.squash,
+            state: State {
+                export,
+                directory,
+                access: options.access,
+                server,
+                pipes,
+                squash: options.squash,
+            },
             allowed: options.allowed,
             secure_ports: options.secure_ports,
             port: Port::default(),
@@ -180,10 +162,6 @@ impl Nfs {
             }
             None => self.allowed.is_empty() && !self.secure_ports,
         }
-    }
-
-    pub(crate) fn who(&self, call: &Call) -> Who {
-        self.server.acting(Who::new(&call.credential, self.squash))
     }
 }
 
@@ -238,14 +216,15 @@ fn mount_of(directory: &Path) -> std::io::Result<u64> {
     Ok(found.stx_mnt_id)
 }
 
-fn version(call: &Call, offered: u32, procedures: u32) -> Option<Accepted> {
-    if call.version != offered {
+/// What is wrong with a call to `program`.
+fn mismatch(call: &Call, program: Program) -> Option<Accepted> {
+    if call.version != program.version {
         return Some(Accepted::ProgramMismatch {
-            low: offered,
-            high: offered,
+            low: program.version,
+            high: program.version,
         });
     }
-    (call.procedure >= procedures).then_some(Accepted::ProcedureUnavailable)
+    (call.procedure >= program.procedures).then_some(Accepted::ProcedureUnavailable)
 }
 
 impl Programs for Nfs {
@@ -255,17 +234,19 @@ impl Programs for Nfs {
 
     fn starts(&self, descriptors: &DescriptorBudget) {
         let budget = descriptors.clone();
-        self.pipes
+        self.state
+            .pipes
             .count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
-        self.export.nodes.count_in(descriptors);
+        self.state.export.nodes.count_in(descriptors);
     }
 
     fn route(&self, call: &Call) -> Route {
-        let wrong = match call.program {
-            NFS_PROGRAM => version(call, NFS_VERSION, NFS_PROCEDURES),
-            mount::PROGRAM => version(call, mount::VERSION, mount::PROCEDURES),
-            portmap::PROGRAM => version(call, portmap::VERSION, portmap::PROCEDURES),
-            _ => Some(Accepted::ProgramUnavailable),
+        let program = [NFS, MOUNT, PORTMAP]
+            .into_iter()
+            .find(|program| program.number == call.program);
+        let wrong = match program {
+            Some(program) => mismatch(call, program),
+            None => Some(Accepted::ProgramUnavailable),
         };
         if let Some(status) = wrong {
             return Route::Unavailable(status);
@@ -276,17 +257,20 @@ impl Programs for Nfs {
         if !self.admits(call) {
             return Route::Refused(AuthStatus::TooWeak);
         }
-        match call.program {
-            portmap::PROGRAM => Route::Inline,
-            NFS_PROGRAM if procedures::changes(call.procedure) => Route::Once,
-            _ => Route::Pooled,
+        if call.program == PORTMAP.number {
+            Route::Inline
+        } else if call.program == NFS.number && procedures::changes(call.procedure) {
+            Route::Once
+        } else {
+            Route::Pooled
         }
     }
 
     fn reply_bytes_max(&self, call: &Call, arguments: Arguments<'_>) -> usize {
-        match call.program {
-            NFS_PROGRAM => procedures::reply_bytes_max(call.procedure, arguments),
-            _ => REPLY_BYTES_MIN,
+        if call.program == NFS.number {
+            procedures::reply_bytes_max(call.procedure, arguments)
+        } else {
+            REPLY_BYTES_MIN
         }
     }
 
@@ -305,14 +289,15 @@ impl Programs for Nfs {
         pool: PoolHandle<'_>,
     ) -> Served {
         let mut request = Request {
-            nfs: self,
-            who: self.who(call),
+            state: &self.state,
+            who: self.state.who(&call.credential),
             reply,
             pool,
         };
-        let served = match call.program {
-            mount::PROGRAM => mount::serve(call.procedure, &mut request, arguments),
-            _ => procedures::serve(call.procedure, &mut request, arguments),
+        let served = if call.program == MOUNT.number {
+            mount::serve(call.procedure, &mut request, arguments)
+        } else {
+            procedures::serve(call.procedure, &mut request, arguments)
         };
         served.unwrap_or(Served::GarbageArguments)
     }

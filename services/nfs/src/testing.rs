@@ -117,9 +117,10 @@ impl Fixture {
 
     /// The same, and the kernel finds no files by handle.
     pub(crate) fn without_handles(mut self) -> Fixture {
-        let export = Export::open(self.path(), self.nfs.export.secret).expect("opened");
-        self.nfs.export = Arc::new(export.without_handles());
-        crate::sweep::start(&self.nfs.export, self.nfs.pipes.clone()).expect("a thread");
+        let export = Export::open(self.path(), self.nfs.state.export.secret).expect("opened");
+        self.nfs.state.export = Arc::new(export.without_handles());
+        crate::sweep::start(&self.nfs.state.export, self.nfs.state.pipes.clone())
+            .expect("a thread");
         self
     }
 

@@ -7,10 +7,10 @@ use rustix::fs::{
     Access as Allowed, AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
 };
 
-use super::{Request, read_handle};
 use crate::attributes::{Change, SetAttributes, SetTime, Time, write_after};
 use crate::node::Node;
-use crate::service::Access;
+use crate::request::{Request, read_handle};
+use crate::state::Access;
 use crate::status::Status;
 
 const READ: u32 = 0x01;
@@ -24,8 +24,8 @@ pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Result<
     let handle = read_handle(reader)?;
     let result = request.resolve(handle).and_then(|node| {
         let found = node.attributes()?;
-        let root = node.key == request.nfs.export.root_key;
-        if root && found.links == 0 && request.nfs.export.root_is_removed() {
+        let root = node.key == request.state.export.root_key;
+        if root && found.links == 0 && request.state.export.root_is_removed() {
             return Err(Status::Stale);
         }
         Ok(found)
@@ -68,7 +68,7 @@ fn set_guarded(
     wanted: &SetAttributes,
     guard: Option<Time>,
 ) -> (Result<(), Status>, Change) {
-    let lock = request.nfs.export.lock_change(node.key);
+    let lock = request.state.export.lock_change(node.key);
     let before = node.attributes().ok();
     let result = match (guard, before) {
         (Some(guard), Some(before)) if guard != before.changed => Err(Status::NotSynchronised),
@@ -119,7 +119,7 @@ impl Request<'_> {
             }
             if let Some(mode) = wanted.mode {
                 let mut number = [0; 12];
-                let export = &self.nfs.export;
+                let export = &self.state.export;
                 let name = export.magic(node.path.as_fd(), &mut number);
                 let mode = Mode::from_raw_mode(mode);
                 rustix::fs::chmodat(export.descriptors(), name, mode, AtFlags::empty())?;
@@ -144,7 +144,7 @@ impl Request<'_> {
             MODIFY | EXTEND
         };
         let on_execute = if directory { LOOKUP } else { EXECUTE };
-        let writable = self.nfs.access == Access::ReadWrite;
+        let writable = self.state.access == Access::ReadWrite;
         let mut given = 0;
         for (access, rights) in [
             (Allowed::READ_OK, READ),

@@ -9,11 +9,11 @@ use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, makedev};
 
-use super::{Made, Request, read_handle, read_name};
 use crate::attributes::{Attributes, Change, SetAttributes, Time, write_after};
 use crate::export::{RESOLVE, check_name, open_name};
 use crate::limits::PATH_BYTES_MAX;
 use crate::node::Node;
+use crate::request::{Made, Request, read_handle, read_name};
 use crate::status::Status;
 
 /// Permission bits of what a client makes without naming any.
@@ -288,7 +288,7 @@ impl Request<'_> {
         file: OwnedFd,
         rest: &SetAttributes,
     ) -> Result<Made, Status> {
-        let export = &self.nfs.export;
+        let export = &self.state.export;
         let (attributes, handle) = export.describe(&file)?;
         export.saw_in(attributes.key, directory, name);
         // Clients name the owner they are anyway; only root may name another.

@@ -12,10 +12,10 @@ use flatpath_rpc::{Arguments, Data, Served};
 use rustix::fs::Access as Allowed;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{Request, read_handle};
 use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
 use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
+use crate::request::{Request, read_handle};
 use crate::status::Status;
 
 /// Results of READ before the data: status, attributes, count, end, length.
@@ -156,7 +156,7 @@ fn read_into(
     if count >= PIPED_BYTES_MIN
         && let Some(piped) =
             request
-                .nfs
+                .state
                 .pipes
                 .splice_file(file, offset, count, usize::from(count % 4 > 0))?
         && piped.len() == count
@@ -215,7 +215,7 @@ pub(super) fn write(
         after,
     };
     let system = request.system();
-    let verifier = request.nfs.export.nodes.verifier().read();
+    let verifier = request.state.export.nodes.verifier().read();
     Ok(request.answer(|writer| {
         writer.u32(result.err().map_or(0, |status| status as u32));
         change.write(writer, system);
@@ -303,7 +303,7 @@ pub(super) fn commit(
     let _count = reader.u32()?;
     let node = request.may_change().and_then(|()| request.resolve(handle));
     // Read before: what is written meanwhile is not promised.
-    let verifier = request.nfs.export.nodes.verifier().read();
+    let verifier = request.state.export.nodes.verifier().read();
     let (result, after) = match &node {
         Ok(node) => (commit_all(request, node), node.attributes().ok()),
         Err(status) => (Err(*status), None),
@@ -329,7 +329,7 @@ fn commit_all(request: &Request<'_>, node: &Node) -> Result<(), Status> {
     let synced = rustix::fs::fsync(request.writer(node)?);
     if synced.is_err() {
         // The kernel reports lost data once; after that only a new verifier tells the clients.
-        request.nfs.export.nodes.verifier().renew();
+        request.state.export.nodes.verifier().renew();
     }
     Ok(synced?)
 }

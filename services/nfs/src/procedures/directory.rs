@@ -12,11 +12,11 @@ use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
 
-use super::{Request, in_directory, read_handle};
 use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
 use crate::export::open_name;
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_BYTES};
 use crate::node::Node;
+use crate::request::{Made, Request, in_directory, read_handle};
 use crate::status::Status;
 
 /// Results around the entries: attributes, verifier, end of list, end of directory.
@@ -84,7 +84,7 @@ fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> Served {
         Err(status) => return request.fail(in_directory(status, after.as_ref()), after.as_ref()),
     };
     let system = request.system();
-    let verifier = request.nfs.export.cookie_verifier(directory.key);
+    let verifier = request.state.export.cookie_verifier(directory.key);
     let lister = Lister {
         request,
         directory: &directory,
@@ -115,7 +115,7 @@ fn open_at(request: &Request<'_>, directory: &Node, asked: &Asked<'_>) -> Result
     // Through the descriptor: listing needs no right to pass.
     let list = request.act(|| request.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY))?;
     if asked.cookie != 0 {
-        if asked.verifier != request.nfs.export.cookie_verifier(directory.key)
+        if asked.verifier != request.state.export.cookie_verifier(directory.key)
             || i64::try_from(asked.cookie).is_err()
         {
             return Err(Status::BadCookie);
@@ -200,14 +200,14 @@ impl Lister<'_, '_> {
     }
 
     /// Attributes and handle of an entry, as far as the caller may know them.
-    fn find(&self, name: &[u8], wanted: bool) -> Option<super::Made> {
+    fn find(&self, name: &[u8], wanted: bool) -> Option<Made> {
         if !wanted {
             return None;
         }
         if matches!(name, b"." | b"..") {
             return self.request.find(self.directory, name).ok();
         }
-        let export = &self.request.nfs.export;
+        let export = &self.request.state.export;
         let file = self
             .request
             .act(|| open_name(&self.directory.path, name))
@@ -218,7 +218,7 @@ impl Lister<'_, '_> {
     }
 
     fn inode_above(&self) -> Result<u64, Status> {
-        let above = self.request.nfs.export.parent(self.directory)?;
+        let above = self.request.state.export.parent(self.directory)?;
         Ok(Attributes::of(&above)?.key.inode)
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use flatpath_rpc::Served;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 
-use super::{Request, read_handle};
 use crate::attributes::{Attributes, write_after};
 use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::node::Node;
+use crate::request::{Request, read_handle};
 use crate::status::Status;
 
 /// Hard links, symbolic links, the same answers everywhere, times can be set.

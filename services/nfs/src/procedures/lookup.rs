@@ -6,11 +6,11 @@ use flatpath_rpc::Served;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fs::FileType;
 
-use super::{Made, Request, in_directory, read_handle, read_name};
 use crate::attributes::{POST_OP_BYTES, write_after};
 use crate::export::{check_name, open_name};
 use crate::limits::PATH_BYTES_MAX;
 use crate::node::Node;
+use crate::request::{Made, Request, in_directory, read_handle, read_name};
 use crate::status::Status;
 
 pub(super) fn lookup(
@@ -40,7 +40,7 @@ pub(super) fn lookup(
 impl Request<'_> {
     /// What `name` is in a directory, if the caller may look.
     pub(super) fn find(&self, directory: &Node, name: &[u8]) -> Result<Made, Status> {
-        let export = &self.nfs.export;
+        let export = &self.state.export;
         let file = match check_name(name)? {
             b"." => {
                 self.act(|| {

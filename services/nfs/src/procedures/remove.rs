@@ -5,9 +5,9 @@ use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
 
-use super::{Request, in_directory, read_handle, read_name};
 use crate::attributes::{Attributes, Change, write_after};
 use crate::export::check_name;
+use crate::request::{Request, in_directory, read_handle, read_name};
 use crate::status::Status;
 
 /// An entry that can be taken away: the names of the directory itself and of its parent cannot.
@@ -30,7 +30,7 @@ pub(super) fn remove(
             b".." if flags.contains(AtFlags::REMOVEDIR) => return Err(Status::Exists),
             name => own_name(name)?,
         };
-        let export = &request.nfs.export;
+        let export = &request.state.export;
         let lost = export.before_loss(directory, name);
         request.act(|| Ok(rustix::fs::unlinkat(&directory.path, name, flags)?))?;
         export.after_loss(lost);
@@ -72,7 +72,7 @@ fn rename_between(
     let from = request.resolve_directory(from)?;
     let to = request.resolve_directory(to)?;
     let (from_name, to_name) = (own_name(from_name)?, own_name(to_name)?);
-    let export = &request.nfs.export;
+    let export = &request.state.export;
     let guards = export.lock_changes(from.key, to.key);
     changes[0].before = from.attributes().ok();
     changes[1].before = to.attributes().ok();
@@ -121,7 +121,7 @@ pub(super) fn link(
             if node.kind == rustix::fs::FileType::Directory {
                 return Err(Status::IsDirectory);
             }
-            let export = &request.nfs.export;
+            let export = &request.state.export;
             let mut number = [0; 12];
             let source = export.magic(node.path.as_fd(), &mut number);
             // Through the descriptor, so that it is this file whatever its names are now.

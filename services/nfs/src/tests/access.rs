@@ -85,7 +85,7 @@ fn a_right_that_is_taken_away_is_gone_at_once() {
     assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
     set(0o644);
     // The same again, with a verdict that is remembered.
-    let node = fixture.nfs.export.resolve(&handle).expect("a file");
+    let node = fixture.nfs.state.export.resolve(&handle).expect("a file");
     let changed = node.attributes().expect("there").changed;
     while changed.is_recent(GRANT_AGE_MIN) {
         std::thread::sleep(std::time::Duration::from_millis(50));

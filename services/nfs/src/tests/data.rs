@@ -30,7 +30,14 @@ fn what_is_written_is_read_in_every_manner_of_stability() {
     let tail = &commit.0[commit.0.len() - 8..];
     assert_eq!(
         tail,
-        fixture.nfs.export.nodes.verifier().read().to_be_bytes()
+        fixture
+            .nfs
+            .state
+            .export
+            .nodes
+            .verifier()
+            .read()
+            .to_be_bytes()
     );
 }
 
@@ -76,7 +83,7 @@ fn long_reads_come_whole_from_any_place_to_any_end() {
         let (bytes, end) = fixture.read(&file, offset as u64, 1 << 20).expect("ok");
         assert!(bytes == data[offset..] && end, "{offset}");
     }
-    assert!(fixture.nfs.pipes.open() >= 1, "pipes were used");
+    assert!(fixture.nfs.state.pipes.open() >= 1, "pipes were used");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn what_this_server_removed_is_stale_for_all_while_another_search_is_on_its_way(
         .map(|name| used(&fixture, name))
         .collect();
     used(&fixture, "moved");
-    let search = fixture.nfs.export.search_in_progress();
+    let search = fixture.nfs.state.export.search_in_progress();
     assert_eq!(fixture.nfs(12, &named(&fixture, "removed")).status(), 0);
     let words = named(&fixture, "moved").opaque(&fixture.root());
     assert_eq!(fixture.nfs(14, &words.opaque(b"replaced")).status(), 0);
@@ -179,7 +179,7 @@ fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
     fs::remove_file(fixture.path().join(&names[0])).expect("removed");
     // Nothing is remembered about any of them.
     let fixture = fixture.restarted(keep).without_handles();
-    let search = fixture.nfs.export.search_in_progress();
+    let search = fixture.nfs.state.export.search_in_progress();
     std::thread::scope(|scope| {
         let fixture = &fixture;
         let askers: Vec<_> = handles
@@ -187,7 +187,7 @@ fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
             .map(|handle| scope.spawn(|| fixture.attributes(handle).map(|found| found.size)))
             .collect();
         wait_until("all wait", || {
-            fixture.nfs.export.search_waiters() == handles.len()
+            fixture.nfs.state.export.search_waiters() == handles.len()
         });
         drop(search);
         let found: Vec<_> = askers
@@ -214,12 +214,12 @@ fn no_more_than_a_few_wait_for_a_search() {
     let fixture = Fixture::with(keep).without_handles();
     let handle = used(&fixture, "file");
     let fixture = fixture.restarted(keep).without_handles();
-    let search = fixture.nfs.export.search_in_progress();
+    let search = fixture.nfs.state.export.search_in_progress();
     std::thread::scope(|scope| {
         let ask = || fixture.attributes(&handle).map(|found| found.size);
         let askers: Vec<_> = (0..SEARCH_WAITERS_MAX).map(|_| scope.spawn(ask)).collect();
         wait_until("as many wait as may", || {
-            fixture.nfs.export.search_waiters() == SEARCH_WAITERS_MAX
+            fixture.nfs.state.export.search_waiters() == SEARCH_WAITERS_MAX
         });
         assert_eq!(ask(), Err(Status::Later as u32));
         drop(search);

@@ -1,0 +1,38 @@
+//! What every call needs of the service.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flatpath::Pipes;
+use flatpath_rpc::Credential;
+
+use crate::export::Export;
+use crate::identity::{Server, Squash, Who};
+
+/// What clients may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Read and change.
+    #[default]
+    ReadWrite,
+    /// Read.
+    ReadOnly,
+}
+
+/// See the module.
+pub(crate) struct State {
+    pub(crate) export: Arc<Export>,
+    /// The path that clients mount.
+    pub(crate) directory: PathBuf,
+    pub(crate) access: Access,
+    pub(crate) server: Server,
+    pub(crate) pipes: Pipes,
+    pub(crate) squash: Squash,
+}
+
+impl State {
+    /// As whom a caller acts.
+    pub(crate) fn who(&self, credential: &Credential) -> Who {
+        self.server.acting(Who::new(credential, self.squash))
+    }
+}
