@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flatpath::pairing::{Callback, ConnectionEnd, Endpoint, Feed, Item, Pairing, Pairings, Token};
-use flatpath::{Context, Protocol, Server};
+use flatpath::{Context, Protocol, Received, Server};
 
 /// What a function has collected.
 pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
@@ -38,7 +38,7 @@ pub(crate) struct Collector(pub(crate) Pairings);
 type Registered = (Arc<Endpoint<ConnectionEnd>>, Pairing);
 
 impl Protocol for Collector {
-    type Lane = ();
+    type ThreadState = ();
     type Session = Option<Registered>;
     type Job = ();
 
@@ -46,23 +46,17 @@ impl Protocol for Collector {
         "collector"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        session: &mut Self::Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        if let Some((end, _)) = session {
-            return end.pass(context, input);
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        if let Some((end, _)) = &context.session {
+            return end.pass(&mut context.io, input);
         }
         let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
             if input.len() > 20 {
                 context.abort();
             }
-            return 0;
+            return Received::NeedMore { consumed: 0 };
         };
         let line = String::from_utf8_lossy(&input[..length]);
         let token = Token(line.trim_end().parse().unwrap_or(0));
@@ -70,12 +64,12 @@ impl Protocol for Collector {
         let Ok(pairing) = self.0.produce(token, &end) else {
             context.write_static(b"no\n");
             context.close_lingering();
-            return input.len();
+            return Received::Consumed;
         };
         end.meet(context);
-        let rest = end.pass(context, &input[length + 1..]);
-        *session = Some((end, pairing));
-        length + 1 + rest
+        let received = end.pass(context, &input[length + 1..]);
+        *context.session = Some((end, pairing));
+        received.after(length + 1)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
-use flatpath::{Context, Handle, Protocol, Server};
+use flatpath::{Context, Handle, Protocol, Received, Server};
 
 /// What the consumer has counted.
 pub(crate) type Count = Arc<AtomicU64>;
@@ -46,7 +46,7 @@ pub(crate) fn produce(
 pub(crate) struct Teller(pub(crate) Count);
 
 impl Protocol for Teller {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -54,21 +54,15 @@ impl Protocol for Teller {
         "teller"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let lines = input.iter().filter(|byte| **byte == b'\n').count();
         let words = format!("{}\n", self.0.load(Ordering::Relaxed));
         if context.write(words.repeat(lines).as_bytes()).is_err() {
             context.abort();
         }
-        input.len()
+        Received::Consumed
     }
 }
 

@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use flatpath::pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
-use flatpath::{Context, Protocol, Server, Spread};
+use flatpath::{Context, ListenerOptions, Protocol, Received, Server, Spread};
 
 /// The service.
 pub(crate) struct Rendezvous(Pairings);
@@ -40,7 +40,7 @@ impl Rendezvous {
 }
 
 impl Protocol for Rendezvous {
-    type Lane = ();
+    type ThreadState = ();
     /// Dropped with the connection: then the pair is parted and the word is free.
     type Session = Option<Pairing>;
     type Job = ();
@@ -49,40 +49,39 @@ impl Protocol for Rendezvous {
         "rendezvous"
     }
 
-    fn spread(&self) -> Spread {
-        Spread::OneRing
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            spread: Spread::OneRing,
+            ..ListenerOptions::default()
+        }
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        session: &mut Self::Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let line_end = input.iter().position(|byte| *byte == b'\n');
-        let (Some(length), None) = (line_end, &session) else {
+        let (Some(length), None) = (line_end, &context.session) else {
             // No whole line yet, or somebody who speaks before the other is there.
-            if session.is_some() || input.len() > 100 {
+            if context.session.is_some() || input.len() > 100 {
                 context.close_lingering();
             }
-            return 0;
+            return Received::NeedMore { consumed: 0 };
         };
         let line = String::from_utf8_lossy(&input[..length]);
         let end = Arc::new(Endpoint::new(ConnectionEnd::new(context)));
-        *session = self.register(line.trim_end(), &end);
-        if session.is_some() {
+        *context.session = self.register(line.trim_end(), &end);
+        if context.session.is_some() {
             end.meet(context);
         } else {
             context.write_static(b"no: say give THING or take THING, once each\n");
             context.close_lingering();
         }
-        length + 1
+        Received::NeedMore {
+            consumed: length + 1,
+        }
     }
 
-    fn joined(&self, _: &mut (), _: &mut Self::Session, context: &mut Context<'_, Self>) {
+    fn joined(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"here you are\n");
     }
 }

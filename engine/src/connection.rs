@@ -18,12 +18,11 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
-use crate::context::Stall;
 use crate::end::ConnectionId;
 use crate::limits::{Limits, WRITE_LOOKS};
 use crate::network::Holds;
 use crate::output::Output;
-use crate::protocol::Phase;
+use crate::phase::{Phase, Stall};
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -470,7 +469,6 @@ mod tests {
     use flatpath_structures::slots::Slots;
 
     use super::*;
-    use crate::context::Stall;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -1,10 +1,22 @@
-//! Why a server could not start or had to end.
+//! Why a server could not start or had to end, and why a write could not be queued.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use flatpath_driver::Refusal;
+
+/// No buffer could be had within the memory budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("the memory budget for buffers is used up")
+    }
+}
+
+impl std::error::Error for NoRoom {}
 
 /// Why a server could not start, or ended other than by a drain.
 #[derive(Debug)]

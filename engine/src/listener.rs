@@ -5,64 +5,43 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use flatpath_driver::{Region, RegionConfig, Socket};
+use flatpath_driver::{Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
-use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::slots::{Key, Slots};
 
-use crate::connection::{Closing, Control};
-use crate::context::{Context, Envelope, Job, Keeping, Pages};
-use crate::end::ConnectionId;
-use crate::limits::Limits;
-use crate::output::Output;
-use crate::protocol::{Phase, Protocol, Turn};
+use crate::connection::Closing;
+use crate::context::{Context, Envelope, Job};
+use crate::io::Io;
+use crate::options::ListenerOptions;
+use crate::phase::Phase;
+use crate::protocol::{Protocol, Received};
 use crate::spares::{Spares, Trimmed};
-use crate::worker::{JobDesk, Task};
-
-/// What a call needs of its connection and its thread.
-pub(crate) struct Call<'a> {
-    pub(crate) turn: Turn,
-    pub(crate) limits: &'a Limits,
-    pub(crate) pool: PoolHandle<'a>,
-    pub(crate) output: &'a mut Output,
-    pub(crate) control: &'a mut Control,
-    pub(crate) desk: &'a mut JobDesk,
-    pub(crate) connection: ConnectionId,
-    pub(crate) socket: Socket,
-    pub(crate) session: Key,
-    pub(crate) keeping: Keeping<'a>,
-}
+use crate::worker::Task;
 
 /// A protocol on one network thread, whatever it is.
 ///
 /// Invariant L1: from the first connection on, no panic of the protocol leaves these calls, nor a
 /// panic in the drop of its session, of its job or of another panic's payload. A panic in a call
 /// aborts the connection it was made for; one in a drop costs nothing more. The calls before the
-/// first connection (`region`, `region_made`, `first_pages`, `pages_max`, `workers_max`) may panic:
-/// the start fails then.
+/// first connection (`options`, `region_made`) may panic: the start fails then.
 pub(crate) trait Speaker {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
-    fn received(&mut self, call: Call<'_>, input: &[u8]) -> usize;
-    fn input_ended(&mut self, call: Call<'_>, left: &[u8]);
-    fn finished(&mut self, call: Call<'_>, task: Box<dyn Task>);
+    fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
+    fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
+    fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
     fn retire(&mut self, task: Box<dyn Task>);
-    fn drained(&mut self, call: Call<'_>);
-    fn expired(&mut self, call: Call<'_>, phase: Phase);
-    fn draining(&mut self, call: Call<'_>);
-    fn abandoned(&mut self, call: Call<'_>);
-    fn pressed(&mut self, call: Call<'_>);
-    fn roused(&mut self, call: Call<'_>);
-    fn joined(&mut self, call: Call<'_>);
-    fn join_refused(&mut self, call: Call<'_>);
-    fn refusal(&self) -> Bytes;
+    fn drained(&mut self, io: Io<'_>);
+    fn expired(&mut self, io: Io<'_>, phase: Phase);
+    fn draining(&mut self, io: Io<'_>);
+    fn abandoned(&mut self, io: Io<'_>);
+    fn pressed(&mut self, io: Io<'_>);
+    fn roused(&mut self, io: Io<'_>);
+    fn joined(&mut self, io: Io<'_>);
+    fn join_refused(&mut self, io: Io<'_>);
     fn name(&self) -> &'static str;
-    fn region(&self) -> Option<RegionConfig>;
+    fn options(&self) -> &ListenerOptions;
     fn region_made(&self, ring: usize, region: &Region);
-    fn first_pages(&self) -> Pages;
-    fn pages_max(&self) -> Option<u32>;
-    fn workers_max(&self) -> Option<u32>;
     fn turn_ended(&mut self);
     /// Frees jobs that nobody needed since the last call.
     fn trim(&mut self) -> Trimmed;
@@ -71,51 +50,42 @@ pub(crate) trait Speaker {
 /// The one implementation of [`Speaker`].
 pub(crate) struct Lanes<P: Protocol> {
     protocol: Arc<P>,
-    lane: P::Lane,
+    options: ListenerOptions,
+    thread: P::ThreadState,
     sessions: Slots<P::Session>,
     spare: Spares<Envelope<P>>,
 }
 
 impl<P: Protocol> Lanes<P> {
     pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> Lanes<P> {
-        let lane = protocol.lane();
+        let options = protocol.options();
+        let thread = protocol.thread_state();
         let capacity = u32::try_from(connections_max).unwrap_or(u32::MAX - 1);
         Lanes {
             protocol,
-            lane,
+            options,
+            thread,
             sessions: Slots::new(capacity),
             spare: Spares::default(),
         }
     }
 
-    /// Calls `act` with the typed pieces of one connection; `None` when it panicked.
-    fn with<R>(
-        &mut self,
-        call: Call<'_>,
-        act: impl FnOnce(&P, &mut P::Lane, &mut P::Session, &mut Context<'_, P>) -> R,
-    ) -> Option<R> {
-        let Some(session) = self.sessions.get_mut(call.session) else {
+    /// Calls `act` for one connection; `None` when it panicked.
+    fn with<R>(&mut self, io: Io<'_>, act: impl FnOnce(&P, &mut Context<'_, P>) -> R) -> Option<R> {
+        let Some(session) = self.sessions.get_mut(io.connection.session) else {
             drop_contained(act);
             return None;
         };
         let mut context = Context {
-            turn: call.turn,
-            limits: call.limits,
-            pool: call.pool,
-            output: call.output,
-            control: call.control,
-            desk: call.desk,
+            thread: &mut self.thread,
+            session,
+            io,
             protocol: &self.protocol,
             spare: &mut self.spare,
-            connection: call.connection,
-            socket: call.socket,
-            keeping: call.keeping,
         };
-        let lane = &mut self.lane;
-        let protocol = &*self.protocol;
-        let result = contain(|| act(protocol, lane, session, &mut context));
+        let result = contain(|| act(context.protocol, &mut context));
         if result.is_none() {
-            context.control.close(Closing::Abort);
+            context.io.connection.control.close(Closing::Abort);
         }
         result
     }
@@ -133,125 +103,107 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
     fn close(&mut self, session: Key) {
         if let Some(mut session) = self.sessions.remove(session) {
-            let (protocol, lane) = (&*self.protocol, &mut self.lane);
-            contain(|| protocol.closed(lane, &mut session));
+            let (protocol, thread) = (&*self.protocol, &mut self.thread);
+            contain(|| protocol.closed(thread, &mut session));
             drop_contained(session);
         }
     }
 
-    fn received(&mut self, call: Call<'_>, input: &[u8]) -> usize {
-        let consumed = self.with(call, |protocol, lane, session, context| {
-            protocol.received(lane, session, context, input)
-        });
-        consumed.unwrap_or(input.len()).min(input.len())
+    fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received {
+        self.with(io, |protocol, context| protocol.received(context, input))
+            .unwrap_or(Received::Consumed)
     }
 
-    fn input_ended(&mut self, call: Call<'_>, left: &[u8]) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.input_ended(lane, session, context, left);
+    fn input_ended(&mut self, io: Io<'_>, left: &[u8]) {
+        self.with(io, |protocol, context| {
+            protocol.input_ended(context, left);
         });
     }
 
-    fn finished(&mut self, call: Call<'_>, task: Box<dyn Task>) {
+    fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>) {
         let Some(envelope) = Self::typed(task) else {
             debug_assert!(false, "a job comes back to the listener that sent it");
             return;
         };
-        self.with(call, |protocol, lane, session, context| {
-            protocol.finished(lane, session, context, Job(envelope));
+        self.with(io, |protocol, context| {
+            protocol.finished(context, Job(envelope));
         });
     }
 
     fn retire(&mut self, task: Box<dyn Task>) {
         if let Some(mut envelope) = Self::typed(task) {
             envelope.reservation = None;
-            let (protocol, lane) = (&*self.protocol, &mut self.lane);
-            match contain(|| protocol.retire(lane, &mut envelope.job)) {
+            let (protocol, thread) = (&*self.protocol, &mut self.thread);
+            match contain(|| protocol.retire(thread, &mut envelope.job)) {
                 Some(()) => self.spare.keep(envelope),
                 None => drop_contained(envelope),
             }
         }
     }
 
-    fn drained(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.drained(lane, session, context);
+    fn drained(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.drained(context);
         });
     }
 
-    fn expired(&mut self, call: Call<'_>, phase: Phase) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.expired(lane, session, context, phase);
+    fn expired(&mut self, io: Io<'_>, phase: Phase) {
+        self.with(io, |protocol, context| {
+            protocol.expired(context, phase);
         });
     }
 
-    fn draining(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.draining(lane, session, context);
+    fn draining(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.draining(context);
         });
     }
 
-    fn pressed(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.pressed(lane, session, context);
+    fn pressed(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.pressed(context);
         });
     }
 
-    fn abandoned(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.abandoned(lane, session, context);
+    fn abandoned(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.abandoned(context);
         });
     }
 
-    fn roused(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.roused(lane, session, context);
+    fn roused(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.roused(context);
         });
     }
 
-    fn joined(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.joined(lane, session, context);
+    fn joined(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.joined(context);
         });
     }
 
-    fn join_refused(&mut self, call: Call<'_>) {
-        self.with(call, |protocol, lane, session, context| {
-            protocol.join_refused(lane, session, context);
+    fn join_refused(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.join_refused(context);
         });
-    }
-
-    fn refusal(&self) -> Bytes {
-        contain(|| self.protocol.refusal()).unwrap_or_default()
     }
 
     fn name(&self) -> &'static str {
         self.protocol.name()
     }
 
-    fn region(&self) -> Option<RegionConfig> {
-        self.protocol.region()
+    fn options(&self) -> &ListenerOptions {
+        &self.options
     }
 
     fn region_made(&self, ring: usize, region: &Region) {
         self.protocol.region_made(ring, region);
     }
 
-    fn first_pages(&self) -> Pages {
-        self.protocol.first_pages()
-    }
-
-    fn pages_max(&self) -> Option<u32> {
-        self.protocol.pages_max()
-    }
-
-    fn workers_max(&self) -> Option<u32> {
-        self.protocol.workers_max()
-    }
-
     fn turn_ended(&mut self) {
-        let (protocol, lane) = (&*self.protocol, &mut self.lane);
-        contain(|| protocol.turn_ended(lane));
+        let (protocol, thread) = (&*self.protocol, &mut self.thread);
+        contain(|| protocol.turn_ended(thread));
     }
 
     fn trim(&mut self) -> Trimmed {
@@ -261,7 +213,7 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
 impl<P: Protocol> Drop for Lanes<P> {
     /// What a thread that ends before its time leaves: one by one, because a second panic while the
-    /// first one unwinds would end the process. The lane's own drop is for the owner to contain.
+    /// first one unwinds would end the process. The drop of the thread's state is for the owner to contain.
     fn drop(&mut self) {
         let keys: Vec<Key> = self.sessions.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -279,7 +231,7 @@ pub(crate) fn regions_of<'a>(
     speakers: impl Iterator<Item = &'a dyn Speaker>,
 ) -> (Vec<RegionConfig>, Vec<u16>) {
     let mut regions = Vec::new();
-    let region_ids = speakers.map(|speaker| match speaker.region() {
+    let region_ids = speakers.map(|speaker| match speaker.options().region.clone() {
         Some(region) => {
             regions.push(region);
             u16::try_from(regions.len()).expect("listeners are few")

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use flatpath_driver::{Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
-use crate::context::NoRoom;
+use crate::error::NoRoom;
 use crate::limits::SHARED_COPY_BYTES_MAX;
 
 /// See the module.

@@ -18,7 +18,7 @@ use bytes::Buf;
 use flatpath_driver::Fragment;
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
-use crate::context::NoRoom;
+use crate::error::NoRoom;
 
 /// Slices given to the kernel with one call.
 const SLICES_MAX: usize = 64;

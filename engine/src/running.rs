@@ -30,8 +30,8 @@ use crate::limits::{
 use crate::listener::{Speaker, regions_of};
 use crate::memory::MemoryFigures;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
+use crate::options::Spread;
 use crate::pools::Pools;
-use crate::protocol::Spread;
 use crate::server::{Endpoint, Options, Server};
 use crate::signals::outlive_file_size_limit;
 use crate::statistics::Statistics;

@@ -16,7 +16,8 @@ use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::{Lanes, Speaker};
-use crate::protocol::{Protocol, Spread};
+use crate::options::{ListenerOptions, Spread};
+use crate::protocol::Protocol;
 use crate::running::{self, Running};
 use crate::signals::SignalWatch;
 
@@ -89,8 +90,12 @@ impl Server {
     /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
     /// reported by [`Server::start`].
     pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
-        let (name, spread) = (protocol.name(), protocol.spread());
-        let defer_accept = protocol.defer_accept();
+        let name = protocol.name();
+        let ListenerOptions {
+            spread,
+            defer_accept,
+            ..
+        } = protocol.options();
         let protocol = Arc::new(protocol);
         let address = address
             .to_socket_addrs()
@@ -151,7 +156,7 @@ impl Server {
     }
 
     /// Whether accept may wait for a connection's first bytes where the protocol says that clients
-    /// speak first ([`Protocol::defer_accept`]; true by default). It takes about a quarter off the
+    /// speak first ([`ListenerOptions::defer_accept`]; true by default). It takes about a quarter off the
     /// cost of a connection with one request. In exchange, one whose first bytes are still under
     /// way when the server drains is reset instead of answered.
     pub fn defer_accept(mut self, defer: bool) -> Server {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use flatpath::limits::TURN_ACCEPTS_MAX;
-use flatpath::{Context, DriverChoice, Protocol, Server};
+use flatpath::{Context, DriverChoice, Protocol, Received, Server};
 
 const CROWD: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ impl Default for Guest {
 }
 
 impl Protocol for Door {
-    type Lane = ();
+    type ThreadState = ();
     type Session = Guest;
     type Job = ();
 
@@ -48,15 +48,9 @@ impl Protocol for Door {
         "door"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        (): &mut (),
-        _session: &mut Guest,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input == b"hold\n" {
             self.held.send(()).expect("the test waits");
             let go_on = self.go_on.lock().expect("one network thread");
@@ -65,7 +59,7 @@ impl Protocol for Door {
         let count = LET_IN.load(Ordering::Relaxed);
         let answer = format!("{count}\n");
         context.write(answer.as_bytes()).expect("room for a line");
-        input.len()
+        Received::Consumed
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, DriverConfig, Job, Limits, OperationMode, Pages, Payload, Protocol,
-    RegionConfig, Running, Server, Stall, WorkerScope,
+    Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, OperationMode, Pages,
+    Payload, Protocol, Received, RegionConfig, Running, Server, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Faults, Random, each_seed,
@@ -51,7 +51,7 @@ fn fnv(sum: u64, bytes: &[u8]) -> u64 {
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl Protocol for Tally {
-    type Lane = ();
+    type ThreadState = ();
     type Session = Session;
     type Job = Sum;
 
@@ -59,62 +59,62 @@ impl Protocol for Tally {
         "tally"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn region(&self) -> Option<RegionConfig> {
-        self.pages.clone()
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            region: self.pages.clone(),
+            ..ListenerOptions::default()
+        }
     }
 
-    fn received(
-        &self,
-        (): &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        let mut used = 0;
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let (mut used, mut blocked) = (0, None);
         while used < input.len() {
             let rest = &input[used..];
-            if !session.is_begun {
+            if !context.session.is_begun {
                 let Some((head, _)) = rest.split_first_chunk::<4>() else {
                     break;
                 };
-                session.left = u32::from_be_bytes(*head) as usize;
-                session.is_begun = true;
+                context.session.left = u32::from_be_bytes(*head) as usize;
+                context.session.is_begun = true;
                 context.receive_into(Pages::Listener);
                 used += 4;
                 continue;
             }
-            let data = &rest[..rest.len().min(session.left)];
-            let ends = data.len() == session.left;
+            let data = &rest[..rest.len().min(context.session.left)];
+            let ends = data.len() == context.session.left;
             let job = if ends { context.job() } else { None };
             if ends && job.is_none() {
-                context.stall(Stall::Jobs);
+                blocked = Some(Stall::Jobs);
                 break;
             }
             let pages_max = context.limits().pages_per_connection_max;
             let taken = if self.insists || context.held() + 1 < pages_max {
-                context.keep_or_copy(data, &mut session.body)
+                context.io.keep_or_copy(data, &mut context.session.body)
             } else {
-                context.copy(data, &mut session.body)
+                context.io.copy(data, &mut context.session.body)
             };
             if taken.is_err() {
                 if let Some(job) = job {
                     context.recycle(job);
                 }
-                context.stall(Stall::Memory);
+                blocked = Some(Stall::Memory);
                 break;
             }
-            session.left -= data.len();
+            context.session.left -= data.len();
             used += data.len();
             if let Some(mut job) = job {
-                job.body = std::mem::take(&mut session.body);
-                session.is_begun = false;
+                job.body = std::mem::take(&mut context.session.body);
+                context.session.is_begun = false;
                 context.receive_into(Pages::Common);
                 context.dispatch(job);
             }
         }
-        used
+        match blocked {
+            Some(on) => Received::Blocked { consumed: used, on },
+            None => Received::NeedMore { consumed: used },
+        }
     }
 
     fn run(&self, job: &mut Sum, _scope: &mut WorkerScope<'_>) {
@@ -134,13 +134,7 @@ impl Protocol for Tally {
         job.body = Payload::new();
     }
 
-    fn finished(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         let sum = job.sum.to_be_bytes();
         context.write(&sum).expect("room for eight bytes");
         context.recycle(job);

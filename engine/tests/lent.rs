@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use flatpath::{Context, Job, Protocol, Server, WorkerScope};
+use flatpath::{Context, Job, Protocol, Received, Server, WorkerScope};
 use lines::on_both;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Lends;
 
 impl Protocol for Lends {
-    type Lane = Option<Job<Lends>>;
+    type ThreadState = Option<Job<Lends>>;
     type Session = ();
     type Job = ();
 
@@ -23,35 +23,23 @@ impl Protocol for Lends {
         "lends"
     }
 
-    fn lane(&self) -> Self::Lane {
+    fn thread_state(&self) -> Self::ThreadState {
         None
     }
 
-    fn received(
-        &self,
-        lane: &mut Self::Lane,
-        (): &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input.starts_with(b"k") {
-            *lane = context.job();
+            *context.thread = context.job();
             context.write(b"k").expect("room");
-        } else if let Some(job) = lane.take() {
+        } else if let Some(job) = context.thread.take() {
             context.dispatch(job);
         }
-        input.len()
+        Received::Consumed
     }
 
     fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {}
 
-    fn finished(
-        &self,
-        _: &mut Self::Lane,
-        (): &mut (),
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         assert_eq!(context.jobs_out(), 0);
         context.write(b"d").expect("room");
         context.recycle(job);

@@ -8,7 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use flatpath::{Bytes, Context, DriverChoice, Job, Limits, Protocol, Server, WorkerScope};
+use flatpath::{
+    Bytes, Context, DriverChoice, Job, Limits, Protocol, Received, Server, Stall, WorkerScope,
+};
 use lines::on_both;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,27 +110,22 @@ impl AsRef<[u8]> for Owner {
 const BODY_BYTES: usize = 100_000;
 
 impl Fragile {
-    fn provoke(
-        &self,
-        ends_badly: &mut bool,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) -> bool {
+    fn provoke(&self, context: &mut Context<'_, Self>) -> bool {
         match self.0 {
             Where::SessionDefault => {
                 REFUSES.set(true);
                 context.abort();
             }
             Where::SessionDrop => {
-                session.fuse.0 = true;
+                context.session.fuse.0 = true;
                 context.abort();
             }
             Where::Closed => {
-                session.closes_badly = true;
+                context.session.closes_badly = true;
                 context.abort();
             }
             Where::TurnEnded => {
-                *ends_badly = true;
+                *context.thread = true;
                 context.abort();
             }
             Where::Inline => explode(),
@@ -152,7 +149,6 @@ impl Fragile {
     /// False: no room, so the request is to be offered again.
     fn send(&self, context: &mut Context<'_, Self>, explodes: bool, retires_badly: bool) -> bool {
         let Some(mut job) = context.job() else {
-            context.stall(flatpath::Stall::Jobs);
             return false;
         };
         job.explodes = explodes;
@@ -163,7 +159,7 @@ impl Fragile {
 }
 
 impl Protocol for Fragile {
-    type Lane = bool;
+    type ThreadState = bool;
     type Session = Session;
     type Job = Work;
 
@@ -171,24 +167,24 @@ impl Protocol for Fragile {
         "fragile"
     }
 
-    fn lane(&self) -> bool {
+    fn thread_state(&self) -> bool {
         false
     }
 
-    fn received(
-        &self,
-        ends_badly: &mut bool,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let is_taken = match input.first() {
-            Some(b'!') => self.provoke(ends_badly, session, context),
+            Some(b'!') => self.provoke(context),
             Some(b'w') => self.send(context, false, false),
             Some(_) => context.write(b"x").is_ok(),
             None => true,
         };
-        if is_taken { input.len() } else { 0 }
+        if is_taken {
+            return Received::Consumed;
+        }
+        Received::Blocked {
+            consumed: 0,
+            on: Stall::Jobs,
+        }
     }
 
     fn run(&self, job: &mut Work, _: &mut WorkerScope<'_>) {
@@ -205,13 +201,7 @@ impl Protocol for Fragile {
         explode();
     }
 
-    fn finished(
-        &self,
-        _: &mut bool,
-        _: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         context
             .write(if job.explodes { b"p" } else { b"d" })
             .expect("room");
@@ -234,10 +224,6 @@ impl Protocol for Fragile {
         if std::mem::take(ends_badly) {
             explode();
         }
-    }
-
-    fn refusal(&self) -> Bytes {
-        explode()
     }
 }
 
@@ -304,7 +290,7 @@ fn a_panic_costs_its_connection_wherever_it_comes_from() {
 }
 
 #[test]
-fn a_refusal_that_panics_refuses_all_the_same() {
+fn a_refusal_while_jobs_retire_badly_refuses_all_the_same() {
     on_both(|choice| {
         let limits = Limits {
             in_flight_max: 1,

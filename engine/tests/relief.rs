@@ -6,7 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::{Buffer, Bytes, Context, DriverChoice, Limits, Phase, Protocol, Server};
+use flatpath::{
+    Buffer, Bytes, Context, DriverChoice, Limits, ListenerOptions, Phase, Protocol, Received,
+    Server,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const THREADS: usize = 2;
@@ -26,7 +29,7 @@ struct Holding {
 }
 
 impl Protocol for Holding {
-    type Lane = usize;
+    type ThreadState = usize;
     type Session = Vec<Buffer>;
     type Job = ();
 
@@ -34,41 +37,42 @@ impl Protocol for Holding {
         "holding"
     }
 
-    fn lane(&self) -> usize {
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: Bytes::from_static(b"full\n"),
+            ..ListenerOptions::default()
+        }
+    }
+
+    fn thread_state(&self) -> usize {
         self.threads.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn received(
-        &self,
-        thread: &mut usize,
-        held: &mut Vec<Buffer>,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
-            return 0;
+            return Received::NeedMore { consumed: 0 };
         };
         let answer = match &input[..end] {
-            b"where" => format!("{thread}\n"),
+            b"where" => format!("{}\n", context.thread),
             b"hold" => {
                 // A holder has no deadline of its own.
                 context.phase(Phase::Work);
-                held.extend((0..BUFFERS).map_while(|_| context.pool().take(1)));
-                assert_eq!(held.len(), BUFFERS, "the test asks for what there is");
+                let pool = context.io.pool();
+                context
+                    .session
+                    .extend((0..BUFFERS).map_while(|_| pool.take(1)));
+                let held = context.session.len();
+                assert_eq!(held, BUFFERS, "the test asks for what there is");
                 "held\n".into()
             }
             _ => "ok\n".into(),
         };
         context.write(answer.as_bytes()).expect("room for a line");
-        end + 1
+        Received::NeedMore { consumed: end + 1 }
     }
 
-    fn abandoned(&self, _: &mut usize, held: &mut Vec<Buffer>, _: &mut Context<'_, Self>) {
-        held.clear();
-    }
-
-    fn refusal(&self) -> Bytes {
-        Bytes::from_static(b"full\n")
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        context.session.clear();
     }
 }
 

@@ -6,7 +6,7 @@ mod lines;
 use std::sync::{Arc, OnceLock};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, DriverConfig, Phase, Protocol, Stall};
+use flatpath::{Context, DriverConfig, Phase, Protocol, Received, Stall};
 use flatpath_driver::simulation::{Client, Network};
 use lines::Lines;
 
@@ -75,7 +75,7 @@ const QUESTION_NS: u64 = 1_000;
 struct Costly(Arc<OnceLock<Network>>);
 
 impl Protocol for Costly {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -83,24 +83,20 @@ impl Protocol for Costly {
         "costly"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         context.restart_phase(Phase::Idle);
         if context.output_is_full() {
-            context.stall(Stall::Output);
-            return 0;
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Output,
+            };
         }
         let network = self.0.get().expect("set before the first turn");
         network.advance(QUESTION_NS * input.len() as u64);
         context.write(input).expect("room");
-        input.len()
+        Received::Consumed
     }
 }
 

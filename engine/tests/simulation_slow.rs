@@ -4,7 +4,7 @@
 mod lines;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, Limits, Phase, Protocol};
+use flatpath::{Context, Limits, Phase, Protocol, Received};
 use flatpath_driver::simulation::{Client, ClientState};
 use lines::Lines;
 
@@ -63,7 +63,7 @@ fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
 struct Bodies;
 
 impl Protocol for Bodies {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -71,26 +71,14 @@ impl Protocol for Bodies {
         "bodies"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.phase(Phase::Body);
-        input.len()
+        Received::Consumed
     }
 
-    fn expired(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        _phase: Phase,
-    ) {
+    fn expired(&self, context: &mut Context<'_, Self>, _phase: Phase) {
         context.write_static(b"late\n");
         context.close_after_output();
     }
@@ -136,7 +124,7 @@ fn sim_a_body_may_begin_late_and_be_as_slow_as_the_minimum_rate() {
 struct Patient(u32);
 
 impl Protocol for Patient {
-    type Lane = ();
+    type ThreadState = ();
     type Session = u32;
     type Job = ();
 
@@ -144,28 +132,16 @@ impl Protocol for Patient {
         "patient"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        (): &mut (),
-        _periods: &mut u32,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.phase(Phase::Idle);
-        input.len()
+        Received::Consumed
     }
 
-    fn expired(
-        &self,
-        (): &mut (),
-        periods: &mut u32,
-        context: &mut Context<'_, Self>,
-        phase: Phase,
-    ) {
-        *periods += 1;
-        if *periods < self.0 {
+    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
+        *context.session += 1;
+        if *context.session < self.0 {
             context.restart_phase(phase);
         }
     }

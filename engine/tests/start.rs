@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use flatpath::{Context, DriverChoice, Error, Protocol, Server};
+use flatpath::{Context, DriverChoice, Error, Protocol, Received, Server};
 use lines::{Lines, on_both};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Faulty(AtomicUsize);
 
 impl Protocol for Faulty {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -28,14 +28,14 @@ impl Protocol for Faulty {
         "faulty"
     }
 
-    fn lane(&self) {
+    fn thread_state(&self) {
         if self.0.fetch_add(1, Relaxed) == 1 {
             resume_unwind(Box::new("as asked"));
         }
     }
 
-    fn received(&self, (): &mut (), (): &mut (), _: &mut Context<'_, Self>, _: &[u8]) -> usize {
-        0
+    fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
+        Received::NeedMore { consumed: 0 }
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, End, Limits, Pages, Part, Payload, Protocol, RegionConfig, Rouser,
-    Server, Stall,
+    Context, DriverChoice, End, Limits, ListenerOptions, Pages, Part, Payload, Protocol, Received,
+    RegionConfig, Rouser, Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 
@@ -56,7 +56,7 @@ struct Session {
 }
 
 impl Protocol for Keeper {
-    type Lane = Option<Rouser>;
+    type ThreadState = Option<Rouser>;
     type Session = Session;
     type Job = ();
 
@@ -64,65 +64,61 @@ impl Protocol for Keeper {
         "keeper"
     }
 
-    fn lane(&self) -> Option<Rouser> {
+    fn thread_state(&self) -> Option<Rouser> {
         None
     }
 
-    fn region(&self) -> Option<RegionConfig> {
-        Some(RegionConfig {
-            pages: PAGES,
-            page_bytes: 4096,
-            reserve_pages: 0,
-            ..RegionConfig::default()
-        })
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            region: Some(RegionConfig {
+                pages: PAGES,
+                page_bytes: 4096,
+                reserve_pages: 0,
+                ..RegionConfig::default()
+            }),
+            ..ListenerOptions::default()
+        }
     }
 
     /// The first byte is a name, received into the common buffers; what follows it is kept.
-    fn received(
-        &self,
-        _: &mut Option<Rouser>,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let Some(first) = input.first() else {
-            return 0;
+            return Received::Consumed;
         };
-        if !session.is_met {
-            (session.is_met, session.name) = (true, *first);
+        if !context.session.is_met {
+            (context.session.is_met, context.session.name) = (true, *first);
             let mut met = self.met.lock().expect("not poisoned");
-            if session.name == b'R' {
+            if context.session.name == b'R' {
                 let rouser = context.rouser();
                 met.iter().for_each(|end| rouser.rouse(*end));
             }
             met.push(context.end());
             context.receive_into(Pages::Listener);
-            return 1;
+            return Received::NeedMore { consumed: 1 };
         }
-        if session.name >= HOLDS {
-            context.stall(Stall::Outside);
-            return 0;
+        if context.session.name >= HOLDS {
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Outside,
+            };
         }
         let mut payload = Payload::new();
         context.keep_or_copy(input, &mut payload).expect("room");
         let mut kept = self.kept.lock().expect("not poisoned");
-        kept.push((session.name, payload));
-        context.stall(Stall::Outside);
-        input.len()
+        kept.push((context.session.name, payload));
+        Received::Blocked {
+            consumed: input.len(),
+            on: Stall::Outside,
+        }
     }
 
-    fn roused(&self, _: &mut Option<Rouser>, _: &mut Session, context: &mut Context<'_, Self>) {
+    fn roused(&self, context: &mut Context<'_, Self>) {
         context.receive_into(Pages::Common);
     }
 
     /// Those with even names are ended at once.
-    fn draining(
-        &self,
-        _: &mut Option<Rouser>,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
-        if session.name.is_multiple_of(2) {
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        if context.session.name.is_multiple_of(2) {
             context.abort();
         }
     }

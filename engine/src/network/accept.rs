@@ -18,10 +18,10 @@ use flatpath_driver::{
 use flatpath_structures::slots::Key;
 
 use crate::connection::Connection;
-use crate::context::Pages;
 use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
 use crate::listener::Speaker;
+use crate::options::Pages;
 
 use super::{KIND_ACCEPT, Network, user_data};
 
@@ -64,26 +64,22 @@ impl Listener {
         pages_max: u32,
     ) -> Listener {
         let (source, speaker) = parts;
+        let options = speaker.options();
         Listener {
             source: Some(source),
             state: State::Off,
             operation: 0,
             region_id,
-            first_region_id: match speaker.first_pages() {
+            first_region_id: match options.first_pages {
                 Pages::Common => 0,
                 Pages::Listener | Pages::Shared => region_id,
             },
-            first_shares: speaker.first_pages() == Pages::Shared,
-            pages_max: speaker.pages_max().unwrap_or(pages_max).max(1),
+            first_shares: options.first_pages == Pages::Shared,
+            pages_max: options.pages_max.unwrap_or(pages_max).max(1),
             was_called: false,
             speaker,
             failures: 0,
         }
-    }
-
-    /// The most workers that the protocol wants its jobs to occupy.
-    pub(super) fn workers_max(&self) -> Option<u32> {
-        self.speaker.workers_max()
     }
 
     pub(super) fn source(&self) -> Option<&Source> {
@@ -101,7 +97,7 @@ impl Listener {
 
 impl<D: Driver> Network<D> {
     pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let known = self
             .listeners
             .get_mut(index as usize)
@@ -128,7 +124,7 @@ impl<D: Driver> Network<D> {
                 if listener.state == State::Off {
                     listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
-                self.shared.statistics.accept_pauses.add(1);
+                self.common.shared.statistics.accept_pauses.add(1);
                 self.no_descriptor(errno);
             }
             Outcome::Failed(errno) => {
@@ -147,7 +143,7 @@ impl<D: Driver> Network<D> {
 
     /// A connection is there: it gets a place, or is told that there is none.
     fn accepted(&mut self, index: u32, socket: Socket) {
-        self.shared.statistics.accepted.add(1);
+        self.common.shared.statistics.accepted.add(1);
         let listener = &mut self.listeners[index as usize];
         if self.stage > Stage::Running {
             return self.driver.close(socket);
@@ -156,7 +152,7 @@ impl<D: Driver> Network<D> {
             return self.turn_away(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
-        let mut connection = Connection::new(socket, number, session, self.turn.now_ns);
+        let mut connection = Connection::new(socket, number, session, self.common.turn.now_ns);
         connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
@@ -180,7 +176,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn turn_away(&mut self, socket: Socket) {
-        self.shared.statistics.refused.add(1);
+        self.common.shared.statistics.refused.add(1);
         self.driver.close(socket);
     }
 
@@ -194,7 +190,7 @@ impl<D: Driver> Network<D> {
         for index in 0..self.listeners.len() {
             let listener = &mut self.listeners[index];
             if let State::PausedUntil(until) = listener.state
-                && self.turn.now_ns >= until
+                && self.common.turn.now_ns >= until
             {
                 listener.state = State::Off;
             }

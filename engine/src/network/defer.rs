@@ -28,11 +28,11 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Connection, Receive};
-use crate::context::Stall;
 use crate::limits::{
     AT_ONCE_PART, CALM_RECEIVES, CROWDING_PART, CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX,
     OUTPUT_BYTES_LOW, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
 };
+use crate::phase::Stall;
 
 use super::Network;
 
@@ -105,7 +105,7 @@ impl<D: Driver> Network<D> {
             self.deferred.is_behind = false;
             return;
         }
-        let end_ns = self.turn.now_ns + TURN_DEFERRED_NS;
+        let end_ns = self.common.turn.now_ns + TURN_DEFERRED_NS;
         for crowding in [false, true] {
             for _ in 0..DEFERRED_PER_TURN_MAX {
                 let Some(key) = self.deferred.queue(crowding).pop_front() else {
@@ -159,7 +159,7 @@ impl<D: Driver> Network<D> {
         if is_much || is_scarce() {
             connection.crowds = true;
             connection.calm = 0;
-            self.shared.statistics.crowding.add(1);
+            self.common.shared.statistics.crowding.add(1);
         }
     }
 

@@ -5,7 +5,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Overdue};
 use crate::lifecycle::Stage;
-use crate::protocol::Phase;
+use crate::phase::Phase;
 
 use super::Network;
 
@@ -13,7 +13,7 @@ impl<D: Driver> Network<D> {
     /// Fires every deadline that has passed; arms the others anew.
     pub(super) fn fire_deadlines(&mut self) {
         let mut expired = std::mem::take(&mut self.expired);
-        self.wheel.expire(self.turn.now_ns, &mut expired);
+        self.wheel.expire(self.common.turn.now_ns, &mut expired);
         for index in expired.drain(..) {
             if !self.wheel.confirm(index) {
                 continue;
@@ -25,7 +25,8 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             connection.clocks.armed_ns = u64::MAX;
-            if let Some(overdue) = connection.overdue(&self.limits, self.turn.now_ns) {
+            if let Some(overdue) = connection.overdue(&self.common.limits, self.common.turn.now_ns)
+            {
                 self.fire(key, overdue);
             }
             self.settle(key);
@@ -39,7 +40,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         if let Overdue::Phase(phase) = overdue {
-            self.call(key, |speaker, call| speaker.expired(call, phase));
+            self.call(key, |speaker, io| speaker.expired(io, phase));
             if self.has_restarted(key, phase) {
                 return;
             }
@@ -47,7 +48,7 @@ impl<D: Driver> Network<D> {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.expired, true)
         {
-            self.shared.statistics.expired.add(1);
+            self.common.shared.statistics.expired.add(1);
         }
         match overdue {
             Overdue::Send | Overdue::Look => self.close(key, Closing::Abort),
@@ -73,7 +74,7 @@ impl<D: Driver> Network<D> {
     /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
     /// which is megabytes, has been acknowledged: that is not the peer's silence.
     fn peer_reads(&mut self, key: Key) -> bool {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
         };
@@ -98,12 +99,12 @@ impl<D: Driver> Network<D> {
 
     /// Follows the server from running to draining to forced.
     pub(super) fn follow_stage(&mut self) {
-        let mut stage = self.shared.stage();
+        let mut stage = self.common.shared.stage();
         if self.stage == Stage::Draining {
             let end = self
                 .drain_started_ns
-                .saturating_add(self.limits.drain_ns_max);
-            if self.turn.now_ns >= end {
+                .saturating_add(self.common.limits.drain_ns_max);
+            if self.common.turn.now_ns >= end {
                 stage = Stage::Forced;
             }
         }
@@ -111,11 +112,11 @@ impl<D: Driver> Network<D> {
             return;
         }
         let before = std::mem::replace(&mut self.stage, stage);
-        self.desk.draining = true;
+        self.common.desk.draining = true;
         if before == Stage::Running {
-            self.drain_started_ns = self.turn.now_ns;
-            let shorter_ns = self.limits.drain_idle_ns_max;
-            self.limits.idle_ns_max = self.limits.idle_ns_max.min(shorter_ns);
+            self.drain_started_ns = self.common.turn.now_ns;
+            let shorter_ns = self.common.limits.drain_idle_ns_max;
+            self.common.limits.idle_ns_max = self.common.limits.idle_ns_max.min(shorter_ns);
             self.stop_listening();
         }
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
@@ -126,7 +127,7 @@ impl<D: Driver> Network<D> {
             match stage {
                 Stage::Forced => self.close(key, Closing::Abort),
                 _ => {
-                    self.call(key, |speaker, call| speaker.draining(call));
+                    self.call(key, |speaker, io| speaker.draining(io));
                 }
             }
             self.settle(key);
@@ -154,7 +155,7 @@ impl<D: Driver> Network<D> {
         self.listeners[usize::from(connection.listener)]
             .speaker
             .close(connection.session);
-        self.shared.statistics.closed.add(1);
+        self.common.shared.statistics.closed.add(1);
         self.connection_left();
     }
 }

@@ -13,9 +13,9 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::Connection;
-use crate::context::Stall;
 use crate::holdings::{Excess, WAITING_BUFFERS, Waited};
 use crate::limits::{COUNTED_PER_LOOK, SHARE_LOG_NS};
+use crate::phase::Stall;
 
 use super::Network;
 
@@ -32,7 +32,7 @@ pub(super) struct Excesses {
 impl<D: Driver> Network<D> {
     /// Counts what a connection holds, and what it waits for, with its address and listener.
     pub(super) fn count_holding(&mut self, key: Key) {
-        let is_weighed = self.shared.pools.fair_bytes() != usize::MAX;
+        let is_weighed = self.common.shared.pools.fair_bytes() != usize::MAX;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -46,7 +46,7 @@ impl<D: Driver> Network<D> {
         if before == after {
             return;
         }
-        let holdings = &self.shared.holdings;
+        let holdings = &self.common.shared.holdings;
         if !std::mem::replace(&mut holds.has_cells, true) {
             holds.cells = holdings.cells(self.driver.peer(connection.socket));
         }
@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
     /// Counts those that have held their buffers since less than a quarter was in use: a part of
     /// the table each time.
     pub(super) fn count_holders(&mut self) {
-        if self.shared.pools.fair_bytes() == usize::MAX {
+        if self.common.shared.pools.fair_bytes() == usize::MAX {
             return;
         }
         let places = self.connections.capacity();
@@ -79,7 +79,7 @@ impl<D: Driver> Network<D> {
         let holds = &connection.holds;
         if holds.counted > 0 {
             let number = self.listener_numbers[usize::from(connection.listener)];
-            let holdings = &self.shared.holdings;
+            let holdings = &self.common.shared.holdings;
             holdings.change(number, holds.cells, holds.counted, 0);
         }
     }
@@ -92,7 +92,10 @@ impl<D: Driver> Network<D> {
             return None;
         }
         let number = self.listener_numbers[usize::from(connection.listener)];
-        self.shared.holdings.excess(number, holds.cells, waited)
+        self.common
+            .shared
+            .holdings
+            .excess(number, holds.cells, waited)
     }
 
     /// Stalls a connection that has come to hold more, if its address or listener has its share.
@@ -100,7 +103,7 @@ impl<D: Driver> Network<D> {
         let Some(excess) = self.excess(key, Waited::No) else {
             return;
         };
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -113,13 +116,13 @@ impl<D: Driver> Network<D> {
         }
         self.tell_excess(key, excess);
         // What it has gathered it may be able to hand on.
-        self.call(key, |speaker, call| speaker.pressed(call));
+        self.call(key, |speaker, io| speaker.pressed(io));
         self.again.push(key);
     }
 
     /// Counts a stall, and logs one line for each episode.
     fn tell_excess(&mut self, key: Key, excess: Excess) {
-        let statistics = &self.shared.statistics;
+        let statistics = &self.common.shared.statistics;
         let (counter, line_ns) = match excess {
             Excess::Address => (
                 &statistics.address_share_stalls,
@@ -131,7 +134,7 @@ impl<D: Driver> Network<D> {
             ),
         };
         counter.add(1);
-        let now_ns = self.turn.now_ns.max(1);
+        let now_ns = self.common.turn.now_ns.max(1);
         let before_ns = std::mem::replace(line_ns, now_ns);
         if before_ns > 0 && now_ns.saturating_sub(before_ns) < SHARE_LOG_NS {
             return;

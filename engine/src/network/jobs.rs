@@ -6,8 +6,9 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Ended};
-use crate::context::{Stall, Wanted};
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
+use crate::phase::Stall;
+use crate::pools::Wanted;
 
 use super::Network;
 
@@ -24,16 +25,19 @@ impl<D: Driver> Network<D> {
     /// Hands every job in the inbox to its connection, oldest first. A connection is settled once
     /// for jobs of it that follow each other, so that the replies to a burst are sent together.
     pub(crate) fn collect_jobs(&mut self) {
-        if self.shared.inboxes[usize::from(self.ring)]
+        if self.common.shared.inboxes[usize::from(self.common.ring)]
             .arrived
             .is_empty()
         {
-            return self.desk.follow_parked(self.turn.now_ns);
+            return self.common.desk.follow_parked(self.common.turn.now_ns);
         }
-        let shared = std::sync::Arc::clone(&self.shared);
+        let shared = std::sync::Arc::clone(&self.common.shared);
         let mut called: Option<Key> = None;
-        for index in shared.inboxes[usize::from(self.ring)].arrived.take_all() {
-            let Some(task) = self.desk.collect(index, self.turn.now_ns) else {
+        for index in shared.inboxes[usize::from(self.common.ring)]
+            .arrived
+            .take_all()
+        {
+            let Some(task) = self.common.desk.collect(index, self.common.turn.now_ns) else {
                 continue;
             };
             let home = task.connection();
@@ -53,13 +57,13 @@ impl<D: Driver> Network<D> {
                     .retire(task);
                 continue;
             }
-            self.call(home.key, |speaker, call| speaker.finished(call, task));
+            self.call(home.key, |speaker, io| speaker.finished(io, task));
             called = Some(home.key);
         }
         if let Some(key) = called {
             self.jobs_collected(key);
         }
-        self.desk.follow_parked(self.turn.now_ns);
+        self.common.desk.follow_parked(self.common.turn.now_ns);
     }
 
     fn jobs_collected(&mut self, key: Key) {
@@ -88,17 +92,18 @@ impl<D: Driver> Network<D> {
     /// there is room for, so that a turn costs the same however many wait.
     pub(super) fn retry_waiting(&mut self) {
         if !self.waiting_jobs.is_empty() {
-            self.retry(Stall::Jobs, self.desk.room());
+            self.retry(Stall::Jobs, self.common.desk.room());
         }
         if !self.waiting_lasting.is_empty() {
-            self.retry(Stall::Lasting, self.desk.lasting_room());
+            self.retry(Stall::Lasting, self.common.desk.lasting_room());
         }
-        let waits_without_worker = self.desk.waiting_for_memory() > 0;
+        let waits_without_worker = self.common.desk.waiting_for_memory() > 0;
         if waits_without_worker {
             // Short replies are first: the reserve is there for them.
             let jobs_max = self.memory_retries().min(RETRIES_MAX);
-            self.desk
-                .try_memory(Wanted::Small, jobs_max, self.turn.now_ns);
+            self.common
+                .desk
+                .try_memory(Wanted::Small, jobs_max, self.common.turn.now_ns);
         }
         if !self.waiting_memory.is_empty() {
             let room = self.memory_retries();
@@ -106,16 +111,17 @@ impl<D: Driver> Network<D> {
         }
         if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
-            let room = retries_within(self.shared.pools.available_bytes());
+            let room = retries_within(self.common.shared.pools.available_bytes());
             let jobs_max = room.min(RETRIES_MAX);
-            self.desk
-                .try_memory(Wanted::Large, jobs_max, self.turn.now_ns);
+            self.common
+                .desk
+                .try_memory(Wanted::Large, jobs_max, self.common.turn.now_ns);
         }
         self.retry_shares();
     }
 
     fn memory_retries(&self) -> usize {
-        let pools = &self.shared.pools;
+        let pools = &self.common.shared.pools;
         match retries_within(pools.available_bytes()) {
             // Some may wait for small buffers only.
             0 => retries_within(pools.reserve_bytes()).min(RETRY_FAILURES_MAX as usize),
@@ -149,7 +155,7 @@ impl<D: Driver> Network<D> {
     fn retry_one(&mut self, key: Key) -> bool {
         let before = self.connections.get(key).map_or(0, |found| found.moved);
         self.resume(key);
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
             return true;
         };
@@ -163,7 +169,7 @@ impl<D: Driver> Network<D> {
 
     /// A connection found no room for too long: it is refused in its protocol's words and closed.
     pub(super) fn refuse(&mut self, key: Key) {
-        self.shared.statistics.stalls_refused.add(1);
+        self.common.shared.statistics.stalls_refused.add(1);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -203,7 +209,9 @@ impl<D: Driver> Network<D> {
         };
         let refusal = self.listeners[usize::from(connection.listener)]
             .speaker
-            .refusal();
+            .options()
+            .refusal
+            .clone();
         if !refusal.is_empty() {
             connection.output.push(refusal.into());
         }
@@ -219,6 +227,6 @@ impl<D: Driver> Network<D> {
                 connection.ended = Ended::Told;
             }
         }
-        self.call(key, |speaker, call| speaker.abandoned(call));
+        self.call(key, |speaker, io| speaker.abandoned(io));
     }
 }

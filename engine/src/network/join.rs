@@ -26,12 +26,11 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Joint};
-use crate::context::Stall;
 use crate::end::ConnectionId;
 use crate::limits::{
     JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
 };
-use crate::protocol::Phase;
+use crate::phase::{Phase, Stall};
 
 use super::Network;
 
@@ -47,8 +46,8 @@ impl<D: Driver> Network<D> {
         if self.may_join(key, end) {
             self.join(key, end.key);
         } else {
-            self.shared.statistics.joins_refused.add(1);
-            self.call(key, |speaker, call| speaker.join_refused(call));
+            self.common.shared.statistics.joins_refused.add(1);
+            self.call(key, |speaker, io| speaker.join_refused(io));
         }
     }
 
@@ -57,14 +56,14 @@ impl<D: Driver> Network<D> {
         let single = |connection: &Connection| {
             connection.joint.is_none() && connection.control.closing == Closing::No
         };
-        end.ring == self.ring
+        end.ring == self.common.ring
             && end.key != key
             && self.connections.get(key).is_some_and(single)
             && self.connections.get(end.key).is_some_and(single)
     }
 
     fn join(&mut self, key: Key, peer: Key) {
-        self.shared.statistics.joined.add(1);
+        self.common.shared.statistics.joined.add(1);
         for (one, other) in [(peer, key), (key, peer)] {
             if let Some(connection) = self.connections.get_mut(one) {
                 connection.joint = Some(Joint::to(other));
@@ -78,7 +77,7 @@ impl<D: Driver> Network<D> {
         }
         // Both say their words before the first byte of the other passes (J3).
         for one in [peer, key] {
-            self.call(one, |speaker, call| speaker.joined(call));
+            self.call(one, |speaker, io| speaker.joined(io));
         }
         for one in [peer, key] {
             self.pass_kept(one);
@@ -148,14 +147,18 @@ impl<D: Driver> Network<D> {
 
     /// Copies a piece to the other end's output. False: no memory; it is held until there is some.
     fn pass_piece(&mut self, key: Key, piece: Piece, from: u32) -> bool {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(peer) = self.peer_of(key) else {
             self.recycle(piece);
             return true;
         };
         let bytes = &self.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
-        let pool = self.shared.pools.handle(self.ring, peer.index);
+        let pool = self
+            .common
+            .shared
+            .pools
+            .handle(self.common.ring, peer.index);
         let written = self
             .connections
             .get_mut(peer)
@@ -188,14 +191,14 @@ impl<D: Driver> Network<D> {
 
     /// Counts, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
-        self.shared.statistics.joined_bytes.add(bytes as u64);
+        self.common.shared.statistics.joined_bytes.add(bytes as u64);
         self.touch(key);
         self.touch(peer);
     }
 
     pub(super) fn touch(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.clocks.phase_ns = self.turn.now_ns;
+            connection.clocks.phase_ns = self.common.turn.now_ns;
         }
     }
 
@@ -236,7 +239,11 @@ impl<D: Driver> Network<D> {
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.output.push(Segment::Piped(piped));
         }
-        self.shared.statistics.joined_bytes_moved.add(count as u64);
+        self.common
+            .shared
+            .statistics
+            .joined_bytes_moved
+            .add(count as u64);
         self.passed(key, peer, count);
         // Not settled as a whole, which would come back to this end.
         self.start_send(peer);
@@ -250,7 +257,7 @@ impl<D: Driver> Network<D> {
         if !joint.streams {
             return None;
         }
-        let pool = self.shared.pools.handle(self.ring, key.index);
+        let pool = self.common.shared.pools.handle(self.common.ring, key.index);
         pool.take(JOINED_FILL_BYTES)
     }
 
@@ -327,7 +334,7 @@ impl<D: Driver> Network<D> {
 
     /// Takes both joints; the other end ends as `closing` says.
     fn part(&mut self, key: Key, peer: Key, closing: Closing) {
-        self.shared.statistics.parted.add(1);
+        self.common.shared.statistics.parted.add(1);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.joint = None;
         }

@@ -49,20 +49,21 @@ use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
 use crate::addresses::Addresses;
+use crate::common::Common;
 use crate::connection::Connection;
-use crate::context::{Keeping, Stall};
 use crate::descriptors::DescriptorBudget;
-use crate::end::ConnectionId;
+use crate::io::Io;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, SHARE_PATIENCE_NS, TICK_NS,
     TRIM_PERIOD_NS, TURN_ACCEPTS_MAX, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
 };
-use crate::listener::{Call, Speaker};
+use crate::listener::Speaker;
 use crate::memory::Entered;
-use crate::protocol::Turn;
+use crate::phase::Stall;
 use crate::returns::Returns;
 use crate::spares::Trimmed;
+use crate::turn::Turn;
 use crate::worker::{JobDesk, Shared};
 
 use accept::Listener;
@@ -91,9 +92,7 @@ pub(crate) struct Setup {
 /// See the module.
 pub(crate) struct Network<D: Driver> {
     driver: D,
-    ring: u16,
-    shared: Arc<Shared>,
-    limits: Limits,
+    common: Common,
     listeners: Vec<Listener>,
     connections: Slots<Connection>,
     addresses: Addresses,
@@ -103,16 +102,12 @@ pub(crate) struct Network<D: Driver> {
     /// Connections that crowd and want to receive, oldest first.
     crowd: VecDeque<Key>,
     wheel: Wheel,
-    desk: JobDesk,
-    turn: Turn,
     stage: Stage,
     drain_started_ns: u64,
     accept_mode: OperationMode,
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     sources: Slots<Source>,
     sources_refused: usize,
-    /// What other threads say about connections.
-    returns: Arc<Returns>,
     /// Connections whose receive found no page, by what they want.
     starved: Starved,
     receive_buffer_bytes: usize,
@@ -237,7 +232,8 @@ impl<D: Driver> Network<D> {
         let names = listeners.iter().map(|listener| listener.speaker.name());
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.ring, names.collect());
-        let wanted: Vec<_> = listeners.iter().map(Listener::workers_max).collect();
+        let workers_max = |listener: &Listener| listener.speaker.options().workers_max;
+        let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
         let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
         let in_flight_max = setup.limits.in_flight_max;
         let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
@@ -247,17 +243,20 @@ impl<D: Driver> Network<D> {
         let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
         let pipes = counted_pipes(setup.shared.descriptors.clone());
         Network {
-            returns: Returns::new(driver.waker()),
-            turn: Turn {
-                number: 0,
-                now_ns,
-                wall_seconds: driver.wall_seconds(),
+            common: Common {
+                ring: setup.ring,
+                turn: Turn {
+                    number: 0,
+                    now_ns,
+                    wall_seconds: driver.wall_seconds(),
+                },
+                limits: setup.limits,
+                shared: setup.shared,
+                desk,
+                returns: Returns::new(driver.waker()),
             },
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             driver,
-            ring: setup.ring,
-            shared: setup.shared,
-            limits: setup.limits,
             listeners,
             connections: Slots::new(capacity),
             addresses: Addresses::new(places),
@@ -265,7 +264,6 @@ impl<D: Driver> Network<D> {
             deferred: Deferred::default(),
             long_sends: LongSends::default(),
             crowd: VecDeque::new(),
-            desk,
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,
             stage: Stage::Running,
@@ -300,27 +298,27 @@ impl<D: Driver> Network<D> {
     /// The driver has lost completions or cannot go on: the thread must end.
     pub(crate) fn turn(&mut self) -> io::Result<After> {
         let timeout_ns = self.timeout_ns();
-        let inbox = &self.shared.inboxes[usize::from(self.ring)];
-        let (shared, stage) = (&self.shared, self.stage);
-        let returns = &self.returns;
+        let inbox = &self.common.shared.inboxes[usize::from(self.common.ring)];
+        let (shared, stage) = (&self.common.shared, self.stage);
+        let returns = &self.common.returns;
         let ready = || {
             !inbox.arrived.is_empty()
                 || shared.stage() != stage
                 || returns.any()
                 || inbox.orders.any()
-                || shared.has_parked(self.ring)
-                || shared.relief.is_asked(self.ring)
+                || shared.has_parked(self.common.ring)
         };
         self.driver
             .wait(timeout_ns, &ready, &mut self.completions)?;
-        self.turn = Turn {
-            number: self.turn.number + 1,
+        self.common.turn = Turn {
+            number: self.common.turn.number + 1,
             now_ns: self.driver.now_ns(),
             wall_seconds: self.driver.wall_seconds(),
         };
-        self.shared
+        self.common
+            .shared
             .lifecycle
-            .turn_began(self.ring, self.turn.now_ns);
+            .turn_began(self.common.ring, self.common.turn.now_ns);
 
         self.complete_all();
         self.collect_jobs();
@@ -345,10 +343,12 @@ impl<D: Driver> Network<D> {
         self.tend_listeners();
         self.end_episodes();
         self.trim();
-        if self.desk.holds_back() {
-            self.desk.log_waits(self.ring, self.turn.now_ns);
+        if self.common.desk.holds_back() {
+            self.common
+                .desk
+                .log_waits(self.common.ring, self.common.turn.now_ns);
         }
-        self.desk.flush();
+        self.common.desk.flush();
         Ok(self.after())
     }
 
@@ -430,50 +430,30 @@ impl<D: Driver> Network<D> {
     }
 
     /// Calls the protocol of a connection; `None` when the connection is gone.
-    fn call<R>(
-        &mut self,
-        key: Key,
-        act: impl FnOnce(&mut dyn Speaker, Call<'_>) -> R,
-    ) -> Option<R> {
+    fn call<R>(&mut self, key: Key, act: impl FnOnce(&mut dyn Speaker, Io<'_>) -> R) -> Option<R> {
         let connection = self.connections.get_mut(key)?;
-        let listener = connection.listener;
-        let listening = &mut self.listeners[usize::from(listener)];
+        let listening = &mut self.listeners[usize::from(connection.listener)];
         listening.was_called = true;
-        self.shared.lifecycle.calls(self.ring, listener);
-        let call = Call {
-            turn: self.turn,
-            limits: &self.limits,
-            pool: self.shared.pools.handle(self.ring, key.index),
-            output: &mut connection.output,
-            control: &mut connection.control,
-            desk: &mut self.desk,
-            connection: ConnectionId {
-                key,
-                ring: self.ring,
-                listener,
-            },
-            socket: connection.socket,
-            session: connection.session,
-            keeping: Keeping {
-                source: None,
-                quota: &mut connection.quota,
-                returns: &self.returns,
-                statistics: &self.shared.statistics,
-                region_id: &mut connection.region_id,
-                shares: &mut connection.shares,
-                own_region_id: listening.region_id,
-                own: (listening.region_id > 0).then(|| self.driver.region(listening.region_id)),
-            },
+        let common = &mut self.common;
+        let lifecycle = &common.shared.lifecycle;
+        lifecycle.calls(common.ring, connection.listener);
+        let region_id = listening.region_id;
+        let io = Io {
+            common,
+            connection,
+            key,
+            source: None,
+            own: (region_id > 0).then(|| (region_id, self.driver.region(region_id))),
         };
-        Some(act(&mut *listening.speaker, call))
+        Some(act(&mut *listening.speaker, io))
     }
 
     /// Looks at the connections that other threads spoke of: fragments are back, a stall is over.
     fn take_returns(&mut self) {
-        if !self.returns.any() {
+        if !self.common.returns.any() {
             return;
         }
-        for key in self.returns.take() {
+        for key in self.common.returns.take() {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
@@ -499,7 +479,7 @@ impl<D: Driver> Network<D> {
         let has_more = !self.backlog.is_empty() || !self.arrivals.is_empty();
         let has_input = self.deferred.len() > 0 || !self.crowd.is_empty();
         let is_behind = has_more || has_input || !self.long_sends.is_empty();
-        if is_behind || !self.again.is_empty() || !self.desk.roused.is_empty() {
+        if is_behind || !self.again.is_empty() || !self.common.desk.roused.is_empty() {
             return Some(0);
         }
         let now_ns = self.driver.now_ns();
@@ -512,7 +492,7 @@ impl<D: Driver> Network<D> {
             &self.waiting_share,
         ];
         let any = waiting.iter().any(|queue| !queue.is_empty());
-        if any || self.desk.waiting_for_memory() > 0 {
+        if any || self.common.desk.waiting_for_memory() > 0 {
             sooner(WAITING_NS);
         }
         if self.sources_refused > 0 {
@@ -527,13 +507,13 @@ impl<D: Driver> Network<D> {
         if self.trim_due {
             sooner((self.trimmed_ns + TRIM_PERIOD_NS).saturating_sub(now_ns));
         }
-        if self.desk.holds_back() {
+        if self.common.desk.holds_back() {
             sooner(SHARE_PATIENCE_NS);
         }
         if self.stage == Stage::Draining {
             let end = self
                 .drain_started_ns
-                .saturating_add(self.limits.drain_ns_max);
+                .saturating_add(self.common.limits.drain_ns_max);
             sooner(end.saturating_sub(now_ns));
         }
         timeout
@@ -542,12 +522,12 @@ impl<D: Driver> Network<D> {
     /// Gives idle pooled memory and idle jobs back, once per period. Asks no more often than that,
     /// so the path does not pay for it.
     fn trim(&mut self) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         if now_ns < self.trimmed_ns + TRIM_PERIOD_NS {
             return;
         }
         self.trimmed_ns = now_ns;
-        self.shared.pools.trim(IDLE_BYTES_KEPT);
+        self.common.shared.pools.trim(IDLE_BYTES_KEPT);
         let mut trimmed = Trimmed::default();
         for listener in &mut self.listeners {
             let one = listener.speaker.trim();
@@ -566,7 +546,7 @@ impl<D: Driver> Network<D> {
             && self.listeners.iter().all(Listener::is_quiet);
         if self.stage > Stage::Running && idle {
             if self.stage == Stage::Draining {
-                self.desk.let_all_go(self.turn.now_ns);
+                self.common.desk.let_all_go(self.common.turn.now_ns);
             }
             self.end_orders();
             After::Done

@@ -9,9 +9,10 @@ use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Receive};
-use crate::context::Stall;
+use crate::io::Io;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX};
-use crate::protocol::Phase;
+use crate::phase::{Phase, Stall};
+use crate::protocol::Received;
 
 use super::Network;
 
@@ -63,7 +64,7 @@ impl<D: Driver> Network<D> {
             return self.recycle(piece);
         };
         connection.spoke = true;
-        connection.received(piece.len(), self.turn.now_ns, &self.limits);
+        connection.received(piece.len(), self.common.turn.now_ns, &self.common.limits);
         if connection.control.closing == Closing::Lingering && connection.fin_sent {
             connection.linger_bytes += piece.len() as u64;
             if connection.linger_bytes > LINGER_BYTES_MAX {
@@ -103,7 +104,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.recycle(piece);
         };
-        let pool = self.shared.pools.handle(self.ring, key.index);
+        let pool = self.common.shared.pools.handle(self.common.ring, key.index);
         let bytes = self.driver.bytes(&piece);
         let kept = connection
             .input
@@ -119,7 +120,7 @@ impl<D: Driver> Network<D> {
             let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
             let Some(mut larger) = larger.flatten() else {
                 connection.held.push_back((piece, 0));
-                connection.stall(Stall::Memory, self.turn.now_ns);
+                connection.stall(Stall::Memory, self.common.turn.now_ns);
                 return;
             };
             if let Some(input) = &connection.input {
@@ -196,7 +197,10 @@ impl<D: Driver> Network<D> {
             && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
         {
             // It may be a reply that wants room: the protocol is called all the same.
-            self.call(key, |speaker, call| speaker.received(call, &[]));
+            let received = self.call(key, |speaker, io| speaker.received(io, &[]));
+            if let (Some(received), Some(connection)) = (received, self.connections.get_mut(key)) {
+                consumed_of(connection, received, 0, self.common.turn.now_ns);
+            }
         } else {
             return self.offer_held(key);
         }
@@ -212,38 +216,21 @@ impl<D: Driver> Network<D> {
         }
         let listener = &mut self.listeners[usize::from(connection.listener)];
         listener.was_called = true;
-        let (number, lifecycle) = (connection.listener, &self.shared.lifecycle);
-        lifecycle.calls(self.ring, number);
+        let common = &mut self.common;
+        let lifecycle = &common.shared.lifecycle;
+        lifecycle.calls(common.ring, connection.listener);
         let bytes = &self.driver.bytes(&piece)[from as usize..];
         let region = self.driver.region(piece.region_id());
-        let call = crate::listener::Call {
-            turn: self.turn,
-            limits: &self.limits,
-            pool: self.shared.pools.handle(self.ring, key.index),
-            output: &mut connection.output,
-            control: &mut connection.control,
-            desk: &mut self.desk,
-            connection: crate::end::ConnectionId {
-                key,
-                ring: self.ring,
-                listener: connection.listener,
-            },
-            socket: connection.socket,
-            session: connection.session,
-            keeping: crate::context::Keeping {
-                source: Some((region, &piece, from as usize)),
-                quota: &mut connection.quota,
-                returns: &self.returns,
-                statistics: &self.shared.statistics,
-                region_id: &mut connection.region_id,
-                shares: &mut connection.shares,
-                own_region_id: listener.region_id,
-                own: (listener.region_id > 0).then(|| self.driver.region(listener.region_id)),
-            },
+        let region_id = listener.region_id;
+        let io = Io {
+            common,
+            connection,
+            key,
+            source: Some((region, &piece, from as usize)),
+            own: (region_id > 0).then(|| (region_id, self.driver.region(region_id))),
         };
-        let consumed = listener.speaker.received(call, bytes);
-        adopt_stall(connection, self.turn.now_ns);
-        connection.progress(consumed);
+        let received = listener.speaker.received(io, bytes);
+        let consumed = consumed_of(connection, received, bytes.len(), self.common.turn.now_ns);
         let left = &bytes[consumed..];
         if !left.is_empty() && connection.control.input_wanted {
             if piece.region_id() > 0 && connection.stalled.is_some() {
@@ -251,7 +238,7 @@ impl<D: Driver> Network<D> {
                 connection.held.push_front((piece, from + small(consumed)));
                 return;
             }
-            let pool = self.shared.pools.handle(self.ring, key.index);
+            let pool = self.common.shared.pools.handle(self.common.ring, key.index);
             match for_input(pool, connection.control.phase, left.len()) {
                 Some(mut input) => {
                     input.append(left);
@@ -276,7 +263,7 @@ impl<D: Driver> Network<D> {
             if needed > INPUT_BYTES_MAX {
                 return self.input_too_long(key, piece);
             }
-            let pool = self.shared.pools.handle(self.ring, key.index);
+            let pool = self.common.shared.pools.handle(self.common.ring, key.index);
             let phase = self.phase(key);
             if let Some(mut larger) = for_input(pool, phase, needed) {
                 larger.append(joined.filled());
@@ -303,13 +290,13 @@ impl<D: Driver> Network<D> {
     }
 
     fn offer_kept(&mut self, key: Key, mut input: Buffer) {
-        let consumed = self.call(key, |speaker, call| speaker.received(call, input.filled()));
-        let Some(connection) = self.connections.get_mut(key) else {
+        let received = self.call(key, |speaker, io| speaker.received(io, input.filled()));
+        let (Some(received), Some(connection)) = (received, self.connections.get_mut(key)) else {
             return;
         };
-        adopt_stall(connection, self.turn.now_ns);
-        connection.progress(consumed.unwrap_or_default());
-        input.consume_front(consumed.unwrap_or_default());
+        let bytes = input.filled().len();
+        let consumed = consumed_of(connection, received, bytes, self.common.turn.now_ns);
+        input.consume_front(consumed);
         if !input.filled().is_empty() && connection.control.input_wanted {
             connection.input = Some(input);
         }
@@ -327,7 +314,7 @@ impl<D: Driver> Network<D> {
         };
         connection.held.push_front((piece, from));
         connection.control.stall = Some(Stall::Memory);
-        adopt_stall(connection, self.turn.now_ns);
+        adopt_stall(connection, self.common.turn.now_ns);
     }
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
@@ -367,9 +354,29 @@ impl<D: Driver> Network<D> {
             connection.ended = Ended::Told;
             let left = connection.input.take();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
-            self.call(key, |speaker, call| speaker.input_ended(call, left));
+            self.call(key, |speaker, io| speaker.input_ended(io, left));
         }
     }
+}
+
+/// How much of `bytes` the protocol has consumed; what blocks it stalls the connection.
+fn consumed_of(
+    connection: &mut Connection,
+    received: Received,
+    bytes: usize,
+    now_ns: u64,
+) -> usize {
+    let consumed = match received {
+        Received::Consumed => bytes,
+        Received::NeedMore { consumed } => consumed.min(bytes),
+        Received::Blocked { consumed, on } => {
+            connection.control.stall = Some(on);
+            consumed.min(bytes)
+        }
+    };
+    adopt_stall(connection, now_ns);
+    connection.progress(consumed);
+    consumed
 }
 
 /// A protocol's wish to stall becomes the connection's state.

@@ -13,13 +13,13 @@ use flatpath_driver::{Driver, Wake as _};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Send};
-use crate::context::Wanted;
 use crate::limits::{
     HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX, INPUT_BYTES_MAX,
     MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX,
     WEIGH_PERIOD_NS,
 };
-use crate::protocol::Phase;
+use crate::phase::Phase;
+use crate::pools::Wanted;
 
 use super::Network;
 use super::shares::{CLASSES, buffers_of, class_of, milliseconds};
@@ -45,16 +45,16 @@ impl<D: Driver> Network<D> {
     /// Ends holders while connections wait for memory, of this thread or, where that asks for it, of
     /// another; called once per turn.
     pub(super) fn relieve(&mut self) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         if now_ns >= self.holders.weigh_ns {
             self.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
             let is_waited_for =
-                !self.waiting_memory.is_empty() || self.desk.waiting_for_memory() > 0;
-            self.shared.pools.weigh(is_waited_for);
+                !self.waiting_memory.is_empty() || self.common.desk.waiting_for_memory() > 0;
+            self.common.shared.pools.weigh(is_waited_for);
             self.count_holders();
         }
-        let waiting = self.waiting_memory.len() + self.desk.waiting_for(Wanted::Small);
-        let asked_bytes = self.shared.relief.take(self.ring);
+        let waiting = self.waiting_memory.len() + self.common.desk.waiting_for(Wanted::Small);
+        let asked_bytes = self.common.shared.relief.take(self.common.ring);
         if waiting == 0 && asked_bytes == 0 {
             return self.end_shortage();
         }
@@ -84,16 +84,16 @@ impl<D: Driver> Network<D> {
         shortage.relief_ns = now_ns + RELIEF_PERIOD_NS;
         // What is freed in this round comes back when the connections have ended.
         let wanted = waiting.min(RETRIES_MAX) * INPUT_BYTES_MAX;
-        let wanted = wanted.min(self.shared.pools.budget_bytes() / RELIEF_PART);
+        let wanted = wanted.min(self.common.shared.pools.budget_bytes() / RELIEF_PART);
         self.run_relief(wanted, asked_bytes);
     }
 
     /// A round: where another thread has larger holders it is asked to end them, and only if that
     /// does not help are those of this thread ended, in the next round.
     fn run_relief(&mut self, own_bytes: usize, asked_bytes: usize) {
-        let room = self.shared.pools.available_bytes();
+        let room = self.common.shared.pools.available_bytes();
         let largest = self.largest_class();
-        let larger = self.shared.relief.larger(self.ring, largest);
+        let larger = self.common.shared.relief.larger(self.common.ring, largest);
         let Some(shortage) = &mut self.holders.shortage else {
             return;
         };
@@ -105,13 +105,13 @@ impl<D: Driver> Network<D> {
             shortage.has_appealed = true;
             return self.appeal(other, own_bytes);
         }
-        let lasted_ns = self.turn.now_ns - shortage.since_ns;
+        let lasted_ns = self.common.turn.now_ns - shortage.since_ns;
         let is_long = lasted_ns >= SHORTAGE_NS_MAX && shortage.ended == 0 && larger.is_none();
         let room = self.end_holders(room, own_bytes.max(asked_bytes), is_long);
         if room < own_bytes && larger.is_none() {
             // Others may have holders of one buffer, which are in no class.
             let appeals = self.holders.shortage.as_ref().map_or(0, |it| it.appeals);
-            if let Some(other) = self.shared.relief.other(self.ring, appeals) {
+            if let Some(other) = self.common.shared.relief.other(self.common.ring, appeals) {
                 self.appeal(other, own_bytes);
             }
         }
@@ -122,8 +122,8 @@ impl<D: Driver> Network<D> {
         if let Some(shortage) = &mut self.holders.shortage {
             shortage.appeals += 1;
         }
-        self.shared.relief.ask(other, bytes);
-        if let Some(waker) = self.shared.inboxes[usize::from(other)].waker.get() {
+        self.common.shared.relief.ask(other, bytes);
+        if let Some(waker) = self.common.shared.inboxes[usize::from(other)].waker.get() {
             waker.wake();
         }
     }
@@ -134,7 +134,7 @@ impl<D: Driver> Network<D> {
         let largest = classes.find(|class| self.holders.lists[*class].first().is_some());
         let largest = largest.unwrap_or(0) as u8;
         self.holders.published = largest;
-        self.shared.relief.publish(self.ring, largest);
+        self.common.shared.relief.publish(self.common.ring, largest);
         largest
     }
 
@@ -173,7 +173,7 @@ impl<D: Driver> Network<D> {
                 let list = &mut self.holders.lists[class];
                 self.holders.links.move_back(list, index);
                 if let Some(key) = self.connections.key_at(index) {
-                    self.call(key, |speaker, call| speaker.pressed(call));
+                    self.call(key, |speaker, io| speaker.pressed(io));
                     self.settle(key);
                 }
                 if Some(index) == last {
@@ -189,12 +189,12 @@ impl<D: Driver> Network<D> {
     /// The log has one line for each time of shortage, when it is over.
     fn end_shortage(&mut self) {
         let Some(shortage) = self.holders.shortage.take_if(|shortage| {
-            self.turn.now_ns >= shortage.relief_ns.saturating_add(RELIEF_WAIT_NS)
+            self.common.turn.now_ns >= shortage.relief_ns.saturating_add(RELIEF_WAIT_NS)
         }) else {
             return;
         };
         if shortage.ended > 0 {
-            let milliseconds = (self.turn.now_ns - shortage.since_ns) / 1_000_000;
+            let milliseconds = (self.common.turn.now_ns - shortage.since_ns) / 1_000_000;
             log::warn!(
                 "the memory for buffers was used up for {milliseconds} ms: {} connections that \
                  held {} bytes and moved little were ended",
@@ -207,7 +207,7 @@ impl<D: Driver> Network<D> {
     /// The holder of the highest class that has moved little since it was last looked at. Those
     /// that moved go to the back of their list, those that hold less by now to another.
     fn stillest_holder(&mut self, steps: &mut u32) -> Option<Key> {
-        let now_ms = milliseconds(self.turn.now_ns);
+        let now_ms = milliseconds(self.common.turn.now_ns);
         for class in (1..CLASSES).rev() {
             let last = self.holders.lists[class].last();
             while let Some(index) = self.holders.lists[class].first() {
@@ -229,7 +229,7 @@ impl<D: Driver> Network<D> {
     /// Looks at the first of a list, which is somewhere else afterwards or is to be ended.
     fn look_at(&mut self, index: u32, class: usize, now_ms: u32) -> Option<Key> {
         let key = self.connections.key_at(index)?;
-        let held_bytes = self.shared.pools.held_bytes(self.ring, index);
+        let held_bytes = self.common.shared.pools.held_bytes(self.common.ring, index);
         let connection = self.connections.get_mut(key)?;
         let now_class = class_of(buffers_of(held_bytes));
         connection.holds.buffers = buffers_of(held_bytes);
@@ -247,12 +247,12 @@ impl<D: Driver> Network<D> {
 
     /// One that holds a single buffer and has moved little: the next that the hand comes to (H2).
     fn still_holder_of_one(&mut self, steps: &mut u32) -> Option<Key> {
-        let now_ms = milliseconds(self.turn.now_ns);
+        let now_ms = milliseconds(self.common.turn.now_ns);
         while *steps < HOLDER_STEPS_MAX {
             *steps += 1;
             let index = self.holders.hand;
             self.holders.hand = (index + 1) % self.connections.capacity();
-            let held_bytes = self.shared.pools.held_bytes(self.ring, index);
+            let held_bytes = self.common.shared.pools.held_bytes(self.common.ring, index);
             let Some(key) = self.connections.key_at(index).filter(|_| held_bytes > 0) else {
                 continue;
             };
@@ -284,8 +284,12 @@ impl<D: Driver> Network<D> {
 
     /// The bytes that come back.
     fn end_holder(&mut self, key: Key) -> usize {
-        let held_bytes = self.shared.pools.held_bytes(self.ring, key.index);
-        self.shared.statistics.holders_ended.add(1);
+        let held_bytes = self
+            .common
+            .shared
+            .pools
+            .held_bytes(self.common.ring, key.index);
+        self.common.shared.statistics.holders_ended.add(1);
         if let Some(shortage) = &mut self.holders.shortage {
             shortage.ended += 1;
             shortage.ended_bytes += held_bytes;

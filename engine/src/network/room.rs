@@ -32,7 +32,7 @@ use crate::limits::{
     SHED_PER_TURN_MAX, SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
-use crate::protocol::Phase;
+use crate::phase::Phase;
 
 use super::Network;
 
@@ -133,7 +133,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn admit_address(&mut self, key: Key) {
-        let max = self.limits.connections_per_address;
+        let max = self.common.limits.connections_per_address;
         if max == 0 {
             return;
         }
@@ -147,11 +147,11 @@ impl<D: Driver> Network<D> {
         } else {
             Price::Refused
         };
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let limit = || format!("one has {max} on this network thread");
         self.room.addresses.note(now_ns, price, limit);
         if !is_paid {
-            self.shared.statistics.refused_by_address.add(1);
+            self.common.shared.statistics.refused_by_address.add(1);
             self.refuse_connection(key);
         }
     }
@@ -193,7 +193,7 @@ impl<D: Driver> Network<D> {
             let since_ns = connection.clocks.phase_ns;
             let is_head = match connection.rests() {
                 Some(Phase::Idle) => false,
-                Some(_) if self.turn.now_ns >= since_ns.saturating_add(SPARED_NS) => true,
+                Some(_) if self.common.turn.now_ns >= since_ns.saturating_add(SPARED_NS) => true,
                 _ => continue,
             };
             if oldest.is_none_or(|(head, ns, _)| (is_head, since_ns) < (head, ns)) {
@@ -206,8 +206,9 @@ impl<D: Driver> Network<D> {
     /// Connections that there are places for now.
     pub(super) fn places(&self) -> usize {
         let descriptors_allow = self.room.descriptors_allow;
-        let beside_files = self.shared.descriptors.places().max(1);
-        self.limits
+        let beside_files = self.common.shared.descriptors.places().max(1);
+        self.common
+            .limits
             .connections_max
             .min(descriptors_allow)
             .min(beside_files)
@@ -216,8 +217,8 @@ impl<D: Driver> Network<D> {
     /// Closes what rests while files hold descriptors that connections have places for.
     pub(super) fn make_room_for_files(&mut self) {
         let open = self.open_connections();
-        let descriptors = &self.shared.descriptors;
-        descriptors.connections_are(usize::from(self.ring), open);
+        let descriptors = &self.common.shared.descriptors;
+        descriptors.connections_are(usize::from(self.common.ring), open);
         if descriptors.excess() > 0 {
             descriptors.gave_back(2 * self.pipes.close_idle());
             descriptors.press();
@@ -248,15 +249,15 @@ impl<D: Driver> Network<D> {
     /// what it needs get as long to give it back.
     pub(super) fn accepts(&mut self) -> bool {
         let max = self.places();
-        let is_blocked = self.shared.descriptors.caches_block();
+        let is_blocked = self.common.shared.descriptors.caches_block();
         if self.counted_connections() < max && !is_blocked {
             self.room.full_since_ns = 0;
         } else if is_blocked || self.longest_resting(0).is_none() {
             if self.room.full_since_ns == 0 {
-                self.room.full_since_ns = self.turn.now_ns.max(1);
+                self.room.full_since_ns = self.common.turn.now_ns.max(1);
             }
             let patience_ns = self.accept_patience_ns();
-            if self.turn.now_ns < self.room.full_since_ns.saturating_add(patience_ns) {
+            if self.common.turn.now_ns < self.room.full_since_ns.saturating_add(patience_ns) {
                 return false;
             }
         }
@@ -264,7 +265,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn accept_patience_ns(&self) -> u64 {
-        match self.shared.descriptors.caches_block() {
+        match self.common.shared.descriptors.caches_block() {
             true => CACHES_PATIENCE_NS,
             false => FULL_PATIENCE_NS,
         }
@@ -280,7 +281,7 @@ impl<D: Driver> Network<D> {
             0 => 0,
             since_ns => (since_ns + self.accept_patience_ns()).saturating_sub(now_ns),
         };
-        if self.shared.descriptors.caches_block() {
+        if self.common.shared.descriptors.caches_block() {
             return Some(wait_ns.min(CACHES_LOOK_NS));
         }
         Some(wait_ns)
@@ -291,7 +292,7 @@ impl<D: Driver> Network<D> {
     /// that comes back at once, a client between two requests is the one that rests least); none
     /// that has rested for less than `rested_ns`.
     fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let idle = self.oldest_of(Listed::Idle);
         let head = self.oldest_of(Listed::Heads);
         let has_rested = |found: &(u64, Key), for_ns| found.0.saturating_add(for_ns) <= now_ns;
@@ -341,13 +342,13 @@ impl<D: Driver> Network<D> {
             Some(_) => Price::Closed,
             None => Price::Refused,
         };
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let open = self.open_connections();
         let limit = || format!("accept says {errno} with {open} connections open");
         self.room.descriptors.note(now_ns, price, limit);
         let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
         self.room.descriptors_allow = open.saturating_sub(spare).max(1);
-        self.shared.descriptors.ran_out();
+        self.common.shared.descriptors.ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
         }
@@ -358,8 +359,8 @@ impl<D: Driver> Network<D> {
         let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
             return false;
         };
-        self.shared.statistics.evicted.add(1);
-        self.call(key, |speaker, call| speaker.expired(call, phase));
+        self.common.shared.statistics.evicted.add(1);
+        self.call(key, |speaker, io| speaker.expired(io, phase));
         if let Some(connection) = self.connections.get_mut(key) {
             // Its place is wanted now: it does not linger.
             connection.control.close_without_lingering();
@@ -372,14 +373,16 @@ impl<D: Driver> Network<D> {
 
     /// Refuses a newcomer in its protocol's words.
     fn refuse_connection(&mut self, key: Key) {
-        self.shared.statistics.refused.add(1);
+        self.common.shared.statistics.refused.add(1);
         let lingers = self.room.leaving < OVERFLOW_LINGERING_MAX;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let words = self.listeners[usize::from(connection.listener)]
             .speaker
-            .refusal();
+            .options()
+            .refusal
+            .clone();
         connection.output.push(words.into());
         connection.control.close(match lingers {
             true => Closing::Lingering,
@@ -393,7 +396,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn note_places(&mut self, price: Price) {
-        let (now_ns, max) = (self.turn.now_ns, self.places());
+        let (now_ns, max) = (self.common.turn.now_ns, self.places());
         let counted = self.counted_connections();
         let limit = || format!("{counted} of {max} on this network thread");
         self.room.places.note(now_ns, price, limit);
@@ -401,7 +404,7 @@ impl<D: Driver> Network<D> {
 
     /// Ends the episodes that are over.
     pub(super) fn end_episodes(&mut self) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         for episode in self.room.episodes() {
             episode.end(now_ns);
         }

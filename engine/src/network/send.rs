@@ -94,7 +94,7 @@ impl<D: Driver> Network<D> {
             AfterSend::KeepOpen
         };
         connection.send = Send::Going;
-        connection.clocks.send_ns = self.turn.now_ns;
+        connection.clocks.send_ns = self.common.turn.now_ns;
         connection.operation = connection.operation.wrapping_add(1);
         connection.send_operation = connection.operation;
         let user_data = user_data(KIND_SEND, connection.send_operation, key);
@@ -114,7 +114,7 @@ impl<D: Driver> Network<D> {
             Outcome::Sent { bytes, closed } => {
                 connection.output.sent(bytes);
                 connection.progress(bytes);
-                connection.clocks.send_ns = self.turn.now_ns;
+                connection.clocks.send_ns = self.common.turn.now_ns;
                 if closed {
                     return self.remove(key);
                 }

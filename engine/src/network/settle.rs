@@ -8,8 +8,8 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Listed, Receive, Send};
-use crate::context::Stall;
 use crate::limits::OUTPUT_BYTES_LOW;
+use crate::phase::Stall;
 
 use super::receive::adopt_stall;
 use super::{KIND_RECEIVE, KIND_SEND, Network, user_data};
@@ -40,7 +40,7 @@ impl<D: Driver> Network<D> {
     fn settle_output(&mut self, key: Key) -> bool {
         self.join_if_wished(key);
         self.start_send(key);
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
         };
@@ -93,14 +93,14 @@ impl<D: Driver> Network<D> {
         let low_bytes = match connection.stalled {
             // It holds its share, or its address or listener does: no more than it must.
             Some(Stall::Share) => 0,
-            _ => OUTPUT_BYTES_LOW.min(self.shared.pools.fair_bytes()),
+            _ => OUTPUT_BYTES_LOW.min(self.common.shared.pools.fair_bytes()),
         };
         let due = connection.control.notify_drained
             && connection.control.closing != Closing::Abort
             && connection.output.queued_bytes() <= low_bytes;
         if due {
             connection.control.notify_drained = false;
-            self.call(key, |speaker, call| speaker.drained(call));
+            self.call(key, |speaker, io| speaker.drained(io));
         }
         due
     }
@@ -117,7 +117,7 @@ impl<D: Driver> Network<D> {
         if !connection.holds_too_much && quota.held() >= pages_max {
             connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
             if connection.holds_too_much {
-                self.shared.statistics.keep_stalls.add(1);
+                self.common.shared.statistics.keep_stalls.add(1);
             }
         }
     }
@@ -247,7 +247,7 @@ impl<D: Driver> Network<D> {
         }
         if !connection.fin_sent {
             connection.fin_sent = true;
-            connection.clocks.linger_ns = self.turn.now_ns;
+            connection.clocks.linger_ns = self.common.turn.now_ns;
             self.driver.shutdown_write(connection.socket);
             self.arrange_receive(key);
         }
@@ -261,8 +261,8 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        connection.suspend(self.turn.now_ns);
-        let deadline_ns = connection.deadline_ns(&self.limits);
+        connection.suspend(self.common.turn.now_ns);
+        let deadline_ns = connection.deadline_ns(&self.common.limits);
         if deadline_ns < connection.clocks.armed_ns {
             connection.clocks.armed_ns = deadline_ns;
             self.wheel.arm(key.index, deadline_ns);
@@ -276,16 +276,16 @@ impl<D: Driver> Network<D> {
     /// Calls the connections that others wanted to be called. Whom these want in turn is for the
     /// next turn, which follows at once.
     pub(super) fn call_roused(&mut self) {
-        if self.desk.roused.is_empty() {
+        if self.common.desk.roused.is_empty() {
             return;
         }
-        for id in self.desk.roused.take() {
+        for id in self.common.desk.roused.take() {
             let open = self
                 .connections
                 .get(id.key)
                 .is_some_and(|connection| connection.control.closing == Closing::No);
             if open {
-                self.call(id.key, |speaker, call| speaker.roused(call));
+                self.call(id.key, |speaker, io| speaker.roused(io));
                 self.settle(id.key);
             }
         }

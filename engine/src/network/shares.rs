@@ -17,10 +17,10 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::context::Stall;
 use crate::holdings::{Cells, Waited};
 use crate::limits::{BUFFER_CLASSES, HELD_PAGES_LEFT_PART, RETRIES_MAX};
 use crate::lists::{Links, List};
+use crate::phase::Stall;
 
 use super::Network;
 use super::relieve::Shortage;
@@ -113,7 +113,11 @@ impl<D: Driver> Network<D> {
     /// Notes what a connection holds by now.
     #[inline]
     pub(super) fn weigh_memory(&mut self, key: Key) {
-        let held_bytes = self.shared.pools.held_bytes(self.ring, key.index);
+        let held_bytes = self
+            .common
+            .shared
+            .pools
+            .held_bytes(self.common.ring, key.index);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -166,7 +170,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn holding_changed(&mut self, key: Key, held_bytes: usize) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -179,13 +183,13 @@ impl<D: Driver> Network<D> {
             self.holders.enter(key.index, &mut connection.holds, class);
             if class > self.holders.published {
                 self.holders.published = class;
-                self.shared.relief.publish(self.ring, class);
+                self.common.shared.relief.publish(self.common.ring, class);
             }
         }
-        let has_share = held_bytes >= self.shared.pools.share_bytes();
+        let has_share = held_bytes >= self.common.shared.pools.share_bytes();
         if has_share && connection.takes_input() && connection.joint.is_none() {
             connection.stall(Stall::Share, now_ns);
-            self.shared.statistics.share_stalls.add(1);
+            self.common.shared.statistics.share_stalls.add(1);
             if !std::mem::replace(&mut connection.in_waiting, true) {
                 self.waiting_share.push_back(key);
             }
@@ -195,8 +199,8 @@ impl<D: Driver> Network<D> {
     /// True when a connection that had its share holds half of it or less, and its address and
     /// listener have less than theirs.
     pub(super) fn is_below_share(&self, key: Key) -> bool {
-        let pools = &self.shared.pools;
-        pools.held_bytes(self.ring, key.index) <= pools.share_bytes() / 2
+        let pools = &self.common.shared.pools;
+        pools.held_bytes(self.common.ring, key.index) <= pools.share_bytes() / 2
             && self.excess(key, Waited::Yes).is_none()
     }
 

@@ -65,7 +65,7 @@ fn kind_of(list: usize) -> (u16, bool) {
 impl<D: Driver> Network<D> {
     /// The receive of a connection has found no page.
     pub(super) fn starve(&mut self, key: Key) {
-        self.shared.statistics.receive_stalls.add(1);
+        self.common.shared.statistics.receive_stalls.add(1);
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };

@@ -43,11 +43,14 @@ enum State {
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
     pub(super) fn take_orders(&mut self) {
-        if !self.shared.inboxes[usize::from(self.ring)].orders.any() {
+        if !self.common.shared.inboxes[usize::from(self.common.ring)]
+            .orders
+            .any()
+        {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        for watched in shared.inboxes[usize::from(self.ring)].orders.take() {
+        let shared = Arc::clone(&self.common.shared);
+        for watched in shared.inboxes[usize::from(self.common.ring)].orders.take() {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
             match self.sources.get(place).map(|source| source.state) {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
@@ -135,7 +138,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn pass_signal(&self, watched: &Watched, count: u64) {
-        let statistics = &self.shared.statistics;
+        let statistics = &self.common.shared.statistics;
         match contain(|| watched.gate.pass(Item::Signal(count))) {
             Some(Passed::Taken) => statistics.signals.add(1),
             // At the gate.
@@ -154,7 +157,7 @@ impl<D: Driver> Network<D> {
 
     /// The watch is over: the source goes, or begins anew if it is wanted again.
     fn watch_ended(&mut self, key: Key, errno: Errno) {
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let Some(source) = self.sources.get_mut(key) else {
             return;
         };
@@ -171,7 +174,9 @@ impl<D: Driver> Network<D> {
 
     /// The thread ends: a source that wants to be watched from now on is refused.
     pub(super) fn end_orders(&self) {
-        self.shared.inboxes[usize::from(self.ring)].orders.close();
+        self.common.shared.inboxes[usize::from(self.common.ring)]
+            .orders
+            .close();
     }
 
     /// Tries those again that the kernel refused.
@@ -179,7 +184,7 @@ impl<D: Driver> Network<D> {
         if self.sources_refused == 0 {
             return;
         }
-        let now_ns = self.turn.now_ns;
+        let now_ns = self.common.turn.now_ns;
         let is_due =
             |source: &Source| matches!(source.state, State::Refused(until) if until <= now_ns);
         let due: Vec<Key> = self

@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::gate::{Gate, Passed};
 use super::{Consume, Intake, Item, Produce, Refused};
-use crate::context::{Context, Stall};
 use crate::end::End;
-use crate::protocol::{Phase, Protocol};
+use crate::io::Io;
+use crate::phase::{Phase, Stall};
+use crate::protocol::Received;
 use crate::returns::Resumer;
 use std::sync::Arc;
 
@@ -30,12 +31,12 @@ pub struct ConnectionEnd {
 
 impl ConnectionEnd {
     /// The connection that a protocol is called for.
-    pub fn new<P: Protocol>(context: &Context<'_, P>) -> ConnectionEnd {
+    pub fn new(io: &Io<'_>) -> ConnectionEnd {
         ConnectionEnd {
-            end: context.end(),
+            end: io.end(),
             partner: Mutex::new(None),
             gate: Gate::default(),
-            resumer: context.resumer(),
+            resumer: io.resumer(),
         }
     }
 
@@ -50,29 +51,28 @@ impl ConnectionEnd {
 
     /// Right after registering: asks the engine to join the two if the other side is a connection
     /// and there; else the connection waits ([`Phase::Wait`]).
-    pub fn meet<P: Protocol>(&self, context: &mut Context<'_, P>) {
+    pub fn meet(&self, io: &mut Io<'_>) {
         match self.partner() {
-            Some(partner) => context.join(partner),
-            None => context.phase(Phase::Wait),
+            Some(partner) => io.join(partner),
+            None => io.phase(Phase::Wait),
         }
     }
 
-    /// Hands input to the consumer's callback; how much of it is consumed. While there is none, the
-    /// connection stalls and the input waits.
-    pub fn pass<P: Protocol>(&self, context: &mut Context<'_, P>, input: &[u8]) -> usize {
+    /// Hands input to the consumer's callback. While there is none, the input waits.
+    pub fn pass(&self, io: &mut Io<'_>, input: &[u8]) -> Received {
         if input.is_empty() {
-            return 0;
+            return Received::Consumed;
         }
         match self.gate.pass(Item::Bytes(input)) {
             Passed::Taken => {
                 // From now on its silence counts, as that of any connection.
-                context.restart_phase(Phase::Idle);
-                input.len()
+                io.restart_phase(Phase::Idle);
+                Received::Consumed
             }
-            Passed::Held | Passed::Nobody => {
-                context.stall(Stall::Outside);
-                0
-            }
+            Passed::Held | Passed::Nobody => Received::Blocked {
+                consumed: 0,
+                on: Stall::Outside,
+            },
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use flatpath_structures::panics::drop_contained;
 use flatpath_structures::worker_pool::Wake;
 
-use crate::context::Wanted;
+use crate::pools::Wanted;
 use crate::rouser::Rouser;
 use crate::shares::{ShareRule, Shares};
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use flatpath::{Context, Job, Protocol, Stall, WorkerScope};
+use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
 
 /// Far beyond what anything takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ impl Drop for Opener {
 pub(crate) struct Gated(pub(crate) Gate);
 
 impl Protocol for Gated {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -78,21 +78,17 @@ impl Protocol for Gated {
         "gated"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        (): &mut (),
-        (): &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for (consumed, byte) in input.iter().enumerate() {
             match byte {
                 b'w' => {
                     let Some(job) = context.job() else {
-                        context.stall(Stall::Jobs);
-                        return consumed;
+                        return Received::Blocked {
+                            consumed,
+                            on: Stall::Jobs,
+                        };
                     };
                     context.dispatch(job);
                 }
@@ -100,14 +96,14 @@ impl Protocol for Gated {
                 _ => context.write(b"x").expect("room"),
             }
         }
-        input.len()
+        Received::Consumed
     }
 
     fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
         self.0.wait();
     }
 
-    fn finished(&self, (): &mut (), (): &mut (), context: &mut Context<'_, Self>, job: Job<Self>) {
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         context.write(b"d").expect("room");
         context.recycle(job);
     }

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath::{Buffer, Bytes, Context, Fragment, Job, Phase, Protocol, Wanted, WorkerScope};
+use flatpath::{
+    Buffer, Bytes, Context, Fragment, Job, ListenerOptions, Phase, Protocol, Received, Wanted,
+    WorkerScope,
+};
 
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
@@ -59,25 +62,32 @@ impl Hoard {
         context.notify_drained();
     }
 
-    fn obey(&self, line: &str, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn obey(&self, line: &str, context: &mut Context<'_, Self>) {
         let (word, count) = line.split_once(' ').unwrap_or((line, "0"));
         match word {
             "hold" | "bulk" => {
                 context.phase(Phase::Work);
                 let count: usize = count.parse().expect("a number");
                 let buffers = (0..count).map_while(|_| match word {
-                    "hold" => context.pool().take(1),
-                    _ => context.pool().for_bulk().take(CHUNK_BYTES),
+                    "hold" => context.io.pool().take(1),
+                    _ => context.io.pool().for_bulk().take(CHUNK_BYTES),
                 });
-                session.held.extend(buffers);
-                assert_eq!(session.held.len(), count, "the test asks for what there is");
+                context.session.held.extend(buffers);
+                assert_eq!(
+                    context.session.held.len(),
+                    count,
+                    "the test asks for what there is"
+                );
             }
             "keep" => {
                 context.phase(Phase::Work);
-                session.kept = context.keep(0..1);
-                assert!(session.kept.is_some(), "the test asks for what there is");
+                context.session.kept = context.keep(0..1);
+                assert!(
+                    context.session.kept.is_some(),
+                    "the test asks for what there is"
+                );
             }
-            "free" => session.held.clear(),
+            "free" => context.session.held.clear(),
             "large" => context.write_static(&LARGE),
             "body" => context.phase(Phase::Body),
             "stream" => {
@@ -95,7 +105,7 @@ impl Hoard {
 }
 
 impl Protocol for Hoard {
-    type Lane = ();
+    type ThreadState = ();
     type Session = Session;
     type Job = Chunk;
 
@@ -103,35 +113,30 @@ impl Protocol for Hoard {
         "hoard"
     }
 
-    fn lane(&self) {}
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: Bytes::from_static(b"full\n"),
+            ..ListenerOptions::default()
+        }
+    }
 
-    fn received(
-        &self,
-        (): &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut consumed = 0;
         while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
-            self.obey(&line, session, context);
+            self.obey(&line, context);
             consumed += length + 1;
         }
-        consumed
+        Received::NeedMore { consumed }
     }
 
-    fn input_ended(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
         context.close_after_output();
     }
 
-    fn drained(&self, (): &mut (), _: &mut Session, context: &mut Context<'_, Self>) {
+    fn drained(&self, context: &mut Context<'_, Self>) {
         self.send_chunk(context);
     }
 
@@ -140,13 +145,7 @@ impl Protocol for Hoard {
         job.0 = scope.pool().for_bulk().take(CHUNK_BYTES);
     }
 
-    fn finished(
-        &self,
-        (): &mut (),
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        mut job: Job<Self>,
-    ) {
+    fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
         if job.0.take().is_none() {
             return context.dispatch_with_memory(job, Wanted::Large);
         }
@@ -154,11 +153,7 @@ impl Protocol for Hoard {
         context.write_static(b"ok\n");
     }
 
-    fn abandoned(&self, (): &mut (), session: &mut Session, _: &mut Context<'_, Self>) {
-        session.held.clear();
-    }
-
-    fn refusal(&self) -> Bytes {
-        Bytes::from_static(b"full\n")
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        context.session.held.clear();
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use flatpath::{Context, End, Phase, Protocol, Spread, Stall};
+use flatpath::{Context, End, ListenerOptions, Phase, Protocol, Received, Spread, Stall};
 
 /// See the module.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Session {
 }
 
 impl Protocol for Knots {
-    type Lane = HashMap<String, End>;
+    type ThreadState = HashMap<String, End>;
     type Session = Session;
     type Job = ();
 
@@ -31,55 +31,51 @@ impl Protocol for Knots {
         "knots"
     }
 
-    fn spread(&self) -> Spread {
-        Spread::OneRing
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            spread: Spread::OneRing,
+            ..ListenerOptions::default()
+        }
     }
 
-    fn lane(&self) -> Self::Lane {
+    fn thread_state(&self) -> Self::ThreadState {
         HashMap::new()
     }
 
-    fn received(
-        &self,
-        lane: &mut Self::Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        assert!(!session.tied, "a joined connection is not asked");
-        if session.name.is_some() {
-            context.stall(Stall::Pipeline);
-            return 0;
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        assert!(!context.session.tied, "a joined connection is not asked");
+        if context.session.name.is_some() {
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Pipeline,
+            };
         }
         let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
-            return 0;
+            return Received::NeedMore { consumed: 0 };
         };
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
-        session.name = Some(name.clone());
+        context.session.name = Some(name.clone());
         if name == "!" {
-            context.join(context.end());
-        } else if let Some(other) = lane.get(&name).copied() {
+            context.io.join(context.io.end());
+        } else if let Some(other) = context.thread.get(&name).copied() {
             if !name.starts_with("stale") {
-                lane.remove(&name);
+                context.thread.remove(&name);
             }
             context.join(other);
         } else {
-            lane.insert(name, context.end());
+            context.thread.insert(name, context.end());
             context.phase(Phase::Wait);
         }
-        length + 1
+        Received::NeedMore {
+            consumed: length + 1,
+        }
     }
 
-    fn input_ended(
-        &self,
-        _lane: &mut Self::Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        assert!(!session.tied, "a joined connection is not asked");
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        assert!(!context.session.tied, "a joined connection is not asked");
         // One whose name begins with `mute` may still listen.
-        if !session
+        if !context
+            .session
             .name
             .as_deref()
             .is_some_and(|name| name.starts_with("mute"))
@@ -88,40 +84,25 @@ impl Protocol for Knots {
         }
     }
 
-    fn joined(
-        &self,
-        _lane: &mut Self::Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
-        session.tied = true;
+    fn joined(&self, context: &mut Context<'_, Self>) {
+        context.session.tied = true;
         context.write_static(b"tied\n");
     }
 
-    fn join_refused(
-        &self,
-        _lane: &mut Self::Lane,
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
+    fn join_refused(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"gone\n");
         context.close_after_output();
     }
 
-    fn draining(
-        &self,
-        _lane: &mut Self::Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
-        if !session.tied {
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        if !context.session.tied {
             context.close_after_output();
-        } else if session.name.as_deref() == Some("last") {
+        } else if context.session.name.as_deref() == Some("last") {
             context.write_static(b"last\n");
         }
     }
 
-    fn closed(&self, lane: &mut Self::Lane, session: &mut Session) {
+    fn closed(&self, lane: &mut Self::ThreadState, session: &mut Session) {
         if let Some(name) = session.name.take()
             && !session.tied
             && !name.starts_with("stale")

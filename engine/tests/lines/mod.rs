@@ -16,7 +16,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use flatpath::{Context, DriverChoice, Job, Phase, Protocol, Running, Server, Stall, WorkerScope};
+use flatpath::{
+    Context, DriverChoice, Job, ListenerOptions, Phase, Protocol, Received, Running, Server, Stall,
+    WorkerScope,
+};
 
 /// Jobs of one connection at once.
 const PIPELINE_MAX: u32 = 64;
@@ -41,35 +44,35 @@ pub(crate) struct Command {
 }
 
 impl Lines {
-    fn produce(&self, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn produce(&self, context: &mut Context<'_, Self>) {
         const CHUNK: [u8; 4096] = [b'x'; 4096];
-        while session.owed > 0 && !context.output_is_full() {
-            let count = session.owed.min(CHUNK.len());
+        while context.session.owed > 0 && !context.output_is_full() {
+            let count = context.session.owed.min(CHUNK.len());
             if context.write(&CHUNK[..count]).is_err() {
                 break;
             }
-            session.owed -= count;
+            context.session.owed -= count;
         }
-        if session.owed > 0 {
+        if context.session.owed > 0 {
             context.notify_drained();
         } else {
             context.phase(Phase::Idle);
             context.write(b"\n").expect("room for a line end");
-            let held = std::mem::take(&mut session.held);
+            let held = std::mem::take(&mut context.session.held);
             context.write(held.as_bytes()).expect("room");
-            Self::finish_if_ended(session, context);
+            Self::finish_if_ended(context);
         }
     }
 
-    fn finish_if_ended(session: &Session, context: &mut Context<'_, Self>) {
-        if session.ended && session.owed == 0 && context.jobs_out() == 0 {
+    fn finish_if_ended(context: &mut Context<'_, Self>) {
+        if context.session.ended && context.session.owed == 0 && context.jobs_out() == 0 {
             context.close_after_output();
         }
     }
 }
 
 impl Protocol for Lines {
-    type Lane = ();
+    type ThreadState = ();
     type Session = Session;
     type Job = Command;
 
@@ -77,23 +80,24 @@ impl Protocol for Lines {
         "lines"
     }
 
-    fn lane(&self) {}
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: flatpath::Bytes::from_static(b"full\n"),
+            ..ListenerOptions::default()
+        }
+    }
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        let mut consumed = 0;
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let (mut consumed, mut blocked) = (0, None);
         while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
-            if session.owed > 0 || context.output_is_full() {
-                context.stall(Stall::Output);
+            if context.session.owed > 0 || context.output_is_full() {
+                blocked = Some(Stall::Output);
                 break;
             }
             if context.jobs_out() >= PIPELINE_MAX {
-                context.stall(Stall::Pipeline);
+                blocked = Some(Stall::Pipeline);
                 break;
             }
             let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
@@ -105,12 +109,12 @@ impl Protocol for Lines {
                     context.close_after_output();
                 }
                 "big" => {
-                    session.owed = line[4..].parse().expect("a number");
-                    self.produce(session, context);
+                    context.session.owed = line[4..].parse().expect("a number");
+                    self.produce(context);
                 }
                 _ => {
                     let Some(mut job) = context.job() else {
-                        context.stall(Stall::Jobs);
+                        blocked = Some(Stall::Jobs);
                         break;
                     };
                     job.line = line;
@@ -120,22 +124,19 @@ impl Protocol for Lines {
             consumed += length + 1;
         }
         match input.len() - consumed {
-            _ if session.owed > 0 => context.phase(Phase::Work),
+            _ if context.session.owed > 0 => context.phase(Phase::Work),
             0 => context.restart_phase(Phase::Idle),
             _ => context.phase(Phase::Head),
         }
-        consumed
+        match blocked {
+            Some(on) => Received::Blocked { consumed, on },
+            None => Received::NeedMore { consumed },
+        }
     }
 
-    fn input_ended(
-        &self,
-        _lane: &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        session.ended = true;
-        Self::finish_if_ended(session, context);
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        context.session.ended = true;
+        Self::finish_if_ended(context);
     }
 
     fn run(&self, job: &mut Command, _scope: &mut WorkerScope<'_>) {
@@ -155,28 +156,18 @@ impl Protocol for Lines {
         job.reply = "panicked\n".into();
     }
 
-    fn finished(
-        &self,
-        _lane: &mut (),
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        if session.owed > 0 {
-            session.held.push_str(&job.reply);
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
+        if context.session.owed > 0 {
+            context.session.held.push_str(&job.reply);
         } else {
             context.write(job.reply.as_bytes()).expect("room");
         }
         context.recycle(job);
-        Self::finish_if_ended(session, context);
+        Self::finish_if_ended(context);
     }
 
-    fn drained(&self, _lane: &mut (), session: &mut Session, context: &mut Context<'_, Self>) {
-        self.produce(session, context);
-    }
-
-    fn refusal(&self) -> flatpath::Bytes {
-        flatpath::Bytes::from_static(b"full\n")
+    fn drained(&self, context: &mut Context<'_, Self>) {
+        self.produce(context);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::session::{Text, Waiting};
 impl<S: Service> Hand<'_, '_, S> {
     /// Queues an inline answer, which is the only one that is owed.
     pub(crate) fn queue_inline(&mut self, written: Written, head_bytes: usize) -> Step {
-        let number = self.session.take_number();
+        let number = self.context.session.take_number();
         let Written {
             keep_alive,
             shared,
@@ -38,7 +38,7 @@ impl<S: Service> Hand<'_, '_, S> {
         }
         // The answer is there and must not be asked for twice: it waits, and so does one byte of
         // its request, which brings the input back when there is room.
-        let bytes = self.lane.scratch.clone();
+        let bytes = self.context.thread.scratch.clone();
         self.keep(
             number,
             Waiting::Text(Box::new(Text {
@@ -47,17 +47,16 @@ impl<S: Service> Hand<'_, '_, S> {
                 keep_alive,
             })),
         );
-        self.session.skips_byte = true;
-        self.context.stall(Stall::Memory);
-        Step::Wait(head_bytes - 1)
+        self.context.session.skips_byte = true;
+        Step::Blocked(head_bytes - 1, Stall::Memory)
     }
 
     /// Queues what stands in the scratch space and a shared body behind it; all or nothing.
     fn queue_scratch(&mut self, shared: Option<&Bytes>) -> Result<(), NoRoom> {
-        let scratch = &mut self.lane.scratch;
+        let scratch = &mut self.context.thread.scratch;
         let copied = shared.filter(|shared| shared.len() <= SHARED_COPY_BYTES_MAX);
         let bytes = scratch.len() + copied.map_or(0, Bytes::len);
-        if let Some(buffer) = self.context.reserve(bytes) {
+        if let Some(buffer) = self.context.io.reserve(bytes) {
             buffer.append(scratch);
             if let Some(copied) = copied {
                 buffer.append(copied);
@@ -65,7 +64,7 @@ impl<S: Service> Hand<'_, '_, S> {
         } else {
             // More than one buffer holds, or no buffer.
             scratch.extend_from_slice(copied.map_or(&[], |copied| &copied[..]));
-            let written = self.context.write(scratch);
+            let written = self.context.io.write(scratch);
             if written.is_err() {
                 scratch.truncate(bytes - copied.map_or(0, Bytes::len));
                 return written;
@@ -84,7 +83,7 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// An inline answer whose body has to be read: workers take over behind its head.
     fn stream_inline(&mut self, number: u32, keep_alive: bool, reader: Reader, transfer: Transfer) {
-        let head_bytes = self.lane.scratch.len();
+        let head_bytes = self.context.thread.scratch.len();
         let buffer = self.context.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
         let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
         let (Some(mut head), Some(mut job)) = (buffer, self.context.job()) else {
@@ -92,7 +91,7 @@ impl<S: Service> Hand<'_, '_, S> {
             self.send_words(REFUSAL);
             return;
         };
-        head.append(&self.lane.scratch);
+        head.append(&self.context.thread.scratch);
         job.keep_alive = keep_alive;
         job.transfer = transfer;
         job.begin_stream(number, head, reader);
@@ -103,36 +102,44 @@ impl<S: Service> Hand<'_, '_, S> {
         }
     }
 
-    /// Queues the replies whose turn has come.
-    pub(crate) fn deliver_due(&mut self) {
-        while !self.session.is_closed {
-            let went = match self.session.take_due() {
-                None => break,
-                Some(Waiting::Job(job)) => self.send_job(job),
-                Some(Waiting::Text(text)) => self.send_text(text),
-            };
-            if !went {
-                break;
-            }
+    /// Queues the replies whose turn has come, outside of `received`.
+    pub(crate) fn deliver_or_stall(&mut self) {
+        if let Err(stall) = self.deliver_due() {
+            self.context.stall(stall);
         }
     }
 
-    fn send_text(&mut self, mut text: Box<Text>) -> bool {
-        std::mem::swap(&mut self.lane.scratch, &mut text.bytes);
+    /// Queues the replies whose turn has come.
+    pub(crate) fn deliver_due(&mut self) -> Result<(), Stall> {
+        while !self.context.session.is_closed {
+            match self.context.session.take_due() {
+                None => break,
+                Some(Waiting::Job(job)) => {
+                    if !self.send_job(job) {
+                        break;
+                    }
+                }
+                Some(Waiting::Text(text)) => self.send_text(text)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn send_text(&mut self, mut text: Box<Text>) -> Result<(), Stall> {
+        std::mem::swap(&mut self.context.thread.scratch, &mut text.bytes);
         if self.queue_scratch(text.shared.as_ref()).is_err() {
-            std::mem::swap(&mut self.lane.scratch, &mut text.bytes);
-            self.keep(self.session.next_reply, Waiting::Text(text));
-            self.context.stall(Stall::Memory);
-            return false;
+            std::mem::swap(&mut self.context.thread.scratch, &mut text.bytes);
+            self.keep(self.context.session.next_reply, Waiting::Text(text));
+            return Err(Stall::Memory);
         }
         self.reply_done(text.keep_alive);
-        true
+        Ok(())
     }
 
     /// Queues what a job has brought, in its turn. True when its reply is complete.
     pub(crate) fn send_job(&mut self, mut job: Job<Http<S>>) -> bool {
         debug_assert_eq!(
-            job.number, self.session.next_reply,
+            job.number, self.context.session.next_reply,
             "replies go out in order"
         );
         if job.head.is_some() && job.is_long() && !self.context.lasts(&mut job) {
@@ -146,9 +153,11 @@ impl<S: Service> Hand<'_, '_, S> {
             self.send_head(&mut job, head);
             if !job.note.is_empty() {
                 let turn = self.context.turn();
-                self.http
-                    .service
-                    .settled(&mut self.lane.service, turn, &mut job.note);
+                self.context.protocol.service.settled(
+                    &mut self.context.thread.service,
+                    turn,
+                    &mut job.note,
+                );
                 job.note.clear();
             }
         }
@@ -167,7 +176,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 true
             }
             State::Streaming if has_chunk => {
-                self.session.sending = Some(job);
+                self.context.session.sending = Some(job);
                 self.context.notify_drained();
                 false
             }
@@ -201,10 +210,10 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// The reply that is due will last, and so will what waits behind it.
     fn stream_begins(&mut self) {
-        self.session.is_streaming = true;
-        for behind in 1..self.session.owed() as u32 {
-            let number = self.session.next_reply.wrapping_add(behind);
-            if let Some(job) = self.session.take_kept(number) {
+        self.context.session.is_streaming = true;
+        for behind in 1..self.context.session.owed() as u32 {
+            let number = self.context.session.next_reply.wrapping_add(behind);
+            if let Some(job) = self.context.session.take_kept(number) {
                 self.keep_job(job);
             }
         }
@@ -214,7 +223,7 @@ impl<S: Service> Hand<'_, '_, S> {
     /// it is refused where no more may.
     pub(crate) fn keep_job(&mut self, mut job: Job<Http<S>>) {
         let number = job.number;
-        if !self.session.is_streaming || self.context.lasts(&mut job) {
+        if !self.context.session.is_streaming || self.context.lasts(&mut job) {
             return self.keep(number, Waiting::Job(job));
         }
         self.recycle(job);
@@ -241,12 +250,13 @@ impl<S: Service> Hand<'_, '_, S> {
     /// Queues the head of a reply, and its body where that is in memory.
     fn send_head(&mut self, job: &mut Job<Http<S>>, mut head: Buffer) {
         if !job.head_is_complete {
-            job.keep_alive &= !self.session.owes_only_the_last();
+            job.keep_alive &= !self.context.session.owes_only_the_last();
             let frame = Frame {
                 keep_alive: job.keep_alive,
                 ..job.frame
             };
-            let date_line = self.lane.date.at(self.context.turn().wall_seconds);
+            let wall_seconds = self.context.turn().wall_seconds;
+            let date_line = self.context.thread.date.at(wall_seconds);
             exchange::end_head(&mut head, date_line, frame);
         }
         match std::mem::take(&mut job.body) {

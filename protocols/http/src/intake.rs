@@ -40,26 +40,26 @@ impl<S: Service> Hand<'_, '_, S> {
     /// Takes the next request's head, and the request with it where it has no body.
     pub(crate) fn take_head(&mut self, input: &[u8]) -> Step {
         if input.is_empty() {
-            return Step::Wait(0);
+            return Step::NeedMore(0);
         }
-        self.session.follows_upload &= self.session.owed() > 0;
-        if self.session.owed() >= PIPELINE_MAX || self.session.follows_upload {
-            return self.stall(Stall::Pipeline);
+        self.context.session.follows_upload &= self.context.session.owed() > 0;
+        if self.context.session.owed() >= PIPELINE_MAX || self.context.session.follows_upload {
+            return Step::Blocked(0, Stall::Pipeline);
         }
         if self.context.output_is_full() {
-            return self.stall(Stall::Output);
+            return Step::Blocked(0, Stall::Output);
         }
-        let mut scan = self.session.scan;
-        let head_bytes = match scan.advance(input, &self.http.limits) {
+        let mut scan = self.context.session.scan;
+        let head_bytes = match scan.advance(input, &self.context.protocol.limits) {
             Ok(Some(head_bytes)) => head_bytes,
             Ok(None) => {
-                self.session.scan = scan;
-                return Step::Wait(0);
+                self.context.session.scan = scan;
+                return Step::NeedMore(0);
             }
             Err(fault) => return self.refuse(fault, input),
         };
         let mut room = Room::new();
-        match crate::parse(input, head_bytes, &mut room, &self.http.limits) {
+        match crate::parse(input, head_bytes, &mut room, &self.context.protocol.limits) {
             Ok(head) => self.take_request(&head, input),
             Err(Fault::Version) => self.take_later_minor(head_bytes, input),
             Err(fault) => self.refuse(fault, input),
@@ -69,29 +69,30 @@ impl<S: Service> Hand<'_, '_, S> {
     /// Takes a head of HTTP/1.2 to 1.9 as one of 1.1, and refuses every other version.
     #[cold]
     fn take_later_minor(&mut self, head_bytes: usize, input: &[u8]) -> Step {
-        let mut copy = std::mem::take(&mut self.lane.later_minor);
+        let mut copy = std::mem::take(&mut self.context.thread.later_minor);
         let step = if copy_as_1_1(&input[..head_bytes], &mut copy) {
             let mut room = Room::new();
-            match crate::parse(&copy, head_bytes, &mut room, &self.http.limits) {
+            match crate::parse(&copy, head_bytes, &mut room, &self.context.protocol.limits) {
                 Ok(head) => self.take_request(&head, input),
                 Err(fault) => self.refuse(fault, input),
             }
         } else {
             self.refuse(Fault::Version, input)
         };
-        self.lane.later_minor = copy;
+        self.context.thread.later_minor = copy;
         step
     }
 
     fn take_request(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
-        let streams = head.framing() != Framing::Empty && self.http.service.streams(head);
+        let streams =
+            head.framing() != Framing::Empty && self.context.protocol.service.streams(head);
         if let Framing::Length(length) = head.framing()
-            && length > self.http.limits.body_bytes_max
+            && length > self.context.protocol.limits.body_bytes_max
             && !streams
         {
             return self.refuse(Fault::BodyTooLong, input);
         }
-        if self.session.owed() == 0
+        if self.context.session.owed() == 0
             && let Some(step) = self.answer_inline(head, input)
         {
             return step;
@@ -107,14 +108,14 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// The head is taken: the next one begins from scratch.
     pub(crate) fn head_taken(&mut self) {
-        self.session.scan = Scan::new();
-        self.session.is_next_head = true;
+        self.context.session.scan = Scan::new();
+        self.context.session.is_next_head = true;
     }
 
     /// Lets the service answer here and now; None when it leaves the request to workers.
     fn answer_inline(&mut self, head: &Head<'_>, input: &[u8]) -> Option<Step> {
         if self.context.reserve(INLINE_REPLY_BYTES).is_none() {
-            return Some(self.stall(Stall::Memory));
+            return Some(Step::Blocked(0, Stall::Memory));
         }
         let has_body = head.framing() != Framing::Empty;
         let body_is_short =
@@ -129,9 +130,9 @@ impl<S: Service> Hand<'_, '_, S> {
             scratch,
             date,
             ..
-        } = &mut *self.lane;
+        } = &mut *self.context.thread;
         let mut reply = Reply::new(scratch, date.at(turn.wall_seconds), frame);
-        let service = &self.http.service;
+        let service = &self.context.protocol.service;
         match catch_unwind(AssertUnwindSafe(|| {
             service.inline(lane, turn, head, &mut reply)
         })) {
@@ -142,12 +143,12 @@ impl<S: Service> Hand<'_, '_, S> {
         let written = reply.written();
         self.head_taken();
         if !written.keep_alive {
-            self.session.lingers |= has_body || input.len() > head.bytes();
+            self.context.session.lingers |= has_body || input.len() > head.bytes();
         } else if discards {
-            let mut incoming = self.lane.incoming.pop().unwrap_or_default();
+            let mut incoming = self.context.thread.incoming.pop().unwrap_or_default();
             incoming.begin(frame, head.framing());
             incoming.is_discarded = true;
-            self.session.incoming = Some(incoming);
+            self.context.session.incoming = Some(incoming);
             self.enter_body();
         }
         Some(self.queue_inline(written, head.bytes()))
@@ -157,50 +158,50 @@ impl<S: Service> Hand<'_, '_, S> {
     fn pass_on(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
         let (mut job, buffer) = match self.passage() {
             Ok(passage) => passage,
-            Err(stall) => return self.stall(stall),
+            Err(stall) => return Step::Blocked(0, stall),
         };
-        if let Err(fault) = job.draft.fill(head, &mut self.lane.names) {
+        if let Err(fault) = job.draft.fill(head, &mut self.context.thread.names) {
             self.recycle(job);
             return self.refuse(fault, input);
         }
         self.head_taken();
-        self.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
+        self.context.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
         self.dispatch((job, buffer), Frame::of(head));
         Step::On(head.bytes())
     }
 
     /// The request's body comes first.
     fn begin_body(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
-        let mut incoming = self.lane.incoming.pop().unwrap_or_default();
-        let filled = incoming.draft.fill(head, &mut self.lane.names);
+        let mut incoming = self.context.thread.incoming.pop().unwrap_or_default();
+        let filled = incoming.draft.fill(head, &mut self.context.thread.names);
         incoming.begin(Frame::of(head), head.framing());
         if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
             incoming.is_kept = true;
             self.context.receive_into(Pages::Listener);
         }
-        self.session.incoming = Some(incoming);
+        self.context.session.incoming = Some(incoming);
         if let Err(fault) = filled {
             return self.refuse(fault, input);
         }
         self.head_taken();
-        self.session.owes_continue = head.expect_continue();
+        self.context.session.owes_continue = head.expect_continue();
         self.enter_body();
         Step::On(head.bytes())
     }
 
     pub(crate) fn enter_body(&mut self) {
-        self.session.stage = Stage::Body;
+        self.context.session.stage = Stage::Body;
         self.context.restart_phase(Phase::Body);
     }
 
     /// Takes what belongs to the body, and the request with it when that is all.
     pub(crate) fn take_body(&mut self, input: &[u8]) -> Step {
         if input.is_empty() {
-            return Step::Wait(0);
+            return Step::NeedMore(0);
         }
-        let Some(mut incoming) = self.session.incoming.take() else {
+        let Some(mut incoming) = self.context.session.incoming.take() else {
             debug_assert!(false, "the body's request is kept while it arrives");
-            self.session.stage = Stage::Head;
+            self.context.session.stage = Stage::Head;
             return Step::On(0);
         };
         let fed = if incoming.is_streamed {
@@ -208,20 +209,18 @@ impl<S: Service> Hand<'_, '_, S> {
         } else {
             self.feed(&mut incoming, input)
         };
-        self.session.incoming = Some(incoming);
+        self.context.session.incoming = Some(incoming);
         match fed {
-            Ok(Fed::More(bytes)) => Step::Wait(bytes),
-            Ok(Fed::Stalled(bytes, stall)) => {
-                self.stall(stall);
-                Step::Wait(bytes)
-            }
+            Ok(Fed::More(bytes)) => Step::NeedMore(bytes),
+            Ok(Fed::Stalled(bytes, stall)) => Step::Blocked(bytes, stall),
             Ok(Fed::Complete(bytes)) => {
                 self.drop_incoming();
                 self.context.receive_into(Pages::Common);
-                if self.session.stage == Stage::Body {
-                    self.session.stage = Stage::Head;
+                if self.context.session.stage == Stage::Body {
+                    self.context.session.stage = Stage::Head;
                 }
-                self.session.lingers |= self.session.stage == Stage::Over && bytes < input.len();
+                self.context.session.lingers |=
+                    self.context.session.stage == Stage::Over && bytes < input.len();
                 Step::On(bytes)
             }
             Err(fault) => self.refuse(fault, input),
@@ -242,7 +241,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 .bytes
                 .saturating_add(data.len() as u64)
                 .saturating_add(announced);
-            if bytes > self.http.limits.body_bytes_max && !incoming.is_discarded {
+            if bytes > self.context.protocol.limits.body_bytes_max && !incoming.is_discarded {
                 return Err(Fault::BodyTooLong);
             }
             let is_complete = incoming.decoder.is_complete();
@@ -265,7 +264,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 }
             };
             // A client that sends its body does not wait for leave any more.
-            self.session.owes_continue &= data.is_empty();
+            self.context.session.owes_continue &= data.is_empty();
             if let Some((mut job, buffer)) = passage {
                 std::mem::swap(&mut job.draft, &mut incoming.draft);
                 job.draft.set_body(incoming.take_body());
@@ -308,17 +307,12 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// Sends a request to the workers; its draft is filled.
     fn dispatch(&mut self, (mut job, buffer): Passage<S>, frame: Frame) {
-        job.begin(self.session.take_number(), frame, Some(buffer));
+        job.begin(self.context.session.take_number(), frame, Some(buffer));
         self.context.dispatch(job);
         if !frame.keep_alive || self.context.draining() {
-            self.session.stage = Stage::Over;
+            self.context.session.stage = Stage::Over;
             self.context.end_input();
         }
-    }
-
-    pub(crate) fn stall(&mut self, stall: Stall) -> Step {
-        self.context.stall(stall);
-        Step::Wait(0)
     }
 
     pub(crate) fn refuse(&mut self, fault: Fault, input: &[u8]) -> Step {

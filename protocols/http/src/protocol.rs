@@ -11,7 +11,7 @@
 //! owed; a request behind one that is with a worker goes to the workers too.
 
 use bytes::Bytes;
-use flatpath::{Context, Job, Phase, Protocol, RegionConfig, WorkerScope};
+use flatpath::{Context, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
 
 use crate::date::DateLine;
 use crate::exchange::Exchange;
@@ -105,7 +105,7 @@ pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
     The request could not be handled.\n";
 
 impl<S: Service> Protocol for Http<S> {
-    type Lane = Lane<S>;
+    type ThreadState = Lane<S>;
     type Session = Session<S>;
     type Job = Exchange;
 
@@ -113,12 +113,17 @@ impl<S: Service> Protocol for Http<S> {
         "http"
     }
 
-    /// RFC 9112 section 9: the client speaks first, and many connections carry one request.
-    fn defer_accept(&self) -> bool {
-        true
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            // RFC 9112 section 9: the client speaks first, and many connections carry one request.
+            defer_accept: true,
+            region: self.service.region(),
+            refusal: Bytes::from_static(REFUSAL.as_bytes()),
+            ..ListenerOptions::default()
+        }
     }
 
-    fn lane(&self) -> Lane<S> {
+    fn thread_state(&self) -> Lane<S> {
         Lane {
             service: self.service.lane(),
             scratch: Vec::new(),
@@ -130,36 +135,12 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
-    fn received(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .received(input)
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        Hand { context }.received(input)
     }
 
-    fn input_ended(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .input_ended();
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        Hand { context }.input_ended();
     }
 
     fn run(&self, job: &mut Exchange, scope: &mut WorkerScope<'_>) {
@@ -170,108 +151,32 @@ impl<S: Service> Protocol for Http<S> {
         job.panicked();
     }
 
-    fn finished(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-        job: Job<Self>,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .finished(job);
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
+        Hand { context }.finished(job);
     }
 
     fn retire(&self, _lane: &mut Lane<S>, job: &mut Exchange) {
         job.reset();
     }
 
-    fn drained(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .drained();
+    fn drained(&self, context: &mut Context<'_, Self>) {
+        Hand { context }.drained();
     }
 
-    fn expired(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-        phase: Phase,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .expired(phase);
+    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
+        Hand { context }.expired(phase);
     }
 
-    fn draining(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .draining();
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        Hand { context }.draining();
     }
 
-    fn pressed(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .pressed();
+    fn pressed(&self, context: &mut Context<'_, Self>) {
+        Hand { context }.pressed();
     }
 
-    fn abandoned(
-        &self,
-        lane: &mut Lane<S>,
-        session: &mut Session<S>,
-        context: &mut Context<'_, Self>,
-    ) {
-        Hand {
-            http: self,
-            lane,
-            session,
-            context,
-        }
-        .abandoned();
-    }
-
-    fn region(&self) -> Option<RegionConfig> {
-        self.service.region()
-    }
-
-    fn refusal(&self) -> Bytes {
-        Bytes::from_static(REFUSAL.as_bytes())
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        Hand { context }.abandoned();
     }
 
     fn closed(&self, lane: &mut Lane<S>, session: &mut Session<S>) {

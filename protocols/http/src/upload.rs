@@ -49,35 +49,35 @@ impl Exchange {
 impl<S: Service> Hand<'_, '_, S> {
     /// Takes the head of a request whose body is streamed, and lets a worker open it.
     pub(crate) fn begin_upload(&mut self, head: &Head<'_>, input: &[u8]) -> Step {
-        if self.session.owed() > 0 {
+        if self.context.session.owed() > 0 {
             // U1.
-            return self.stall(Stall::Pipeline);
+            return Step::Blocked(0, Stall::Pipeline);
         }
         let Some(mut job) = self.context.job() else {
-            return self.stall(Stall::Jobs);
+            return Step::Blocked(0, Stall::Jobs);
         };
         if !self.context.lasts(&mut job) {
             self.recycle(job);
-            return self.stall(Stall::Lasting);
+            return Step::Blocked(0, Stall::Lasting);
         }
-        if let Err(fault) = job.draft.fill(head, &mut self.lane.names) {
+        if let Err(fault) = job.draft.fill(head, &mut self.context.thread.names) {
             self.recycle(job);
             return self.refuse(fault, input);
         }
         let frame = Frame::of(head);
-        let mut incoming = self.lane.incoming.pop().unwrap_or_default();
+        let mut incoming = self.context.thread.incoming.pop().unwrap_or_default();
         incoming.begin(frame, head.framing());
         incoming.is_streamed = true;
-        self.session.incoming = Some(incoming);
-        self.session.follows_upload = true;
+        self.context.session.incoming = Some(incoming);
+        self.context.session.follows_upload = true;
         self.head_taken();
-        self.session.owes_continue = head.expect_continue();
+        self.context.session.owes_continue = head.expect_continue();
         let is_large =
             !matches!(head.framing(), Framing::Length(length) if length <= UPLOAD_LARGE_BYTES);
         if is_large {
             self.context.receive_into(Pages::Listener);
         }
-        job.begin_upload(self.session.take_number(), frame);
+        job.begin_upload(self.context.session.take_number(), frame);
         self.context.dispatch(job);
         self.enter_body();
         Step::On(head.bytes())
@@ -85,8 +85,9 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// True from the head of a streamed body to the end of the body.
     pub(crate) fn is_uploading(&self) -> bool {
-        let incoming = self.session.incoming.as_ref();
-        self.session.stage == Stage::Body && incoming.is_some_and(|incoming| incoming.is_streamed)
+        let incoming = self.context.session.incoming.as_ref();
+        self.context.session.stage == Stage::Body
+            && incoming.is_some_and(|incoming| incoming.is_streamed)
     }
 
     /// Takes what belongs to a streamed body.
@@ -104,7 +105,7 @@ impl<S: Service> Hand<'_, '_, S> {
                 Piece::More | Piece::End => &[],
             };
             let is_complete = incoming.decoder.is_complete();
-            let is_home = self.session.sending.is_some();
+            let is_home = self.context.session.sending.is_some();
             let stall = if is_complete && !is_home {
                 // U2.
                 Some(Stall::Pipeline)
@@ -129,12 +130,12 @@ impl<S: Service> Hand<'_, '_, S> {
                 };
                 self.pass_piece(incoming, due);
                 // What is with a worker now makes room when it is back.
-                let is_away = self.session.sending.is_none();
+                let is_away = self.context.session.sending.is_none();
                 let stall = if is_away { Stall::Pipeline } else { stall };
                 return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
             }
             incoming.bytes += data.len() as u64;
-            self.session.owes_continue &= data.is_empty();
+            self.context.session.owes_continue &= data.is_empty();
             if is_complete {
                 self.pass_piece(incoming, Due::Last);
                 return Ok(Fed::Complete(input.len() - rest.len()));
@@ -148,11 +149,11 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// The reply of an upload whose last piece is here gets its buffer.
     fn take_head_buffer(&mut self) -> Result<(), NoRoom> {
-        let Some(job) = &mut self.session.sending else {
+        let Some(job) = &mut self.context.session.sending else {
             return Ok(());
         };
         if job.head.is_none() {
-            job.head = self.context.pool().take(REPLY_BUFFER_BYTES);
+            job.head = self.context.io.pool().take(REPLY_BUFFER_BYTES);
         }
         job.head.as_ref().map(|_| ()).ok_or(NoRoom)
     }
@@ -184,7 +185,7 @@ impl<S: Service> Hand<'_, '_, S> {
         if !is_enough && !is_last {
             return;
         }
-        let Some(mut job) = self.session.sending.take() else {
+        let Some(mut job) = self.context.session.sending.take() else {
             return;
         };
         if let Some(upload) = &mut job.upload {
@@ -194,7 +195,7 @@ impl<S: Service> Hand<'_, '_, S> {
         self.context.dispatch(job);
         let ends = !incoming.frame.keep_alive || self.context.draining();
         if is_last && ends {
-            self.session.stage = Stage::Over;
+            self.context.session.stage = Stage::Over;
             self.context.end_input();
         }
     }
@@ -204,9 +205,9 @@ impl<S: Service> Hand<'_, '_, S> {
         if !self.is_uploading() {
             return;
         }
-        if let Some(mut incoming) = self.session.incoming.take() {
+        if let Some(mut incoming) = self.context.session.incoming.take() {
             self.pass_piece(&mut incoming, Due::Short);
-            self.session.incoming = Some(incoming);
+            self.context.session.incoming = Some(incoming);
         }
     }
 
@@ -220,22 +221,22 @@ impl<S: Service> Hand<'_, '_, S> {
                 }
                 return None;
             }
-            self.session.sending = Some(job);
-            if let Some(mut incoming) = self.session.incoming.take() {
+            self.context.session.sending = Some(job);
+            if let Some(mut incoming) = self.context.session.incoming.take() {
                 self.pass_piece(&mut incoming, Due::Enough);
-                self.session.incoming = Some(incoming);
+                self.context.session.incoming = Some(incoming);
             }
             return None;
         }
-        if self.is_uploading() && job.number == self.session.next_reply {
+        if self.is_uploading() && job.number == self.context.session.next_reply {
             // The service wants no more of the body, and says why.
-            self.session.lingers = true;
+            self.context.session.lingers = true;
             self.drop_incoming();
             self.end_input();
         }
-        if let Some(incoming) = self.session.incoming.take_if(|it| it.is_abandoned) {
+        if let Some(incoming) = self.context.session.incoming.take_if(|it| it.is_abandoned) {
             // Nor can it use the rest.
-            self.lane.recycle_incoming(incoming);
+            self.context.thread.recycle_incoming(incoming);
         }
         Some(job)
     }
@@ -243,14 +244,20 @@ impl<S: Service> Hand<'_, '_, S> {
     /// The body of an upload will never be complete. A sink that can use what arrived of it gets
     /// that first; one that is with a worker gets it when it is back.
     pub(crate) fn abandon_upload(&mut self) {
-        match self.session.sending.take_if(|job| job.is_receiving()) {
+        match self
+            .context
+            .session
+            .sending
+            .take_if(|job| job.is_receiving())
+        {
             Some(job) => {
                 if !self.pass_remainder(job) {
-                    self.session.next_reply = self.session.next_reply.wrapping_add(1);
+                    self.context.session.next_reply =
+                        self.context.session.next_reply.wrapping_add(1);
                 }
             }
             None => {
-                if let Some(incoming) = &mut self.session.incoming {
+                if let Some(incoming) = &mut self.context.session.incoming {
                     incoming.is_abandoned = incoming.is_streamed;
                 }
             }
@@ -260,7 +267,7 @@ impl<S: Service> Hand<'_, '_, S> {
     /// Sends what gathered of an abandoned body to a worker, if the sink can use it; the job is
     /// recycled otherwise.
     fn pass_remainder(&mut self, mut job: Job<Http<S>>) -> bool {
-        let mut incoming = self.session.incoming.take();
+        let mut incoming = self.context.session.incoming.take();
         let mut is_passed = false;
         if let (Some(upload), Some(incoming)) = (&mut job.upload, &mut incoming)
             && !incoming.piece.is_empty()
@@ -270,7 +277,7 @@ impl<S: Service> Hand<'_, '_, S> {
             is_passed = true;
         }
         if let Some(incoming) = incoming {
-            self.lane.recycle_incoming(incoming);
+            self.context.thread.recycle_incoming(incoming);
         }
         match is_passed {
             true => self.context.dispatch(job),
@@ -281,9 +288,11 @@ impl<S: Service> Hand<'_, '_, S> {
 
     /// The reply that is due will never be made; what waits behind it goes out.
     fn skip_reply(&mut self) {
-        self.session.next_reply = self.session.next_reply.wrapping_add(1);
-        self.deliver_due();
-        if !self.session.is_closed && self.session.stage == Stage::Over && self.session.owed() == 0
+        self.context.session.next_reply = self.context.session.next_reply.wrapping_add(1);
+        self.deliver_or_stall();
+        if !self.context.session.is_closed
+            && self.context.session.stage == Stage::Over
+            && self.context.session.owed() == 0
         {
             self.close();
         }

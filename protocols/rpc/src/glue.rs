@@ -21,8 +21,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use flatpath::protocol::{Context, Job, Phase, Protocol, Stall};
-use flatpath::{Buffer, DescriptorBudget, Pages, RegionConfig, WorkerScope};
+use flatpath::{
+    Buffer, Context, DescriptorBudget, Job, ListenerOptions, Pages, Phase, Protocol, Received,
+    RegionConfig, Stall, WorkerScope,
+};
 
 use crate::keeper::Keeper;
 use crate::limits::{
@@ -136,13 +138,8 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// A record that lies whole in the input.
-    fn take_here(
-        &self,
-        context: &mut Context<'_, Self>,
-        session: &mut RpcSession,
-        bytes: &[u8],
-    ) -> Taken {
-        match self.classify(bytes, session.peer) {
+    fn take_here(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Taken {
+        match self.classify(bytes, context.session.peer) {
             Kind::Pooled {
                 call,
                 arguments_at,
@@ -152,7 +149,7 @@ impl<S: Programs> Rpc<S> {
                 arguments.skip(arguments_at);
                 let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
                 if let Some(stall) =
-                    unsent::wait_for(context, session.promised_bytes, promised_bytes)
+                    unsent::wait_for(context, context.session.promised_bytes, promised_bytes)
                 {
                     return Taken::Stalled(stall);
                 }
@@ -160,7 +157,7 @@ impl<S: Programs> Rpc<S> {
                     return Taken::Stalled(Stall::Jobs);
                 };
                 let kept = (bytes.len() > CONTIGUOUS_BYTES_MAX)
-                    .then(|| Keeper(context).keep(bytes, 0))
+                    .then(|| Keeper(&mut context.io).keep(bytes, 0))
                     .flatten();
                 if let Some(fragment) = kept {
                     job.record.keep(fragment);
@@ -168,23 +165,18 @@ impl<S: Programs> Rpc<S> {
                     context.recycle(job);
                     return Taken::Stalled(Stall::Memory);
                 }
-                job.origin = once.then(|| session.origin());
+                job.origin = once.then(|| context.session.origin());
                 job.promised_bytes = promised_bytes;
-                self.dispatch(context, session, job, (call, arguments_at))
+                self.dispatch(context, job, (call, arguments_at))
             }
             kind => self.answer_here(context, kind, Arguments::new(bytes)),
         }
     }
 
     /// A record that was gathered. Room was found before it was completed (G1).
-    fn take_gathered(
-        &self,
-        context: &mut Context<'_, Self>,
-        session: &mut RpcSession,
-        mut job: Job<Self>,
-    ) -> Taken {
-        session.assembly.take(&mut job.record);
-        match self.classify(job.record.front(), session.peer) {
+    fn take_gathered(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Taken {
+        context.session.assembly.take(&mut job.record);
+        match self.classify(job.record.front(), context.session.peer) {
             Kind::Pooled {
                 call,
                 arguments_at,
@@ -192,8 +184,8 @@ impl<S: Programs> Rpc<S> {
             } => {
                 let arguments = job.record.arguments(arguments_at);
                 job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
-                job.origin = once.then(|| session.origin());
-                self.dispatch(context, session, job, (call, arguments_at))
+                job.origin = once.then(|| context.session.origin());
+                self.dispatch(context, job, (call, arguments_at))
             }
             kind => {
                 let taken = self.answer_here(context, kind, job.record.arguments(0));
@@ -207,7 +199,6 @@ impl<S: Programs> Rpc<S> {
     fn dispatch(
         &self,
         context: &mut Context<'_, Self>,
-        session: &mut RpcSession,
         mut job: Job<Self>,
         (call, arguments_at): (Call, usize),
     ) -> Taken {
@@ -227,7 +218,7 @@ impl<S: Programs> Rpc<S> {
         job.arguments_at = arguments_at;
         job.begun_ns = context.turn().now_ns;
         job.silent = false;
-        session.promised_bytes += job.promised_bytes;
+        context.session.promised_bytes += job.promised_bytes;
         context.dispatch(job);
         Taken::Yes
     }
@@ -284,16 +275,13 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// Gathers what does not lie whole in the input. The bytes used, and what came of it.
-    fn gather(
-        &self,
-        session: &mut RpcSession,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> (usize, Option<Taken>) {
+    fn gather(&self, context: &mut Context<'_, Self>, input: &[u8]) -> (usize, Option<Taken>) {
         // Everything a call needs is had before its last byte is taken (G1).
         let mut ready = None;
         let mut want = Stall::Jobs;
-        if let Some(stall) = unsent::wait_for(context, session.promised_bytes, REPLY_BYTES_MIN) {
+        if let Some(stall) =
+            unsent::wait_for(context, context.session.promised_bytes, REPLY_BYTES_MIN)
+        {
             want = stall;
         } else if let Some(mut job) = context.job() {
             if let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) {
@@ -309,10 +297,11 @@ impl<S: Programs> Rpc<S> {
             Some(_) => Completion::Allowed,
             None => Completion::Withheld,
         };
-        let fed = session
+        let fed = context
+            .session
             .assembly
-            .feed(input, &mut Keeper(context), completion);
-        if session.assembly.is_long() {
+            .feed(input, &mut Keeper(&mut context.io), completion);
+        if context.session.assembly.is_long() {
             context.receive_into(Pages::Listener);
         }
         let (used, progress) = match fed {
@@ -323,7 +312,7 @@ impl<S: Programs> Rpc<S> {
             }
         };
         if let (Progress::Complete, Some(job)) = (progress, ready.take_if(|_| fed.is_ok())) {
-            return (used, Some(self.take_gathered(context, session, job)));
+            return (used, Some(self.take_gathered(context, job)));
         }
         if let Some(mut job) = ready {
             job.reset();
@@ -339,9 +328,9 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// Says what the connection waits for, which sets its deadline.
-    fn set_phase(session: &RpcSession, context: &mut Context<'_, Self>, left: usize) {
-        let phase = if !session.assembly.is_idle() || left > 0 {
-            if session.assembly.received() > 0 {
+    fn set_phase(context: &mut Context<'_, Self>, left: usize) {
+        let phase = if !context.session.assembly.is_idle() || left > 0 {
+            if context.session.assembly.received() > 0 {
                 Phase::Body
             } else {
                 Phase::Head
@@ -356,8 +345,8 @@ impl<S: Programs> Rpc<S> {
         context.phase(phase);
     }
 
-    fn end(session: &mut RpcSession, context: &mut Context<'_, Self>) {
-        session.ending = true;
+    fn end(context: &mut Context<'_, Self>) {
+        context.session.ending = true;
         context.end_input();
         if context.jobs_out() == 0 {
             context.close_after_output();
@@ -385,7 +374,7 @@ impl RpcJob {
 }
 
 impl<S: Programs> Protocol for Rpc<S> {
-    type Lane = ();
+    type ThreadState = ();
     type Session = RpcSession;
     type Job = RpcJob;
 
@@ -397,45 +386,50 @@ impl<S: Programs> Protocol for Rpc<S> {
         self.programs.starts(descriptors);
     }
 
-    fn lane(&self) {}
-
-    fn received(
-        &self,
-        (): &mut (),
-        session: &mut RpcSession,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        session.idle_periods = 0;
-        if session.peer.is_none() {
-            session.peer = context.peer();
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            region: Some(RegionConfig {
+                pages: PAGES_PER_LISTENER,
+                page_bytes: self.page_bytes,
+                reserve_pages: PAGES_RESERVED,
+                ..RegionConfig::default()
+            }),
+            pages_max: Some(PAGES_PER_CONNECTION_MAX),
+            ..ListenerOptions::default()
         }
-        let mut used = 0;
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        context.session.idle_periods = 0;
+        if context.session.peer.is_none() {
+            context.session.peer = context.peer();
+        }
+        let (mut used, mut blocked) = (0, None);
         while used < input.len() {
-            if session.ending {
-                return input.len();
+            if context.session.ending {
+                return Received::Consumed;
             }
             if context.output_is_full() {
-                context.stall(Stall::Output);
+                blocked = Some(Stall::Output);
                 break;
             }
             if context.jobs_out() >= CALLS_MAX {
-                context.stall(Stall::Pipeline);
+                blocked = Some(Stall::Pipeline);
                 break;
             }
             let offered = &input[used..];
-            let here = session
+            let here = context
+                .session
                 .assembly
                 .is_idle()
                 .then(|| record::whole(offered))
                 .flatten();
             let (taken, bytes) = match here {
-                Some(bytes) => (
-                    Some(self.take_here(context, session, bytes)),
-                    bytes.len() + 4,
-                ),
+                Some(bytes) => (Some(self.take_here(context, bytes)), bytes.len() + 4),
                 None => {
-                    let (bytes, taken) = self.gather(session, context, offered);
+                    let (bytes, taken) = self.gather(context, offered);
                     (taken, bytes)
                 }
             };
@@ -443,12 +437,12 @@ impl<S: Programs> Protocol for Rpc<S> {
                 Some(Taken::Stalled(stall)) => {
                     // What was gathered is used; a record that lies here stays where it is.
                     used += if here.is_none() { bytes } else { 0 };
-                    context.stall(stall);
+                    blocked = Some(stall);
                     break;
                 }
                 Some(Taken::NoCall) => {
-                    Self::end(session, context);
-                    return input.len();
+                    Self::end(context);
+                    return Received::Consumed;
                 }
                 Some(Taken::Yes) => used += bytes,
                 None => {
@@ -457,35 +451,19 @@ impl<S: Programs> Protocol for Rpc<S> {
                 }
             }
         }
-        Self::set_phase(session, context, input.len() - used);
-        used
+        Self::set_phase(context, input.len() - used);
+        match blocked {
+            Some(on) => Received::Blocked { consumed: used, on },
+            None => Received::NeedMore { consumed: used },
+        }
     }
 
-    fn input_ended(
-        &self,
-        (): &mut (),
-        session: &mut RpcSession,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
         let replied = context.jobs_out() == 0 && context.queued_bytes() == 0;
-        if let Some(origin) = session.origin.as_ref().filter(|_| replied) {
+        if let Some(origin) = context.session.origin.as_ref().filter(|_| replied) {
             origin.settle();
         }
-        Self::end(session, context);
-    }
-
-    fn region(&self) -> Option<RegionConfig> {
-        Some(RegionConfig {
-            pages: PAGES_PER_LISTENER,
-            page_bytes: self.page_bytes,
-            reserve_pages: PAGES_RESERVED,
-            ..RegionConfig::default()
-        })
-    }
-
-    fn pages_max(&self) -> Option<u32> {
-        Some(PAGES_PER_CONNECTION_MAX)
+        Self::end(context);
     }
 
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
@@ -529,15 +507,9 @@ impl<S: Programs> Protocol for Rpc<S> {
         }
     }
 
-    fn finished(
-        &self,
-        (): &mut (),
-        session: &mut RpcSession,
-        context: &mut Context<'_, Self>,
-        mut job: Job<Self>,
-    ) {
+    fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
         // G4: it was counted since the call was dispatched; an overflow is a fault of ours.
-        session.promised_bytes -= job.promised_bytes;
+        context.session.promised_bytes -= job.promised_bytes;
         if !job.silent
             && let Some(reply) = &mut job.reply
         {
@@ -555,9 +527,9 @@ impl<S: Programs> Protocol for Rpc<S> {
         }
         job.reset();
         context.recycle(job);
-        if session.ending && context.jobs_out() == 0 {
+        if context.session.ending && context.jobs_out() == 0 {
             context.close_after_output();
-        } else if context.jobs_out() == 0 && session.assembly.is_idle() {
+        } else if context.jobs_out() == 0 && context.session.assembly.is_idle() {
             context.receive_into(Pages::Common);
             context.phase(Phase::Idle);
         }
@@ -567,28 +539,22 @@ impl<S: Programs> Protocol for Rpc<S> {
         job.reset();
     }
 
-    fn expired(
-        &self,
-        (): &mut (),
-        session: &mut RpcSession,
-        context: &mut Context<'_, Self>,
-        phase: Phase,
-    ) {
-        session.idle_periods += 1;
-        if phase == Phase::Idle && session.idle_periods < IDLE_PERIODS_MAX {
+    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
+        context.session.idle_periods += 1;
+        if phase == Phase::Idle && context.session.idle_periods < IDLE_PERIODS_MAX {
             context.restart_phase(Phase::Idle);
         } else {
-            Self::end(session, context);
+            Self::end(context);
         }
     }
 
-    fn draining(&self, (): &mut (), session: &mut RpcSession, context: &mut Context<'_, Self>) {
-        Self::end(session, context);
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        Self::end(context);
     }
 
-    fn abandoned(&self, (): &mut (), session: &mut RpcSession, _context: &mut Context<'_, Self>) {
-        session.assembly = Assembly::default();
-        session.ending = true;
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        context.session.assembly = Assembly::default();
+        context.session.ending = true;
     }
 
     fn closed(&self, (): &mut (), session: &mut RpcSession) {

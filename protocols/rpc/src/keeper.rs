@@ -3,18 +3,15 @@
 //! The bound is below the engine's own, so that a record which waits for its end never stops its
 //! connection: what comes beyond is copied.
 
-use flatpath::protocol::Context;
-use flatpath::{Fragment, PoolHandle};
+use flatpath::{Fragment, Io, PoolHandle};
 
-use crate::glue::Rpc;
 use crate::limits::{PAGES_FILLED_MAX, PAGES_KEPT_MAX, PIECE_BYTES_LARGE};
-use crate::programs::Programs;
 use crate::record::Source;
 
 /// See the module.
-pub(crate) struct Keeper<'a, 'b, S: Programs>(pub(crate) &'a mut Context<'b, Rpc<S>>);
+pub(crate) struct Keeper<'a, 'b>(pub(crate) &'a mut Io<'b>);
 
-impl<S: Programs> Source for Keeper<'_, '_, S> {
+impl Source for Keeper<'_, '_> {
     fn pool(&self) -> PoolHandle<'_> {
         self.0.pool()
     }

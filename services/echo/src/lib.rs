@@ -11,14 +11,14 @@
 #![forbid(unsafe_code)]
 
 use flatpath::limits::OUTPUT_BYTES_HIGH;
-use flatpath::{Context, NoRoom, Phase, Protocol, Stall};
+use flatpath::{Context, NoRoom, Phase, Protocol, Received, Stall};
 
 /// The service. It has no settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echo;
 
 impl Protocol for Echo {
-    type Lane = ();
+    type ThreadState = ();
     type Session = ();
     type Job = ();
 
@@ -26,36 +26,29 @@ impl Protocol for Echo {
         "echo"
     }
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
-    fn received(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         // Each arrival counts as life, however small: there is no head to finish.
         context.restart_phase(Phase::Idle);
         let room = OUTPUT_BYTES_HIGH.saturating_sub(context.queued_bytes());
         let taken = input.len().min(room);
         if let Err(NoRoom) = context.write(&input[..taken]) {
-            context.stall(Stall::Memory);
-            return 0;
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Memory,
+            };
         }
         if taken < input.len() || context.output_is_full() {
-            context.stall(Stall::Output);
+            return Received::Blocked {
+                consumed: taken,
+                on: Stall::Output,
+            };
         }
-        taken
+        Received::Consumed
     }
 
-    fn input_ended(
-        &self,
-        _lane: &mut (),
-        _session: &mut (),
-        context: &mut Context<'_, Self>,
-        left: &[u8],
-    ) {
+    fn input_ended(&self, context: &mut Context<'_, Self>, left: &[u8]) {
         match context.write(left) {
             Ok(()) => context.close_after_output(),
             // A clean end would say that this was all.
@@ -63,7 +56,7 @@ impl Protocol for Echo {
         }
     }
 
-    fn draining(&self, _lane: &mut (), _session: &mut (), context: &mut Context<'_, Self>) {
+    fn draining(&self, context: &mut Context<'_, Self>) {
         // The client may be sending at this moment: a plain close would reset the connection, and
         // with it what is on its way to the client.
         context.close_lingering();

@@ -11,8 +11,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flatpath::{Context, DescriptorBudget, DescriptorHold, Pages, Phase, Protocol, Stall};
-use flatpath_driver::{Fragment, Region, RegionConfig};
+use flatpath::{
+    Context, DescriptorBudget, DescriptorHold, ListenerOptions, Pages, Phase, Protocol, Received,
+    Stall,
+};
+use flatpath_driver::{Fragment, Region};
 use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;
@@ -188,41 +191,41 @@ fn tell_seldom(counter: &Counter, what: &dyn std::fmt::Display) {
 enum Step {
     GoOn,
     /// Wait for room; the rest of the input is left.
-    Stall,
+    Stall(Stall),
     /// The producer is at fault.
     Cut,
 }
 
 impl Ingest {
     /// Goes on with the message until it needs more input.
-    fn advance(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) -> Step {
+    fn advance(&self, context: &mut Context<'_, Self>) -> Step {
         let shared = &*self.0;
-        while session.message.is_some() {
-            if session.want_room(&shared.roster, &context.resumer()) == Turn::Wait {
+        while context.session.message.is_some() {
+            if context
+                .session
+                .want_room(&shared.roster, &context.io.resumer())
+                == Turn::Wait
+            {
                 shared.statistics.stalls.add(1);
-                context.stall(Stall::Outside);
-                return Step::Stall;
+                return Step::Stall(Stall::Outside);
             }
-            if !session
+            if !context
+                .session
                 .message
                 .as_ref()
                 .is_some_and(|message| message.whole)
             {
                 return Step::GoOn;
             }
-            if let Ok(consumer) = session.deliver() {
+            if let Ok(consumer) = context.session.deliver() {
                 context.restart_phase(Phase::Idle);
-                let is_new = lane
+                let is_new = context
+                    .thread
                     .served
                     .iter()
                     .all(|other| other.number != consumer.number);
                 if is_new {
-                    lane.served.push(consumer);
+                    context.thread.served.push(consumer);
                 }
             }
         }
@@ -230,16 +233,11 @@ impl Ingest {
     }
 
     /// Looks at the next part of the input; how much of it was consumed.
-    fn take(
-        &self,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-        at: usize,
-    ) -> (usize, Step) {
+    fn take(&self, context: &mut Context<'_, Self>, input: &[u8], at: usize) -> (usize, Step) {
         let shared = &*self.0;
-        let before = session.decoder;
-        let next = session
+        let before = context.session.decoder;
+        let next = context
+            .session
             .decoder
             .next(&input[at..], shared.plan.message_bytes_max);
         match next {
@@ -250,7 +248,10 @@ impl Ingest {
             }
             Ok((consumed, Part::Nothing)) => (consumed, Step::GoOn),
             Ok((consumed, Part::Token { token })) => {
-                if session.seek(token, &shared.pairings, context.resumer()) {
+                if context
+                    .session
+                    .seek(token, &shared.pairings, context.io.resumer())
+                {
                     return (consumed, Step::GoOn);
                 }
                 let counter = &shared.statistics.producers_refused;
@@ -259,25 +260,26 @@ impl Ingest {
                 (0, Step::Cut)
             }
             Ok((consumed, Part::Begin { message_bytes })) => {
-                session.begin(message_bytes, shared.plan.need(message_bytes));
+                context
+                    .session
+                    .begin(message_bytes, shared.plan.need(message_bytes));
                 context.restart_phase(Phase::Body);
                 (consumed, Step::GoOn)
             }
             Ok((consumed, Part::Payload { last })) => {
                 let range = at..at + consumed;
-                if session.gather(&input[range.clone()]) {
+                if context.session.gather(&input[range.clone()]) {
                     shared.statistics.bytes_gathered.add(consumed as u64);
                 } else if let Some(fragment) = context.keep(range) {
-                    session.keep(fragment);
+                    context.session.keep(fragment);
                 } else {
                     // As many pages are kept as may be, for a moment.
-                    session.decoder = before;
+                    context.session.decoder = before;
                     shared.statistics.stalls.add(1);
-                    context.stall(Stall::Memory);
-                    return (0, Step::Stall);
+                    return (0, Step::Stall(Stall::Memory));
                 }
                 if last {
-                    session.complete();
+                    context.session.complete();
                 }
                 (consumed, Step::GoOn)
             }
@@ -286,54 +288,48 @@ impl Ingest {
 }
 
 impl Ingest {
-    /// Takes what it can of the input; how much that was.
-    fn consume(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        if session.producer.is_none() {
-            session.producer = self.0.admit();
-            if session.producer.is_none() {
+    /// Takes what it can of the input.
+    fn consume(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        if context.session.producer.is_none() {
+            context.session.producer = self.0.admit();
+            if context.session.producer.is_none() {
                 context.abort();
-                return input.len();
+                return Received::Consumed;
             }
         }
-        if session.message.is_none() {
+        if context.session.message.is_none() {
             // A sign of life, or the beginning of a message.
             context.restart_phase(Phase::Idle);
         }
         let mut at = 0;
         loop {
-            match self.advance(lane, session, context) {
-                Step::Stall => return at,
+            match self.advance(context) {
+                Step::Stall(on) => return Received::Blocked { consumed: at, on },
                 Step::GoOn | Step::Cut => {}
             }
             if at == input.len() {
                 break;
             }
-            let (consumed, step) = self.take(session, context, input, at);
+            let (consumed, step) = self.take(context, input, at);
             at += consumed;
             match step {
                 Step::GoOn => {}
-                Step::Stall => return at,
+                Step::Stall(on) => return Received::Blocked { consumed: at, on },
                 Step::Cut => {
                     context.abort();
-                    return input.len();
+                    return Received::Consumed;
                 }
             }
         }
-        if context.draining() && session.is_between() {
+        if context.draining() && context.session.is_between() {
             context.close_lingering();
         }
-        at
+        Received::NeedMore { consumed: at }
     }
 }
 
 impl Protocol for Ingest {
-    type Lane = Lane;
+    type ThreadState = Lane;
     type Session = Session;
     type Job = ();
 
@@ -345,12 +341,17 @@ impl Protocol for Ingest {
         let _ = self.0.descriptors.set(descriptors.clone());
     }
 
-    fn lane(&self) -> Lane {
-        Lane::default()
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            region: Some(self.0.plan.region.clone()),
+            first_pages: Pages::Shared,
+            pages_max: Some(PAGES_MAX),
+            ..ListenerOptions::default()
+        }
     }
 
-    fn region(&self) -> Option<RegionConfig> {
-        Some(self.0.plan.region.clone())
+    fn thread_state(&self) -> Lane {
+        Lane::default()
     }
 
     fn region_made(&self, ring: usize, region: &Region) {
@@ -360,51 +361,32 @@ impl Protocol for Ingest {
         self.0.doorbell.ring();
     }
 
-    fn first_pages(&self) -> Pages {
-        Pages::Shared
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let received = self.consume(context, input);
+        let next = context.session.next_pages();
+        context.receive_into(next);
+        received
     }
 
-    fn pages_max(&self) -> Option<u32> {
-        Some(PAGES_MAX)
-    }
-
-    fn received(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        let consumed = self.consume(lane, session, context, input);
-        context.receive_into(session.next_pages());
-        consumed
-    }
-
-    fn input_ended(
-        &self,
-        _lane: &mut Lane,
-        _session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
         context.close_after_output();
     }
 
-    fn turn_ended(&self, lane: &mut Lane) {
-        for consumer in lane.served.drain(..) {
+    fn turn_ended(&self, thread: &mut Lane) {
+        for consumer in thread.served.drain(..) {
             consumer.ring();
             consumer.collect();
         }
     }
 
-    fn draining(&self, _lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn draining(&self, context: &mut Context<'_, Self>) {
         // A message that has begun is taken to its end.
-        if session.is_between() {
+        if context.session.is_between() {
             context.close_lingering();
         }
     }
 
-    fn closed(&self, _lane: &mut Lane, session: &mut Session) {
+    fn closed(&self, _thread: &mut Lane, session: &mut Session) {
         if session.leave(&self.0.roster) {
             self.0.statistics.messages_cut_off.add(1);
         }

@@ -38,7 +38,7 @@ mod statistics;
 
 use std::sync::Arc;
 
-use flatpath::{Context, Phase, Protocol, Spread};
+use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
 
 use crate::handshake::{Front, Handshake, front};
 use crate::meeting::{Arrival, Guest, Partner, Refusal, Room};
@@ -100,47 +100,41 @@ impl Relay {
         Arc::clone(&self.statistics)
     }
 
-    fn arrived(
-        &self,
-        room: &mut Room,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        handshake: Handshake,
-        has_more: bool,
-    ) {
+    fn arrived(&self, context: &mut Context<'_, Self>, handshake: Handshake, has_more: bool) {
         let now_ns = context.turn().now_ns;
-        room.rouser.get_or_insert_with(|| context.rouser());
-        match room.arrive(handshake, context.end(), now_ns) {
+        context
+            .thread
+            .0
+            .rouser
+            .get_or_insert_with(|| context.io.rouser());
+        match context.thread.0.arrive(handshake, context.end(), now_ns) {
             Arrival::Met(guest, partner) => {
                 context.join(partner.end);
-                session.0 = State::Met(guest, partner);
+                context.session.0 = State::Met(guest, partner);
             }
             Arrival::Waits(guest) => {
                 if has_more {
                     // It takes no place, so that it costs no other client its own.
-                    room.leave(&guest);
-                    self.be_impatient(room, session, context);
+                    context.thread.0.leave(&guest);
+                    self.be_impatient(context);
                 } else {
-                    self.begin_wait(room, session, context, guest);
+                    self.begin_wait(context, guest);
                 }
             }
-            Arrival::Refused(refusal) => self.refuse(room, session, context, refusal),
+            Arrival::Refused(refusal) => self.refuse(context, refusal),
         }
     }
 
     /// A client waits; where all places are taken, another one loses its own.
-    fn begin_wait(
-        &self,
-        room: &mut Room,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        guest: Guest,
-    ) {
+    fn begin_wait(&self, context: &mut Context<'_, Self>, guest: Guest) {
         let half = context.limits().connections_max / 2;
         let most = self.waiting_max.unwrap_or(WAITING_MAX) as usize;
         Statistics::add(&self.statistics.waiting);
-        room.begin_wait(&guest, context.peer(), most.min(half.max(1)));
-        session.0 = State::Waiting(guest);
+        context
+            .thread
+            .0
+            .begin_wait(&guest, context.peer(), most.min(half.max(1)));
+        context.session.0 = State::Waiting(guest);
         context.phase(Phase::Wait);
     }
 
@@ -150,16 +144,10 @@ impl Relay {
         room.end_wait(guest);
     }
 
-    fn refuse(
-        &self,
-        room: &mut Room,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        refusal: Refusal,
-    ) {
+    fn refuse(&self, context: &mut Context<'_, Self>, refusal: Refusal) {
         log::debug!("a client is refused: {refusal:?}");
         Statistics::add(&self.statistics.refused);
-        self.leave(room, session);
+        self.leave(&mut context.thread.0, context.session);
         context.write_static(match refusal {
             Refusal::TokenTaken => TAKEN,
             Refusal::NoRoom => BUSY,
@@ -167,14 +155,9 @@ impl Relay {
         context.close_lingering();
     }
 
-    fn be_impatient(
-        &self,
-        room: &mut Room,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
+    fn be_impatient(&self, context: &mut Context<'_, Self>) {
         Statistics::add(&self.statistics.impatient);
-        self.leave(room, session);
+        self.leave(&mut context.thread.0, context.session);
         context.write_static(b"impatient\n");
         context.close_lingering();
     }
@@ -204,7 +187,7 @@ impl Relay {
 }
 
 impl Protocol for Relay {
-    type Lane = Lane;
+    type ThreadState = Lane;
     type Session = Session;
     type Job = ();
 
@@ -212,75 +195,68 @@ impl Protocol for Relay {
         "relay"
     }
 
-    fn spread(&self) -> Spread {
-        Spread::OneRing
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            spread: Spread::OneRing,
+            ..ListenerOptions::default()
+        }
     }
 
-    fn lane(&self) -> Lane {
+    fn thread_state(&self) -> Lane {
         // Every client has a key at most, waiting or joined.
         Lane(Room::new(u32::MAX))
     }
 
-    fn received(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        input: &[u8],
-    ) -> usize {
-        match &session.0 {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        match &context.session.0 {
             State::New => match front(input) {
-                Front::Unfinished => 0,
+                Front::Unfinished => Received::NeedMore { consumed: 0 },
                 Front::Bad => {
                     Statistics::add(&self.statistics.bad);
-                    session.0 = State::Over;
+                    context.session.0 = State::Over;
                     context.write_static(b"bad handshake\n");
                     context.close_lingering();
-                    input.len()
+                    Received::Consumed
                 }
                 Front::Good(handshake, length) => {
                     let has_more = input.len() > length;
-                    self.arrived(&mut lane.0, session, context, handshake, has_more);
-                    length
+                    self.arrived(context, handshake, has_more);
+                    Received::NeedMore { consumed: length }
                 }
             },
             State::Waiting(_) if !input.is_empty() => {
-                self.be_impatient(&mut lane.0, session, context);
-                input.len()
+                self.be_impatient(context);
+                Received::Consumed
             }
             // Bytes of one who has met its partner go along when the two are joined.
-            State::Waiting(_) | State::Met(..) | State::Joined(_) => 0,
-            State::Over => input.len(),
+            State::Waiting(_) | State::Met(..) | State::Joined(_) => {
+                Received::NeedMore { consumed: 0 }
+            }
+            State::Over => Received::Consumed,
         }
     }
 
-    fn input_ended(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        _left: &[u8],
-    ) {
-        if let State::Waiting(_) = session.0 {
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        if let State::Waiting(_) = context.session.0 {
             Statistics::add(&self.statistics.lonely);
         }
-        self.leave(&mut lane.0, session);
+        self.leave(&mut context.thread.0, context.session);
         context.close_after_output();
     }
 
-    fn joined(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn joined(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"ok\n");
         Statistics::add(&self.statistics.paired_ends);
-        session.0 = match std::mem::take(&mut session.0) {
+        context.session.0 = match std::mem::take(&mut context.session.0) {
             State::Met(guest, partner) => {
                 Statistics::add(&self.statistics.matched);
                 let waited_ns = context.turn().now_ns.saturating_sub(partner.since_ns);
                 self.statistics.waited(waited_ns);
-                lane.0.dismiss_spares(&guest);
+                context.thread.0.dismiss_spares(&guest);
                 State::Joined(guest)
             }
             State::Waiting(guest) => {
-                self.end_wait(&mut lane.0, &guest);
+                self.end_wait(&mut context.thread.0, &guest);
                 State::Joined(guest)
             }
             other => {
@@ -290,74 +266,63 @@ impl Protocol for Relay {
         };
     }
 
-    fn join_refused(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-    ) {
+    fn join_refused(&self, context: &mut Context<'_, Self>) {
         // The partner is being closed. It leaves the room when it is gone; until then wait.
-        if let State::Met(guest, _) = std::mem::take(&mut session.0) {
-            let waits = lane.0.wait_again(&guest);
-            self.begin_wait(&mut lane.0, session, context, guest);
+        if let State::Met(guest, _) = std::mem::take(&mut context.session.0) {
+            let waits = context.thread.0.wait_again(&guest);
+            self.begin_wait(context, guest);
             if !waits {
-                self.refuse(&mut lane.0, session, context, Refusal::NoRoom);
+                self.refuse(context, Refusal::NoRoom);
             }
         }
     }
 
-    fn roused(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
-        let State::Waiting(guest) = &session.0 else {
+    fn roused(&self, context: &mut Context<'_, Self>) {
+        let State::Waiting(guest) = &context.session.0 else {
             return;
         };
         let guest = Guest::clone(guest);
         if let Some(partner) = guest.partner() {
-            self.end_wait(&mut lane.0, &guest);
-            session.0 = State::Met(guest, partner);
+            self.end_wait(&mut context.thread.0, &guest);
+            context.session.0 = State::Met(guest, partner);
             context.join(partner.end);
         } else if guest.is_displaced() {
             Statistics::add(&self.statistics.displaced);
-            self.leave(&mut lane.0, session);
+            self.leave(&mut context.thread.0, context.session);
             context.write_static(BUSY);
             context.close_lingering();
         } else if !guest.is_registered() {
             // A spare of one that was joined.
-            self.end_wait(&mut lane.0, &guest);
+            self.end_wait(&mut context.thread.0, &guest);
             Statistics::add(&self.statistics.redundant);
-            session.0 = State::Over;
+            context.session.0 = State::Over;
             context.close_after_output();
         }
         // Else it took another's place, and the one that it met there has left meanwhile.
     }
 
-    fn expired(
-        &self,
-        lane: &mut Lane,
-        session: &mut Session,
-        context: &mut Context<'_, Self>,
-        phase: Phase,
-    ) {
+    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
         if phase == Phase::Wait {
             Statistics::add(&self.statistics.lonely);
         }
         if phase != Phase::Joined {
-            self.leave(&mut lane.0, session);
+            self.leave(&mut context.thread.0, context.session);
         }
         context.close_after_output();
     }
 
-    fn draining(&self, lane: &mut Lane, session: &mut Session, context: &mut Context<'_, Self>) {
+    fn draining(&self, context: &mut Context<'_, Self>) {
         // Pairs go on until they end or the drain does.
-        if !matches!(session.0, State::Joined(_) | State::Met(..)) {
-            self.leave(&mut lane.0, session);
+        if !matches!(context.session.0, State::Joined(_) | State::Met(..)) {
+            self.leave(&mut context.thread.0, context.session);
             context.close_after_output();
         }
     }
 
-    fn closed(&self, lane: &mut Lane, session: &mut Session) {
+    fn closed(&self, thread: &mut Lane, session: &mut Session) {
         if let State::Waiting(_) = session.0 {
             Statistics::add(&self.statistics.lonely);
         }
-        self.leave(&mut lane.0, session);
+        self.leave(&mut thread.0, session);
     }
 }

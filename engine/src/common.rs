@@ -1,0 +1,20 @@
+//! What the calls of all protocols on one network thread have in common, whatever its driver.
+
+use std::sync::Arc;
+
+use crate::limits::Limits;
+use crate::returns::Returns;
+use crate::turn::Turn;
+use crate::worker::{JobDesk, Shared};
+
+/// See the module.
+pub(crate) struct Common {
+    /// The number of the network thread.
+    pub(crate) ring: u16,
+    pub(crate) turn: Turn,
+    pub(crate) limits: Limits,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) desk: JobDesk,
+    /// What other threads say about connections.
+    pub(crate) returns: Arc<Returns>,
+}

@@ -1,0 +1,313 @@
+//! What every protocol may do to its connection while it is called, whatever its types.
+//!
+//! An [`Io`] collects wishes; the network thread carries them out after the call returns. So a
+//! protocol never sees the driver, and no call re-enters it.
+//!
+//! Cost: every method is O(1); `write` copies its bytes.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flatpath_driver::{Fragment, Piece, Piped, Quota, Region, Segment};
+use flatpath_structures::pool::{Buffer, PoolHandle};
+use flatpath_structures::slots::Key;
+
+use crate::common::Common;
+use crate::connection::{Closing, Connection};
+use crate::end::{ConnectionId, End};
+use crate::error::NoRoom;
+use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
+use crate::options::Pages;
+use crate::payload::Payload;
+use crate::phase::{Phase, Stall};
+use crate::returns::{Resumer, number_of};
+use crate::rouser::Rouser;
+use crate::turn::Turn;
+
+/// The connection that a protocol is called for, and what its network thread lends it.
+pub struct Io<'a> {
+    pub(crate) common: &'a mut Common,
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) key: Key,
+    /// The input's piece, and where in it the input begins; `None` for input that was copied.
+    pub(crate) source: Option<(&'a Region, &'a Piece, usize)>,
+    /// The listener's own region, if it has one, and its id.
+    pub(crate) own: Option<(u16, &'a Region)>,
+}
+
+impl Io<'_> {
+    pub(crate) fn id(&self) -> ConnectionId {
+        ConnectionId {
+            key: self.key,
+            ring: self.common.ring,
+            listener: self.connection.listener,
+        }
+    }
+
+    /// The pass this call belongs to: its number and its clock.
+    pub fn turn(&self) -> Turn {
+        self.common.turn
+    }
+
+    /// The server's limits, as configured.
+    pub fn limits(&self) -> &Limits {
+        &self.common.limits
+    }
+
+    /// Where buffers come from; for jobs that prepare output by themselves.
+    pub fn pool(&self) -> PoolHandle<'_> {
+        let common = &*self.common;
+        common.shared.pools.handle(common.ring, self.key.index)
+    }
+
+    /// Where the connection comes from: one system call, so keep it. `None` when the driver cannot
+    /// say (direct descriptors, the simulation) or the peer is gone already.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.connection.socket.peer()
+    }
+
+    /// The name of this connection.
+    pub fn end(&self) -> End {
+        End(self.id())
+    }
+
+    /// Joins this connection to another one of the same network thread, after this call: what
+    /// arrives on either goes out of the other, with back-pressure and half-close, until both have
+    /// ended or one breaks. Input that was not consumed goes along.
+    /// [`Protocol::joined`](crate::Protocol::joined) is called for both, or
+    /// [`Protocol::join_refused`](crate::Protocol::join_refused) for this one: the other is gone,
+    /// is being closed, is joined already, or belongs to another thread (see
+    /// [`Spread`](crate::Spread)).
+    pub fn join(&mut self, other: End) {
+        self.connection.control.join = Some(other.0);
+    }
+
+    /// The means to call other connections of this thread.
+    pub fn rouser(&self) -> Rouser {
+        self.common.desk.roused.clone()
+    }
+
+    /// True from the moment the server began to drain.
+    pub fn draining(&self) -> bool {
+        self.common.desk.draining
+    }
+
+    /// Queues a copy of `bytes`, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the memory budget is used up; nothing was queued.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        let pool = self
+            .common
+            .shared
+            .pools
+            .handle(self.common.ring, self.key.index);
+        self.connection.output.write(pool, bytes)
+    }
+
+    /// The buffer that output goes to next, with room for at least `bytes` more; append to it.
+    /// `None` when the memory budget is used up or `bytes` is more than the largest buffer.
+    pub fn reserve(&mut self, bytes: usize) -> Option<&mut Buffer> {
+        let pool = self
+            .common
+            .shared
+            .pools
+            .handle(self.common.ring, self.key.index);
+        self.connection.output.reserve(pool, bytes)
+    }
+
+    /// Queues shared bytes without a copy; small ones are copied when that is cheaper.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
+    pub fn write_shared(&mut self, bytes: Bytes) -> Result<(), NoRoom> {
+        let pool = self
+            .common
+            .shared
+            .pools
+            .handle(self.common.ring, self.key.index);
+        self.connection.output.write_shared(pool, bytes)
+    }
+
+    /// Queues constant words. It needs no buffer, so it does not fail when the budget is used up.
+    pub fn write_static(&mut self, words: &'static [u8]) {
+        self.connection
+            .output
+            .push(Bytes::from_static(words).into());
+    }
+
+    /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once
+    /// sent.
+    pub fn write_buffer(&mut self, buffer: Buffer) {
+        let to = u32::try_from(buffer.filled().len()).expect("a pooled buffer is below 4 GiB");
+        self.connection.output.push(Segment::Pooled {
+            buffer,
+            from: 0,
+            to,
+        });
+    }
+
+    /// Keeps `range` of this call's input beyond the call, where it lies: the way to hand a body on
+    /// without a copy. Several parts of one input are fine. A connection that holds too many
+    /// fragments receives nothing until some are dropped; see
+    /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max).
+    ///
+    /// `None` when the input is a remainder that was copied, when as many pages are kept as may be,
+    /// and for an empty range. [`Io::keep_or_copy`] helps then.
+    ///
+    /// # Panics
+    /// When the range is beyond the input.
+    pub fn keep(&mut self, range: Range<usize>) -> Option<Fragment> {
+        if range.is_empty() {
+            return None;
+        }
+        let (region, piece, from) = self.source?;
+        let (key, returns) = (self.key, &self.common.returns);
+        let quota = self
+            .connection
+            .quota
+            .get_or_insert_with(|| Quota::new(number_of(key), Arc::clone(returns) as _));
+        let bytes = range.len() as u64;
+        let fragment = region.keep(piece, from + range.start..from + range.end, quota)?;
+        self.common.shared.statistics.body_bytes_kept.add(bytes);
+        Some(fragment)
+    }
+
+    /// As [`Io::keep`], for a part of the input that is known by its slice. `None` also for
+    /// bytes that are not of this call's input.
+    pub fn keep_slice(&mut self, bytes: &[u8]) -> Option<Fragment> {
+        let (region, piece, from) = self.source?;
+        let input = region.bytes_of(piece).get(from..)?;
+        let at = (bytes.as_ptr() as usize).checked_sub(input.as_ptr() as usize)?;
+        let is_within = at <= input.len() && bytes.len() <= input.len() - at;
+        is_within.then(|| self.keep(at..at + bytes.len())).flatten()
+    }
+
+    /// Appends a part of this call's input to a payload: kept where it lies, or copied to pooled
+    /// buffers where that cannot be.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was appended.
+    pub fn keep_or_copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
+        if let Some(fragment) = self.keep_slice(bytes) {
+            payload.push(fragment);
+            return Ok(());
+        }
+        self.copy(bytes, payload)
+    }
+
+    /// Appends a copy of `bytes` to a payload.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the budget is used up; nothing was appended.
+    pub fn copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
+        payload.push_copy(self.pool().for_bulk(), bytes)?;
+        let statistics = &self.common.shared.statistics;
+        statistics.body_bytes_copied.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Counts bytes of a body that a protocol copied by itself, in
+    /// [`Statistics::body_bytes_copied`](crate::Statistics::body_bytes_copied).
+    pub fn count_copied(&self, bytes: usize) {
+        let statistics = &self.common.shared.statistics;
+        statistics.body_bytes_copied.add(bytes as u64);
+    }
+
+    /// Fragments that this connection's users hold now.
+    pub fn held(&self) -> u32 {
+        self.connection.quota.as_ref().map_or(0, Quota::held)
+    }
+
+    /// Chooses where the next receive goes, from then on. [`Pages::Listener`] means the common
+    /// buffers for a protocol without a region.
+    pub fn receive_into(&mut self, pages: Pages) {
+        self.connection.region_id = match pages {
+            Pages::Common => 0,
+            Pages::Listener | Pages::Shared => self.own.map_or(0, |(region_id, _)| region_id),
+        };
+        self.connection.shares = pages == Pages::Shared;
+    }
+
+    /// The listener's own region on this network thread.
+    pub fn region(&self) -> Option<&Region> {
+        self.own.map(|(_, region)| region)
+    }
+
+    /// Ends a stall of this connection from elsewhere; see [`Stall::Outside`].
+    pub fn resumer(&self) -> Resumer {
+        Resumer::new(&self.common.returns, self.key)
+    }
+
+    /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
+    pub fn write_piped(&mut self, piped: Piped) {
+        self.connection.output.push(Segment::Piped(piped));
+    }
+
+    /// Bytes queued and not yet taken by the kernel.
+    pub fn queued_bytes(&self) -> usize {
+        self.connection.output.queued_bytes()
+    }
+
+    /// True when more output should wait until the peer has read: stall with [`Stall::Output`].
+    pub fn output_is_full(&self) -> bool {
+        self.connection.output.queued_bytes() >= OUTPUT_BYTES_HIGH
+    }
+
+    /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen to the low-water mark;
+    /// at once, after this call, when it is there already.
+    pub fn notify_drained(&mut self) {
+        self.connection.control.notify_drained = true;
+    }
+
+    /// Jobs of this connection that are with workers now.
+    pub fn jobs_out(&self) -> u32 {
+        self.connection.control.jobs_out
+    }
+
+    /// Says what the connection waits for now, which sets its deadline. Saying the same phase again
+    /// does not move the deadline; [`Io::restart_phase`] does.
+    pub fn phase(&mut self, phase: Phase) {
+        if self.connection.control.phase != phase {
+            self.connection.control.phase = phase;
+            self.connection.control.phase_started = true;
+        }
+    }
+
+    /// Starts a phase anew although it may be the current one: the next request's head, say.
+    pub fn restart_phase(&mut self, phase: Phase) {
+        self.connection.control.phase = phase;
+        self.connection.control.phase_started = true;
+    }
+
+    /// Offers no input until a reason is over that arose outside of
+    /// [`Protocol::received`](crate::Protocol::received), which returns its own.
+    pub fn stall(&mut self, stall: Stall) {
+        self.connection.control.stall = Some(stall);
+    }
+
+    /// No more input is wanted, ever (the last request of this connection has been read).
+    /// Nothing is received any more; what was received is not offered again.
+    pub fn end_input(&mut self) {
+        self.connection.control.input_wanted = false;
+    }
+
+    /// Sends what is queued, then closes. Right when all that the peer sent has been read.
+    pub fn close_after_output(&mut self) {
+        self.connection.control.close(Closing::AfterOutput);
+    }
+
+    /// Sends what is queued, then FIN, then reads and drops what still comes until the peer closes
+    /// or `linger_ns_max` has passed, so that a peer which is still sending can read the answer
+    /// instead of a reset (RFC 9112 section 9.6).
+    pub fn close_lingering(&mut self) {
+        self.connection.control.close(Closing::Lingering);
+    }
+
+    /// Closes at once; queued output is dropped and the peer sees a reset.
+    pub fn abort(&mut self) {
+        self.connection.control.close(Closing::Abort);
+    }
+}

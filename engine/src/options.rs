@@ -1,0 +1,58 @@
+//! What a listener states once, before its first connection.
+
+use bytes::Bytes;
+use flatpath_driver::RegionConfig;
+
+/// What the engine has to know of a protocol besides its methods. The default is right for most.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerOptions {
+    /// True where the client speaks first and connections are short: accept then waits for the
+    /// first bytes ([`Listener::defer_accept`](flatpath_driver::Listener::defer_accept)). The head
+    /// deadline of a client that says nothing begins about a second after it has connected.
+    pub defer_accept: bool,
+    /// Which network threads accept.
+    pub spread: Spread,
+    /// Receive memory of the listener's own, on each network thread; a connection that asks for it
+    /// ([`Io::receive_into`](crate::Io::receive_into)) is received into it page by page, with one
+    /// receive at a time. What is left there because of a [`Stall`](crate::Stall) stays in its
+    /// page.
+    pub region: Option<RegionConfig>,
+    /// Where connections receive to from their first byte on, until
+    /// [`Io::receive_into`](crate::Io::receive_into) chooses otherwise.
+    pub first_pages: Pages,
+    /// What a client is told when there is no room for it or its request, before it is closed.
+    /// Empty: nothing is said. It should be a static text: memory is short when it is needed.
+    pub refusal: Bytes,
+    /// Most fragments that one connection's users may hold before it stops receiving; `None`: as
+    /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max) says.
+    pub pages_max: Option<u32>,
+    /// Workers that jobs of this listener may occupy at a time; the others wait, and leave workers
+    /// to other listeners. `None`: as
+    /// [`Limits::workers_per_listener`](crate::Limits::workers_per_listener) says.
+    pub workers_max: Option<u32>,
+}
+
+/// Which network threads accept for a protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// All of them: connections are shared out by the kernel.
+    #[default]
+    EveryRing,
+    /// One: all connections of the listener are on the same thread, so that any two of them can be
+    /// joined, and get that thread's share of `connections_max`.
+    OneRing,
+}
+
+/// Which memory a connection receives into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// The buffers that all connections share: right for what is handled in the same turn.
+    #[default]
+    Common,
+    /// The pages of the listener's own region ([`ListenerOptions::region`]): right for large bodies.
+    Listener,
+    /// The same, but a small receive may share its page with others, where the driver can and the
+    /// region wants it ([`RegionConfig::small_receives`]):
+    /// right for what is probably short, and may be kept.
+    Shared,
+}

@@ -1,0 +1,58 @@
+//! What a connection waits for, and why its input waits: the words for its deadlines and its stalls.
+
+/// What a connection is waiting for; it decides which deadline guards it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing of a request has arrived. Guarded by `idle_ns_max` from the start of the phase.
+    Idle,
+    /// Part of a request's head has arrived. Guarded by `head_ns_max`, absolute: bytes that trickle
+    /// in do not move it. A new connection starts here, counted from its accept.
+    Head,
+    /// A body is arriving. Guarded by a bound on silence, `body_grace_ns`, and by a minimum rate.
+    Body,
+    /// A request is with a worker or its reply is going out. No deadline but the one on writing.
+    Work,
+    /// The client waits for something that is not its own to bring: another client, say. Guarded by
+    /// `wait_ns_max`.
+    Wait,
+    /// Joined to another connection ([`Io::join`](crate::Io::join) sets it). Guarded by
+    /// `joined_ns_max`, which counts from the last byte in either direction.
+    Joined,
+}
+
+/// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does
+/// the rest, and the input is offered again when the reason is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// The peer does not read: until output has fallen to the low-water mark.
+    Output,
+    /// As many requests of this connection are with workers as the protocol allows: until one is
+    /// back.
+    Pipeline,
+    /// As many requests are in flight as the server allows: until one is back. Refused when
+    /// nothing moves for `stall_ns_max` from its beginning.
+    Jobs,
+    /// As many requests that last are in flight as the server allows, see
+    /// [`Context::lasts`](crate::Context::lasts): until
+    /// one of them has ended. Refused like `Jobs`.
+    Lasting,
+    /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
+    Memory,
+    /// This connection holds its share of the memory budget: until it holds half of that. A
+    /// protocol need not say so, the engine looks by itself.
+    Share,
+    /// Something outside the engine is not ready: until [`Resumer::resume`](crate::Resumer::resume). It has no deadline.
+    Outside,
+}
+
+impl Stall {
+    /// Whether it ends when the server has room again, and is refused when that takes too long.
+    pub(crate) fn is_for_room(self) -> bool {
+        matches!(self, Stall::Jobs | Stall::Lasting | Stall::Memory)
+    }
+
+    /// Whether it may last for `stall_ns_max` only.
+    pub(crate) fn is_timed(self) -> bool {
+        self.is_for_room() || self == Stall::Share
+    }
+}
