@@ -4,8 +4,8 @@
 //! Newest first, so that the warm buffer is used next and untouched ones stay untouched.
 //!
 //! Invariants
-//! - B1: a buffer is in `free`, held by a receive in progress, with the caller, or kept; `places`
-//!   says which of the last two.
+//! - B1: a buffer is in `free`, held by a receive in progress, with the caller, or retained;
+//!   `places` says which of the last two.
 //!
 //! Cost: O(1), no allocation after set-up. The memory is touched, and so counted, when first used.
 
@@ -26,8 +26,8 @@ pub(crate) enum Place {
     Caller,
     /// With the kernel to be shared by receives, or shared by pieces that are out.
     Shared,
-    /// Some of it was kept when its piece was put back.
-    Kept,
+    /// Some of it was retained when its piece was put back.
+    Retained,
 }
 
 pub(crate) struct Buffers {
@@ -113,7 +113,7 @@ impl Buffers {
             piece.buffer
         );
         if let Some(base) = piece.base.into_inner() {
-            *place = Place::Kept;
+            *place = Place::Retained;
             drop(base);
         } else {
             *place = Place::Driver;
@@ -131,8 +131,9 @@ impl Buffers {
         let (places, free) = (&mut self.places, &mut self.free);
         self.region.reclaim(|page| {
             let place = &mut places[page as usize];
-            // Of a piece that was dropped instead of put back, something was kept: it is gone too.
-            let is_back = matches!(place, Place::Kept | Place::Caller);
+            // Of a piece that was dropped instead of put back, something was retained: it is gone
+            // too.
+            let is_back = matches!(place, Place::Retained | Place::Caller);
             assert!(is_back, "B1: page {page} was neither kept nor out");
             *place = Place::Driver;
             free.push(page as u16);

@@ -253,7 +253,7 @@ pub trait Driver {
     fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8];
 
     /// Gives a piece back; its buffer may be received into again, or, when something of it was
-    /// [kept](Region::keep), once that is dropped.
+    /// [retained](Region::retain), once that is dropped.
     fn recycle(&mut self, piece: Piece);
 
     /// Submits everything started since the last call, waits for completions and appends them.

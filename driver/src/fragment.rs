@@ -1,8 +1,8 @@
 //! Fragments: received bytes that stay where they are for as long as somebody wants them.
 //!
-//! A fragment is an owned value: it may be kept as long as one likes, sent to another thread, cut
-//! and cloned. Dropping it is the only way to give it back, so it cannot be given back twice, and
-//! nobody can make one up. Whoever else is to have the page, another process say, takes a token
+//! A fragment is an owned value: it may be retained as long as one likes, sent to another thread,
+//! cut and cloned. Dropping it is the only way to give it back, so it cannot be given back twice,
+//! and nobody can make one up. Whoever else is to have the page, another process say, takes a token
 //! through an [`Attachment`] while a fragment of the page lives; a token may be returned twice,
 //! forged or stale, and is refused then.
 //!
@@ -172,7 +172,7 @@ impl Fragment {
     pub fn bytes(&self) -> &[u8] {
         let pages = self.pin.refs().release();
         // SAFETY: F1: `pin` holds a count of the page, and lives as long as the borrow of self. The
-        // bytes are part of a piece, checked when it was kept and only ever narrowed.
+        // bytes are part of a piece, checked when it was retained and only ever narrowed.
         unsafe { pages.bytes(self.pin.page(), self.offset, self.length) }
     }
 

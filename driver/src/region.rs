@@ -1,23 +1,24 @@
 //! Region: receive memory in pages, each with a count of who still reads it.
 //!
 //! A received page is lent to the caller as a [`Piece`], and usually put back in the same turn:
-//! that costs no count. What is to outlive the turn is *kept* as [`Fragment`]s, which any thread
-//! may hold and drop; the page returns to the driver when nobody counts on it any more.
+//! that costs no count. What is to outlive the turn is *retained* as [`Fragment`]s, which any
+//! thread may hold and drop; the page returns to the driver when nobody counts on it any more.
 //!
-//! | may run beside         | keep, reclaim (the driver's thread) | fragments, attachments |
+//! | may run beside         | retain, reclaim (the driver's thread) | fragments, attachments |
 //! |------------------------|-------------------------------------|------------------------|
-//! | keep, reclaim          | no                                  | yes                    |
+//! | retain, reclaim          | no                                  | yes                    |
 //! | fragments, attachments | yes                                 | yes                    |
 //!
 //! Invariants
-//! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or kept. It
-//!   is kept from the put of a piece of which something was kept until its count is 0. A page that
-//!   receives share may be in all three at once, each part of it in one: the kernel writes behind
-//!   the pieces only.
-//! - G2: a count leaves 0 only in `keep`, for a page that is out as a piece, and then it includes
+//! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or
+//!   retained. It is retained from the put of a piece of which something was retained until its
+//!   count is 0. A page that receives share may be in all three at once, each part of it in one:
+//!   the kernel writes behind the pieces only.
+//! - G2: a count leaves 0 only in `retain`, for a page that is out as a piece, and then it includes
 //!   one reference of the piece itself. Everything else counts on from a live reference. So each
 //!   keeping ends exactly once, with `page_idle`, and until then nobody writes to the page.
-//! - G3: at most `kept_max` pages are kept, so `reserve_pages` always serve those who keep nothing.
+//! - G3: at most `retained_max` pages are retained, so `reserve_pages` always serve those who
+//!   retain nothing.
 //! - G4: the mapping goes with the last handle, fragment or attachment; the kernel's use of it ends
 //!   before the driver's handle does.
 //! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
@@ -79,7 +80,7 @@ pub struct RegionConfig {
     pub pages: u32,
     /// Bytes of one page, which one receive fills at most.
     pub page_bytes: u32,
-    /// Pages that are never kept, so that there is always something to receive into.
+    /// Pages that are never retained, so that there is always something to receive into.
     pub reserve_pages: u32,
     /// What the memory is.
     pub backing: Backing,
@@ -122,10 +123,10 @@ pub struct RegionMemory {
     mapped_bytes: usize,
     page_bytes: u32,
     serial: u64,
-    kept_max: u32,
+    retained_max: u32,
     descriptor: Option<OwnedFd>,
     idle: Stack,
-    kept: AtomicU32,
+    retained: AtomicU32,
     /// See `fills`.
     filling: AtomicU32,
     /// The driver's thread waits for a page.
@@ -143,8 +144,9 @@ impl tokens::Release for RegionMemory {
     fn page_idle(&self, page: u32) {
         // ORDER: E1 is the stack's own edge.
         self.idle.push(page);
-        // G3: not before, or the last page in reserve could be kept while this one is on its way.
-        self.kept.fetch_sub(1, Ordering::Relaxed);
+        // G3: not before, or the last page in reserve could be retained while this one is on its
+        // way.
+        self.retained.fetch_sub(1, Ordering::Relaxed);
         // ORDER: E2, the returner's side.
         fence(Ordering::SeqCst);
         if self.awaited.load(Ordering::Relaxed)
@@ -183,10 +185,10 @@ impl Region {
             mapped_bytes,
             page_bytes: config.page_bytes,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
-            kept_max: config.pages.saturating_sub(config.reserve_pages),
+            retained_max: config.pages.saturating_sub(config.reserve_pages),
             descriptor,
             idle: Stack::new(config.pages),
-            kept: AtomicU32::new(0),
+            retained: AtomicU32::new(0),
             filling: AtomicU32::new(u32::MAX),
             awaited: AtomicBool::new(false),
             waker: OnceLock::new(),
@@ -227,27 +229,27 @@ impl Region {
         self.of().descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Pages that somebody keeps at this moment.
-    pub fn kept(&self) -> u32 {
+    /// Pages retained at this moment.
+    pub fn retained(&self) -> u32 {
         let pages = self.of();
-        let kept = pages.kept.load(Ordering::Relaxed);
+        let retained = pages.retained.load(Ordering::Relaxed);
         // A page that is being filled may have the driver's own count, and no other.
         let filling = pages.filling.load(Ordering::Relaxed);
         let only_ours = filling < self.pages() && self.0.uses(filling) == 1;
-        kept.saturating_sub(u32::from(only_ours))
+        retained.saturating_sub(u32::from(only_ours))
     }
 
     /// Which page is filled by several receives and has a count of the driver's own, for
-    /// [`Region::kept`].
+    /// [`Region::retained`].
     pub(crate) fn fills(&self, page: Option<u32>) {
         let page = page.unwrap_or(u32::MAX);
         // ORDER: relaxed: for display.
         self.of().filling.store(page, Ordering::Relaxed);
     }
 
-    /// Most pages that may be kept at a time (G3).
-    pub fn kept_max(&self) -> u32 {
-        self.of().kept_max
+    /// Most pages that may be retained at a time (G3).
+    pub fn retained_max(&self) -> u32 {
+        self.of().retained_max
     }
 
     /// Admits somebody who is given tokens of fragments, `tokens_max` at a time. `None` when the
@@ -256,11 +258,12 @@ impl Region {
         self.0.attach(tokens_max).map(Attachment::new)
     }
 
-    /// Keeps bytes of a piece beyond its put. `None` when as many pages are kept as may be (G3).
+    /// Retains bytes of a piece beyond its put. `None` when as many pages are retained as may be
+    /// (G3).
     ///
     /// # Panics
     /// When the piece is of another region, or the range is empty or beyond the piece.
-    pub fn keep(&self, piece: &Piece, range: Range<usize>, quota: &Quota) -> Option<Fragment> {
+    pub fn retain(&self, piece: &Piece, range: Range<usize>, quota: &Quota) -> Option<Fragment> {
         assert_eq!(
             piece.region_serial,
             self.serial(),
@@ -276,12 +279,12 @@ impl Region {
             // G2: the piece is out, so nobody else can bring this count from 0, and on a page that
             // pieces share it comes back there only when all of them are put back.
             let is_first = self.0.uses(page) == 0;
-            if is_first && pages.kept.load(Ordering::Relaxed) >= pages.kept_max {
+            if is_first && pages.retained.load(Ordering::Relaxed) >= pages.retained_max {
                 return None;
             }
             let base = self.0.pin(page)?;
             if is_first {
-                pages.kept.fetch_add(1, Ordering::Relaxed);
+                pages.retained.fetch_add(1, Ordering::Relaxed);
             }
             let first = piece.base.set(base);
             debug_assert!(first.is_ok(), "it was looked at just now");
@@ -312,7 +315,7 @@ impl Region {
     /// The page to receive into.
     ///
     /// # Safety
-    /// The page is free: not with the kernel, not out, not kept; and the caller alone uses it.
+    /// The page is free: not with the kernel, not out, not retained; and the caller alone uses it.
     #[expect(
         clippy::mut_from_ref,
         reason = "a page is its holder's, not the region's"
@@ -391,7 +394,7 @@ impl std::fmt::Debug for Region {
             .field("serial", &self.serial())
             .field("pages", &self.pages())
             .field("page_bytes", &self.page_bytes())
-            .field("kept", &self.kept())
+            .field("retained", &self.retained())
             .finish_non_exhaustive()
     }
 }

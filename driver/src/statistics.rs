@@ -26,7 +26,7 @@ pub struct DriverStatistics {
     /// Gauge: common receive buffers with the caller, or kept.
     pub buffers_in_use: u32,
     /// Gauge: pages of all regions that somebody keeps.
-    pub pages_kept: u32,
+    pub pages_retained: u32,
     /// Common receive buffers in all.
     pub buffers: u32,
     /// Gauge: sockets open.

@@ -94,7 +94,7 @@ mod cases {
             let piece = piece(&mut rig, socket, round, 1).expect("a page");
             let bytes = rig.driver.bytes(&piece).to_vec();
             let region = rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 10..bytes.len(), &quota);
+            let fragment = region.retain(&piece, 10..bytes.len(), &quota);
             rig.driver.recycle(piece);
             if let Some(fragment) = fragment {
                 assert_eq!(fragment.offset(), 10);
@@ -110,7 +110,7 @@ mod cases {
         assert_eq!(quota.held() as usize, kept.len());
         kept.clear();
         assert_eq!(quota.held(), 0);
-        assert_eq!(rig.driver.region(1).kept(), 0);
+        assert_eq!(rig.driver.region(1).retained(), 0);
         rig.turn();
         assert_eq!(rig.driver.free(1), 16);
     }
@@ -131,7 +131,7 @@ mod cases {
                 write(&mut client, &[round as u8; 10]);
                 let piece = piece(&mut rig, socket, round, 1).expect("the reserve serves");
                 let region = rig.driver.region(1).clone();
-                match region.keep(&piece, 0..piece.len(), &quota) {
+                match region.retain(&piece, 0..piece.len(), &quota) {
                     Some(fragment) => kept.push(fragment),
                     None => refused += 1,
                 }
@@ -142,8 +142,8 @@ mod cases {
                 (12, 28),
                 "twelve of sixteen, then none"
             );
-            assert_eq!(rig.driver.region(1).kept(), 12);
-            assert_eq!(rig.driver.statistics().pages_kept, 12);
+            assert_eq!(rig.driver.region(1).retained(), 12);
+            assert_eq!(rig.driver.statistics().pages_retained, 12);
             assert!(quota.wait_below(7), "twelve are held");
             drop(kept);
             assert!(!quota.wait_below(7), "none is held");
@@ -195,7 +195,7 @@ mod cases {
                 return false;
             };
             let region = self.rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 0..5, &self.quota);
+            let fragment = region.retain(&piece, 0..5, &self.quota);
             self.kept.push(fragment.expect("no reserve"));
             self.rig.driver.recycle(piece);
             true
@@ -281,7 +281,7 @@ mod cases {
             write(&mut client, b"bytes");
             let piece = piece(&mut rig, socket, token, 1).expect("a page");
             let region = rig.driver.region(1).clone();
-            let fragment = region.keep(&piece, 1..5, &quota()).expect("room");
+            let fragment = region.retain(&piece, 1..5, &quota()).expect("room");
             drop(piece);
             assert_eq!(&fragment[..], b"ytes");
             drop(fragment);
@@ -335,7 +335,7 @@ mod cases {
                     for _ in 0..random(4) {
                         let from = random(bytes.len());
                         let to = from + 1 + random(bytes.len() - from);
-                        if let Some(fragment) = region.keep(&piece, from..to, &quota) {
+                        if let Some(fragment) = region.retain(&piece, from..to, &quota) {
                             held.push((bytes[from..to].to_vec(), fragment));
                         }
                     }
@@ -345,7 +345,7 @@ mod cases {
             let mut pages: Vec<u32> = held.iter().map(|(_, fragment)| fragment.page()).collect();
             pages.sort_unstable();
             pages.dedup();
-            let kept = rig.driver.region(1).kept();
+            let kept = rig.driver.region(1).retained();
             assert_eq!(kept as usize, pages.len(), "step {step}: pages in use");
             assert_eq!(quota.held() as usize, held.len(), "step {step}: fragments");
             for (bytes, fragment) in &held {
@@ -354,7 +354,10 @@ mod cases {
         }
         drop(held);
         rig.turn();
-        assert_eq!((rig.driver.region(1).kept(), rig.driver.free(1)), (0, 16));
+        assert_eq!(
+            (rig.driver.region(1).retained(), rig.driver.free(1)),
+            (0, 16)
+        );
     }
 
     pub(crate) fn only_what_is_held_can_be_returned<M: Make>(_: &str) {
@@ -367,11 +370,11 @@ mod cases {
         write(&mut client, b"common");
         let common = piece(&mut rig, socket, 1, 0).expect("a buffer");
         let elsewhere = rig.driver.region(0).clone();
-        let elsewhere = elsewhere.keep(&common, 0..6, &quota).expect("room");
+        let elsewhere = elsewhere.retain(&common, 0..6, &quota).expect("room");
         rig.driver.recycle(common);
         write(&mut client, b"message");
         let piece = piece(&mut rig, socket, 2, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..7, &quota).expect("room");
+        let fragment = region.retain(&piece, 0..7, &quota).expect("room");
         rig.driver.recycle(piece);
 
         let mut one = region.attach(2).expect("open");
@@ -381,7 +384,7 @@ mod cases {
         let second = one.take(&fragment).expect("room");
         assert_eq!(one.take(&fragment), Err(TakeError::TooManyTokens));
         drop(fragment);
-        assert_eq!(region.kept(), 1, "the tokens keep the page");
+        assert_eq!(region.retained(), 1, "the tokens keep the page");
         assert!(!other.give_back(first), "held by another");
         assert!(
             !one.give_back(PageToken::from_u64(first.to_u64() ^ 1 << 32)),
@@ -390,14 +393,14 @@ mod cases {
         let returner = one.returner();
         assert!(returner.give_back(first));
         assert!(!returner.give_back(first) && !one.give_back(first), "twice");
-        assert_eq!(region.kept(), 1);
+        assert_eq!(region.retained(), 1);
         assert_eq!(one.held(), 1);
         // It dies with what it has.
         std::thread::spawn(move || drop(one))
             .join()
             .expect("it goes");
         assert!(!returner.give_back(second), "taken back with its holder");
-        assert_eq!(region.kept(), 0);
+        assert_eq!(region.retained(), 0);
         rig.turn();
         assert_eq!(rig.driver.free(1), 16);
     }
@@ -415,7 +418,7 @@ mod cases {
         let mut kept = vec![];
         for token in 0.. {
             let piece = piece(&mut rig, socket, token, 1).expect("a page");
-            let fragment = region.keep(&piece, 0..piece.len(), &quota);
+            let fragment = region.retain(&piece, 0..piece.len(), &quota);
             rig.driver.recycle(piece);
             let fragment = fragment.expect("room");
             let at = fragment.page() * region.page_bytes() + fragment.offset();
@@ -456,7 +459,7 @@ mod cases {
         let region = rig.driver.region(1).clone();
         assert_eq!(region.bytes(), 2 << 30);
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..5, &quota()).expect("room");
+        let fragment = region.retain(&piece, 0..5, &quota()).expect("room");
         rig.driver.recycle(piece);
         let attach = |_| region.attach(TOKENS as u32).expect("open");
         let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
@@ -470,7 +473,7 @@ mod cases {
         println!("{all} bytes: holders {holding}, fragments {fragments}, region {region_bytes}");
         assert!(all <= BYTES_MAX, "{all} bytes");
         drop((fragment, holders));
-        assert_eq!(region.kept(), 0);
+        assert_eq!(region.retained(), 0);
     }
 
     pub(crate) fn fragments_outlive_their_driver<M: Make>(_: &str) {
@@ -481,13 +484,13 @@ mod cases {
         write(&mut client, b"kept");
         let region = rig.driver.region(1).clone();
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
-        let fragment = region.keep(&piece, 0..4, &quota()).expect("room");
+        let fragment = region.retain(&piece, 0..4, &quota()).expect("room");
         rig.driver.recycle(piece);
         drop(rig);
         assert_eq!(&fragment[..], b"kept");
         assert!(region.attach(1).is_none(), "the driver is gone");
         drop(fragment);
-        assert_eq!(region.kept(), 0);
+        assert_eq!(region.retained(), 0);
     }
 
     pub(crate) fn a_fragment_grows_while_it_is_alone_in_its_page<M: Make>(_: &str) {
@@ -499,7 +502,7 @@ mod cases {
         write(&mut client, b"abcdef");
         let piece = piece(&mut rig, socket, 1, 1).expect("a page");
         let region = rig.driver.region(1).clone();
-        let mut fragment = region.keep(&piece, 0..4, &quota).expect("kept");
+        let mut fragment = region.retain(&piece, 0..4, &quota).expect("kept");
         assert!(!fragment.try_append(b"x"), "the piece is out");
         rig.driver.recycle(piece);
         let other = fragment.slice(1..2);

@@ -81,7 +81,7 @@ mod cases {
     /// Keeps all of it, and puts the piece back.
     fn keep<D: Driver>(rig: &mut Rig<D>, piece: Piece) -> Option<Fragment> {
         let region = rig.driver.region(1);
-        let kept = region.keep(&piece, 0..piece.len(), &quota());
+        let kept = region.retain(&piece, 0..piece.len(), &quota());
         rig.driver.recycle(piece);
         kept
     }
@@ -92,7 +92,7 @@ mod cases {
 
     fn all_is_back<D: Driver>(rig: &mut Rig<D>) {
         rig.until("all pages to be back", |rig| {
-            rig.driver.region(1).kept() == 0
+            rig.driver.region(1).retained() == 0
         });
         let token = 99;
         let (mut client, socket) = rig.pair();
@@ -125,7 +125,7 @@ mod cases {
         for (number, fragment) in kept.iter().enumerate() {
             assert_eq!(&fragment[..], bytes_of(number, 100));
         }
-        let pages = rig.driver.region(1).kept();
+        let pages = rig.driver.region(1).retained();
         let shared = rig.driver.statistics().shared_receives;
         if shares(&rig) {
             assert_eq!((pages, shared), (1, RECEIVES as u64 - 1), "4,000 bytes");
@@ -165,7 +165,7 @@ mod cases {
             rig.driver.recycle(piece);
         }
         rig.driver.recycle(out);
-        assert_eq!(rig.driver.region(1).kept(), 1);
+        assert_eq!(rig.driver.region(1).retained(), 1);
         assert!(first.try_append(b", and now it may grow"));
         assert_eq!(&first[..], b"first, and now it may grow");
         drop(first);
@@ -207,10 +207,10 @@ mod cases {
         // Given back entirely, and received into behind what was there: never anew.
         assert!(consumer.give_back(tokens[0]));
         drop(other);
-        assert_eq!(region.kept(), 0);
+        assert_eq!(region.retained(), 0);
         tokens.clear();
         tokens.push(take(&mut rig, &mut client, &mut consumer));
-        assert_eq!(region.kept(), 1);
+        assert_eq!(region.retained(), 1);
         drop(consumer);
         all_is_back(&mut rig);
     }
@@ -316,7 +316,7 @@ mod cases {
         }
         assert!(full, "the region ends");
         let region = rig.driver.region(1).clone();
-        assert!(region.kept() >= region.kept_max() - 1, "{region:?}");
+        assert!(region.retained() >= region.retained_max() - 1, "{region:?}");
         kept.truncate(1);
         drop(kept);
         all_is_back(&mut rig);
@@ -391,7 +391,7 @@ mod cases {
                 assert_eq!(rig.driver.bytes(&piece), bytes, "step {step}");
                 let from = random(piece.len());
                 let region = rig.driver.region(1);
-                let fragment = region.keep(&piece, from..piece.len(), &quota());
+                let fragment = region.retain(&piece, from..piece.len(), &quota());
                 rig.driver.recycle(piece);
                 kept.extend(fragment.map(|fragment| (fragment, bytes[from..].to_vec())));
             }
@@ -403,7 +403,7 @@ mod cases {
                     elsewhere.join().expect("no panic");
                 }
             }
-            assert!(rig.driver.region(1).kept() as usize <= kept.len() + out.len());
+            assert!(rig.driver.region(1).retained() as usize <= kept.len() + out.len());
         }
         for (piece, bytes) in out {
             assert_eq!(rig.driver.bytes(&piece), bytes);

@@ -105,7 +105,7 @@ fn pages_of_an_upload_are_told(driver: Driver) {
         .directory(site.path())
         .with(["--writable"])
         .start();
-    let kept = |server: &Server| told(server, "memory: http ")["pages_kept"];
+    let kept = |server: &Server| told(server, "memory: http ")["pages_retained"];
     assert_eq!(kept(&server), 0);
     let mut client = server.client();
     client.request("PUT", "/file", &[("Content-Length", "1000000")]);

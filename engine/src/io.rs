@@ -155,11 +155,11 @@ impl Io<'_> {
     /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max).
     ///
     /// `None` when the input is a remainder that was copied, when as many pages are kept as may be,
-    /// and for an empty range. [`Io::keep_or_copy`] helps then.
+    /// and for an empty range. [`Io::retain_or_copy`] helps then.
     ///
     /// # Panics
     /// When the range is beyond the input.
-    pub fn keep(&mut self, range: Range<usize>) -> Option<Fragment> {
+    pub fn retain(&mut self, range: Range<usize>) -> Option<Fragment> {
         if range.is_empty() {
             return None;
         }
@@ -170,19 +170,21 @@ impl Io<'_> {
             .quota
             .get_or_insert_with(|| Quota::new(number_of(key), Arc::clone(returns) as _));
         let bytes = range.len() as u64;
-        let fragment = region.keep(piece, from + range.start..from + range.end, quota)?;
+        let fragment = region.retain(piece, from + range.start..from + range.end, quota)?;
         self.common.shared.statistics.body_bytes_kept.add(bytes);
         Some(fragment)
     }
 
-    /// As [`Io::keep`], for a part of the input that is known by its slice. `None` also for
+    /// As [`Io::retain`], for a part of the input that is known by its slice. `None` also for
     /// bytes that are not of this call's input.
-    pub fn keep_slice(&mut self, bytes: &[u8]) -> Option<Fragment> {
+    pub fn retain_slice(&mut self, bytes: &[u8]) -> Option<Fragment> {
         let (region, piece, from) = self.source?;
         let input = region.bytes_of(piece).get(from..)?;
         let at = (bytes.as_ptr() as usize).checked_sub(input.as_ptr() as usize)?;
         let is_within = at <= input.len() && bytes.len() <= input.len() - at;
-        is_within.then(|| self.keep(at..at + bytes.len())).flatten()
+        is_within
+            .then(|| self.retain(at..at + bytes.len()))
+            .flatten()
     }
 
     /// Appends a part of this call's input to a payload: kept where it lies, or copied to pooled
@@ -190,8 +192,8 @@ impl Io<'_> {
     ///
     /// # Errors
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was appended.
-    pub fn keep_or_copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
-        if let Some(fragment) = self.keep_slice(bytes) {
+    pub fn retain_or_copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
+        if let Some(fragment) = self.retain_slice(bytes) {
             payload.push(fragment);
             return Ok(());
         }

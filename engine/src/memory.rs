@@ -19,10 +19,10 @@ pub struct MemoryFigures {
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Pages with handlers or consumers; the others can be received into.
-    pub pages_kept: u32,
+    pub pages_retained: u32,
 }
 
-/// `name ring=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_kept=0`.
+/// `name ring=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_retained=0`.
 impl std::fmt::Display for MemoryFigures {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let MemoryFigures {
@@ -30,13 +30,13 @@ impl std::fmt::Display for MemoryFigures {
             ring,
             pages,
             page_bytes,
-            pages_kept,
+            pages_retained,
         } = self;
-        let in_ring = pages.saturating_sub(*pages_kept);
+        let in_ring = pages.saturating_sub(*pages_retained);
         write!(
             formatter,
             "{name} ring={ring} pages={pages} page_bytes={page_bytes} pages_in_ring={in_ring} \
-             pages_kept={pages_kept}"
+             pages_retained={pages_retained}"
         )
     }
 }
@@ -81,7 +81,7 @@ impl Memory {
             ring: entry.ring,
             pages: entry.region.pages(),
             page_bytes: entry.region.page_bytes(),
-            pages_kept: entry.region.kept(),
+            pages_retained: entry.region.retained(),
         });
         let mut figures: Vec<_> = figures.collect();
         figures.sort_by_key(|figures| figures.ring);

@@ -91,7 +91,7 @@ impl Protocol for Tally {
             }
             let pages_max = context.limits().pages_per_connection_max;
             let taken = if self.insists || context.held() + 1 < pages_max {
-                context.io.keep_or_copy(data, &mut context.session.body)
+                context.io.retain_or_copy(data, &mut context.session.body)
             } else {
                 context.io.copy(data, &mut context.session.body)
             };

@@ -103,7 +103,7 @@ impl Protocol for Keeper {
             };
         }
         let mut payload = Payload::new();
-        context.keep_or_copy(input, &mut payload).expect("room");
+        context.retain_or_copy(input, &mut payload).expect("room");
         let mut kept = self.kept.lock().expect("not poisoned");
         kept.push((context.session.name, payload));
         Received::Blocked {

@@ -406,10 +406,10 @@ impl Driver for Epoll {
             system_calls: self.counters.system_calls + self.counters.enters,
             wakes: self.waker.writes(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_kept: self
+            pages_retained: self
                 .buffers
                 .iter()
-                .map(|buffers| buffers.region().kept())
+                .map(|buffers| buffers.region().retained())
                 .sum(),
             ..self.counters
         }

@@ -65,7 +65,7 @@ fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
         let ranges = [0..20, 20..48].into_iter();
         for (sender, range) in senders.iter().zip(ranges) {
             // None: three pages are with the readers still.
-            if let Some(fragment) = buffers.region().keep(&piece, range, &quota) {
+            if let Some(fragment) = buffers.region().retain(&piece, range, &quota) {
                 sender.send((mark, fragment)).expect("it listens");
                 given += 1;
             }
@@ -93,7 +93,7 @@ fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
         buffers.reclaim();
         let mark = round as u8;
         let piece = receive(&mut buffers, mark, 8);
-        let kept = buffers.region().keep(&piece, 0..8, &quota);
+        let kept = buffers.region().retain(&piece, 0..8, &quota);
         buffers.recycle(piece);
         let Some(mut fragment) = kept else {
             continue;
@@ -134,7 +134,7 @@ fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
     for round in 0..ROUNDS {
         buffers.reclaim();
         let piece = receive(&mut buffers, round as u8, 8);
-        let fragment = buffers.region().keep(&piece, 0..8, &quota);
+        let fragment = buffers.region().retain(&piece, 0..8, &quota);
         buffers.recycle(piece);
         let token = fragment.and_then(|fragment| attachment.take(&fragment).ok());
         if let Some(token) = token {
@@ -147,5 +147,5 @@ fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
     drop((attachment, sender));
     assert!(returning.join().expect("no panic") <= taken);
     buffers.reclaim();
-    assert_eq!((buffers.region().kept(), buffers.in_use()), (0, 0));
+    assert_eq!((buffers.region().retained(), buffers.in_use()), (0, 0));
 }

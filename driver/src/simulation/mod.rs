@@ -413,10 +413,10 @@ impl Driver for Simulation {
         DriverStatistics {
             submissions: world.operations.started(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_kept: self
+            pages_retained: self
                 .buffers
                 .iter()
-                .map(|buffers| buffers.region().kept())
+                .map(|buffers| buffers.region().retained())
                 .sum(),
             sockets: world.sockets.len() as u32,
             ..self.counters

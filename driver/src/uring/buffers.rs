@@ -5,9 +5,9 @@
 //! which a region may ask for, several receives share a page (`sharing`).
 //!
 //! Invariants
-//! - B1: a buffer is with the kernel, with the caller, or kept. `places` says which; it changes in
-//!   `take`, `put` and `reclaim` only, so a completion that names a buffer twice, or none of ours,
-//!   is found out.
+//! - B1: a buffer is with the kernel, with the caller, or retained. `places` says which; it changes
+//!   in `take`, `put` and `reclaim` only, so a completion that names a buffer twice, or none of
+//!   ours, is found out.
 //! - B2: the memory is unmapped only after the io_uring that knows it has no operation left.
 //! - B3: at most `level` buffers are with the kernel; the others that nobody uses are `spare`. Each
 //!   that the kernel fills is followed by a spare one at once.
@@ -250,7 +250,7 @@ impl BufferRing {
         offset
     }
 
-    /// The end of a shared page, if it has come: free, or kept.
+    /// The end of a shared page, if it has come: free, or retained.
     fn settle_shared(&mut self, page: u16) {
         let settled = self.sharing.as_mut().and_then(|one| one.settle(page));
         let Some(Settled { page, base }) = settled else {
@@ -258,7 +258,7 @@ impl BufferRing {
         };
         let place = &mut self.places[usize::from(page)];
         if let Some(base) = base {
-            *place = Place::Kept;
+            *place = Place::Retained;
             drop(base);
         } else {
             *place = Place::Driver;
@@ -293,7 +293,7 @@ impl BufferRing {
             return self.tell_filling();
         }
         if let Some(base) = base {
-            *place = Place::Kept;
+            *place = Place::Retained;
             drop(base);
             return;
         }
@@ -342,9 +342,9 @@ impl BufferRing {
         region.reclaim(|page| {
             let place = &mut self.places[page as usize];
             match place {
-                // Of a piece that was dropped instead of put back, something was kept: it is gone
-                // too.
-                Place::Kept | Place::Caller => *place = Place::Driver,
+                // Of a piece that was dropped instead of put back, something was retained: it is
+                // gone too.
+                Place::Retained | Place::Caller => *place = Place::Driver,
                 // The same, and the ring does not know that it may have the page again: it is lost,
                 // as the other pages of pieces that are dropped.
                 Place::Shared => return,

@@ -400,7 +400,11 @@ impl Driver for Uring {
             completion_overflows: self.ring.overflows,
             wakes: self.waker.writes(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_kept: self.buffers.iter().map(|ring| ring.region().kept()).sum(),
+            pages_retained: self
+                .buffers
+                .iter()
+                .map(|ring| ring.region().retained())
+                .sum(),
             sockets: self.sockets.count(),
             ..self.counters
         }

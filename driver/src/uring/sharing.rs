@@ -109,7 +109,7 @@ impl Sharing {
         }
     }
 
-    /// A piece is put back, with its base if something of it was kept.
+    /// A piece is put back, with its base if something of it was retained.
     pub(super) fn put(&mut self, page: u16, base: Option<Pinned<RegionMemory>>) {
         let Some(begun) = self.begun.get_mut(&page) else {
             debug_assert!(false, "H3: a piece of page {page} is out");

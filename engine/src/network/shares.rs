@@ -158,7 +158,7 @@ impl<D: Driver> Network<D> {
         self.holding = self.holding + pages - usize::from(before);
         let common = self.driver.region(0);
         let all = common.pages() as usize;
-        let taken = self.holding + common.kept() as usize;
+        let taken = self.holding + common.retained() as usize;
         // A joined one holds a single page, and would lose what its pair was promised.
         let is_bound = connection.joint.is_none();
         if is_bound && small(pages) > before && taken > all - all / HELD_PAGES_LEFT_PART {

@@ -81,7 +81,7 @@ impl Hoard {
             }
             "keep" => {
                 context.phase(Phase::Work);
-                context.session.kept = context.keep(0..1);
+                context.session.kept = context.retain(0..1);
                 assert!(
                     context.session.kept.is_some(),
                     "the test asks for what there is"

@@ -286,7 +286,7 @@ impl<S: Service> Hand<'_, '_, S> {
             return incoming.append(self.context.pool(), data, more);
         }
         if self.context.held() < UPLOAD_PIECE_PARTS as u32 {
-            self.context.keep_or_copy(data, &mut incoming.piece)?;
+            self.context.retain_or_copy(data, &mut incoming.piece)?;
         } else {
             self.context.copy(data, &mut incoming.piece)?;
         }

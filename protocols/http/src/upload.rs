@@ -168,7 +168,7 @@ impl<S: Service> Hand<'_, '_, S> {
         if !is_whole && data.len() < UPLOAD_COPY_BYTES_MAX && (follows_copy || !piece.is_empty()) {
             return self.context.copy(data, piece);
         }
-        self.context.keep_or_copy(data, piece)
+        self.context.retain_or_copy(data, piece)
     }
 
     /// Sends what has gathered to a worker, if one can take it and it is worth one: less is while

@@ -24,7 +24,7 @@ impl Source for Keeper<'_, '_> {
         if behind || held >= PAGES_KEPT_MAX {
             return None;
         }
-        self.0.keep_slice(bytes)
+        self.0.retain_slice(bytes)
     }
 
     fn copied(&mut self, bytes: usize) {

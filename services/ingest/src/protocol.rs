@@ -147,7 +147,7 @@ impl Shared {
         let marked = marks.iter().flatten().filter(|mark| **mark).count();
         Figures {
             pages: sum(&Region::pages),
-            pages_kept: sum(&Region::kept),
+            pages_retained: sum(&Region::retained),
             pages_with_consumers: marked as u64,
             held: statistics.held.read(),
             messages: statistics.messages.read(),
@@ -270,7 +270,7 @@ impl Ingest {
                 let range = at..at + consumed;
                 if context.session.gather(&input[range.clone()]) {
                     shared.statistics.bytes_gathered.add(consumed as u64);
-                } else if let Some(fragment) = context.keep(range) {
+                } else if let Some(fragment) = context.retain(range) {
                     context.session.keep(fragment);
                 } else {
                     // As many pages are kept as may be, for a moment.

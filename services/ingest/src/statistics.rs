@@ -65,7 +65,7 @@ pub struct Figures {
     /// Pages of all regions.
     pub pages: u64,
     /// Pages with messages, on their way or with consumers; the others are with the kernel.
-    pub pages_kept: u64,
+    pub pages_retained: u64,
     /// Of these, pages of which consumers have tokens.
     pub pages_with_consumers: u64,
     /// Fragments with consumers.
@@ -93,12 +93,13 @@ pub struct Figures {
 impl Figures {
     /// Pages that can be received into.
     pub fn pages_in_ring(&self) -> u64 {
-        self.pages.saturating_sub(self.pages_kept)
+        self.pages.saturating_sub(self.pages_retained)
     }
 
     /// Pages that only this process holds: of messages that are not whole, or wait for room.
     pub fn pages_with_handlers(&self) -> u64 {
-        self.pages_kept.saturating_sub(self.pages_with_consumers)
+        self.pages_retained
+            .saturating_sub(self.pages_with_consumers)
     }
 }
 

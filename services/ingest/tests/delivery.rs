@@ -64,7 +64,7 @@ fn many_messages_of_one_receive_share_its_page() {
         for (number, got) in messages.iter().enumerate() {
             assert_eq!(check(&got.to_vec()), (1, number as u32));
         }
-        let pages = rig.ingest.figures().pages_kept;
+        let pages = rig.ingest.figures().pages_retained;
         assert!(pages < 50, "{pages} pages for 100 messages of 50 bytes");
         nothing(&mut consumer);
         drop(messages);
@@ -325,7 +325,7 @@ fn a_drain_takes_a_message_that_has_begun_to_its_end() {
             .write_all(&100_000_u32.to_be_bytes())
             .expect("written");
         busy.stream.write_all(&sent[..50_000]).expect("written");
-        rig.wait("it has begun", |figures| figures.pages_kept > 0);
+        rig.wait("it has begun", |figures| figures.pages_retained > 0);
         rig.running.handle().drain();
         busy.stream.write_all(&sent[50_000..]).expect("written");
         assert_eq!(check(&next(&mut consumer).to_vec()), (1, 1));

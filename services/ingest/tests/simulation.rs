@@ -244,7 +244,7 @@ impl World {
         for turn in 0.. {
             let figures = self.ingest.figures();
             assert!(turn < TURNS_MAX, "the drain is stuck: {figures}");
-            let left = figures.producers + figures.held + figures.pages_kept;
+            let left = figures.producers + figures.held + figures.pages_retained;
             if self.server.has_ended() && left == 0 {
                 break;
             }

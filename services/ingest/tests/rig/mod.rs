@@ -100,7 +100,7 @@ impl Rig {
     /// Waits until no page and no token is with anybody.
     pub fn wait_for_rest(&self) {
         self.wait("all is back", |figures| {
-            figures.held == 0 && figures.pages_kept == 0
+            figures.held == 0 && figures.pages_retained == 0
         });
         let statistics = self.ingest.statistics();
         let (out, back) = (
