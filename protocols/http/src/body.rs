@@ -1,7 +1,7 @@
 //! The framing of bodies: what is data, and where the body ends.
 //!
 //! [`Decoder`] is fed input as it arrives and hands out runs of data in place. It keeps a few words
-//! of state and no bytes; what to do with the data is for its owner to say. Trailer fields are
+//! of state and no bytes; what to do with the data is for its owner to say. Trailer headers are
 //! checked and dropped: RFC 9110 section 6.5.1 forbids to merge them without knowing them.
 //!
 //! Invariants
@@ -202,7 +202,7 @@ impl Chunked {
             }
             (At::TrailerName, b':') => self.trailer(At::TrailerValue),
             (At::TrailerValue, b'\r') => self.trailer(At::TrailerFeed),
-            (At::TrailerValue, _) if chars::is_field_value(&[byte]) => {
+            (At::TrailerValue, _) if chars::is_header_value(&[byte]) => {
                 self.trailer(At::TrailerValue)
             }
             (At::TrailerFeed, b'\n') => self.trailer(At::TrailerLine),
@@ -227,7 +227,7 @@ impl Chunked {
             (At::ExtensionValue | At::InToken, _) if chars::is_token(byte) => At::InToken,
             (At::InQuotes, b'"') => At::QuotesEnd,
             (At::InQuotes, b'\\') => At::QuotedPair,
-            (At::InQuotes | At::QuotedPair, _) if chars::is_field_value(&[byte]) => At::InQuotes,
+            (At::InQuotes | At::QuotedPair, _) if chars::is_header_value(&[byte]) => At::InQuotes,
             (At::InToken | At::QuotesEnd | At::ValueGap, _) if is_gap => At::ValueGap,
             (At::InName | At::NameGap | At::InToken | At::QuotesEnd | At::ValueGap, b';') => {
                 At::ExtensionName
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_fields() {
+    fn trailers_are_headers() {
         for body in [
             &b"0\r\nA : b\r\n\r\n"[..],
             b"0\r\n: b\r\n",

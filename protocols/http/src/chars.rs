@@ -59,7 +59,7 @@ fn all_in(bytes: &[u8], class: u8) -> bool {
         != 0
 }
 
-/// `tchar`, what methods and field names are made of.
+/// `tchar`, what methods and header names are made of.
 pub(crate) fn is_token(byte: u8) -> bool {
     is_in(byte, TOKEN)
 }
@@ -69,8 +69,8 @@ pub(crate) fn is_token_word(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all_in(bytes, TOKEN)
 }
 
-/// Field values: visible characters, space, tab and everything from 0x80 up.
-pub(crate) fn is_field_value(bytes: &[u8]) -> bool {
+/// Header values: visible characters, space, tab and everything from 0x80 up.
+pub(crate) fn is_header_value(bytes: &[u8]) -> bool {
     all_in(bytes, VALUE)
 }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn characters_that_would_be_dropped_or_split_lines_are_in_no_class() {
         for byte in [b'\r', b'\n', 0, 0x7f] {
-            assert!(!is_field_value(&[byte]) && !is_path(&[byte]) && !is_query(&[byte]));
+            assert!(!is_header_value(&[byte]) && !is_path(&[byte]) && !is_query(&[byte]));
             assert!(!is_token(byte) && !is_host(byte));
         }
         assert!(!is_path(b"#") && !is_query(b"#"));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn empty_words_are_values_and_paths_but_not_tokens() {
-        assert!(is_field_value(b"") && is_path(b"") && is_query(b""));
+        assert!(is_header_value(b"") && is_path(b"") && is_query(b""));
         assert!(!is_token_word(b""));
     }
 }

@@ -1,4 +1,4 @@
-//! The `Date` field, written once per second and copied from then on.
+//! The `Date` header, written once per second and copied from then on.
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};

@@ -22,7 +22,7 @@ const ARENA_BYTES_MIN: usize = 512;
 const ARENA_BYTES_MAX: usize = 4 * 1024;
 
 /// A larger header map is not kept for the next request.
-const FIELDS_KEPT_MAX: usize = 64;
+const HEADERS_KEPT_MAX: usize = 64;
 
 /// See the module.
 #[derive(Default)]
@@ -48,11 +48,11 @@ impl Draft {
             self.request.headers().is_empty(),
             "cleared before it is filled again"
         );
-        let values_bytes: usize = head.fields().map(|(_, value)| value.len()).sum();
+        let values_bytes: usize = head.headers().map(|(_, value)| value.len()).sum();
         self.arena
             .reserve((head.target().len() + values_bytes).max(ARENA_BYTES_MIN));
         self.arena.extend_from_slice(head.target().as_bytes());
-        for (_, value) in head.fields() {
+        for (_, value) in head.headers() {
             self.arena.extend_from_slice(value);
         }
         let mut arena = self.arena.split().freeze();
@@ -63,14 +63,14 @@ impl Draft {
         *self.request.uri_mut() =
             Uri::from_maybe_shared(next(head.target().len())).map_err(|_| Fault::Target)?;
         *self.request.version_mut() = head.version();
-        let fields = self.request.headers_mut();
-        for (name, value) in head.fields() {
-            let name = names.name(name).ok_or(Fault::FieldName)?;
+        let headers = self.request.headers_mut();
+        for (name, value) in head.headers() {
+            let name = names.name(name).ok_or(Fault::HeaderName)?;
             let value = HeaderValue::from_maybe_shared(next(value.len()));
-            let value = value.map_err(|_| Fault::FieldValue)?;
-            fields
+            let value = value.map_err(|_| Fault::HeaderValue)?;
+            headers
                 .try_append(name, value)
-                .map_err(|_| Fault::FieldsTooMany)?;
+                .map_err(|_| Fault::HeadersTooMany)?;
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Draft {
         *self.request.uri_mut() = Uri::default();
         *self.request.body_mut() = Body::Empty;
         self.request.extensions_mut().clear();
-        if self.request.headers().capacity() > FIELDS_KEPT_MAX {
+        if self.request.headers().capacity() > HEADERS_KEPT_MAX {
             *self.request.headers_mut() = HeaderMap::new();
         } else {
             self.request.headers_mut().clear();

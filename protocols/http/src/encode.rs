@@ -1,4 +1,4 @@
-//! Bytes of replies: status lines, fields, and what ends a head.
+//! Bytes of replies: status lines, headers, and what ends a head.
 //!
 //! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
@@ -81,11 +81,11 @@ fn status_line_of(out: &mut impl Sink, status: StatusCode) {
     out.put(b"\r\n");
 }
 
-/// One field line. The caller vouches for name and value.
-pub(crate) fn field(out: &mut impl Sink, name: &[u8], value: &[u8]) {
+/// One header line. The caller vouches for name and value.
+pub(crate) fn header(out: &mut impl Sink, name: &[u8], value: &[u8]) {
     debug_assert!(
-        is_field(name, value),
-        "a malformed field would split the reply"
+        is_header(name, value),
+        "a malformed header would split the reply"
     );
     out.put(name);
     out.put(b": ");
@@ -94,19 +94,19 @@ pub(crate) fn field(out: &mut impl Sink, name: &[u8], value: &[u8]) {
 }
 
 /// Whether name and value may stand in a head.
-pub(crate) fn is_field(name: &[u8], value: &[u8]) -> bool {
-    chars::is_token_word(name) && chars::is_field_value(value)
+pub(crate) fn is_header(name: &[u8], value: &[u8]) -> bool {
+    chars::is_token_word(name) && chars::is_header_value(value)
 }
 
 /// `Content-Length`.
-pub(crate) fn length_field(out: &mut impl Sink, length: u64) {
+pub(crate) fn length_header(out: &mut impl Sink, length: u64) {
     out.put(b"Content-Length: ");
     decimal(out, length);
     out.put(b"\r\n");
 }
 
 /// `Transfer-Encoding: chunked`.
-pub(crate) fn chunked_field(out: &mut impl Sink) {
+pub(crate) fn chunked_header(out: &mut impl Sink) {
     out.put(b"Transfer-Encoding: chunked\r\n");
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn decimal(out: &mut impl Sink, mut value: u64) {
     out.put(&digits[from..]);
 }
 
-/// Fields that say how a message is framed or when it was sent: those are ours to write.
+/// Headers that say how a message is framed or when it was sent: those are ours to write.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
     let ours: &[u8] = match name.len() {
         4 => b"date",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_fields_are_ours_in_any_case() {
+    fn framing_headers_are_ours_in_any_case() {
         let names = [
             "Date",
             "CONNECTION",

@@ -425,9 +425,9 @@ mod tests {
         let with_value = |bytes: usize| {
             let pool = pool();
             let mut exchange = begun((&pool).into(), FRAME);
-            let fields = http::Response::builder().header("a", "v".repeat(bytes));
+            let headers = http::Response::builder().header("a", "v".repeat(bytes));
             exchange.answer(
-                fields.body(Body::Empty).expect("a valid response"),
+                headers.body(Body::Empty).expect("a valid response"),
                 (&pool).into(),
             );
             let status = head_of(&exchange)["HTTP/1.1 ".len()..][..3].to_owned();

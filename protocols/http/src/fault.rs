@@ -17,16 +17,16 @@ pub enum Fault {
     BareLineFeed,
     /// A carriage return without its line feed.
     BareCarriageReturn,
-    /// White space between the request line and the first field.
-    SpaceBeforeFirstField,
-    /// A folded field line (`obs-fold`).
-    FoldedField,
-    /// White space between a field name and its colon.
+    /// White space between the request line and the first header.
+    SpaceBeforeFirstHeader,
+    /// A folded header line (`obs-fold`).
+    FoldedHeader,
+    /// White space between a header name and its colon.
     SpaceBeforeColon,
-    /// A field name that is not a token, or no colon at all.
-    FieldName,
-    /// A control character in a field value.
-    FieldValue,
+    /// A header name that is not a token, or no colon at all.
+    HeaderName,
+    /// A control character in a header value.
+    HeaderValue,
     /// A method that no server implements, because it is too long.
     MethodTooLong,
     /// `CONNECT`, which an origin server does not implement.
@@ -36,9 +36,9 @@ pub enum Fault {
     /// The request target is longer than the server takes.
     TargetTooLong,
     /// The header section is longer than the server takes.
-    FieldsTooLong,
+    HeadersTooLong,
     /// More header lines than the server takes.
-    FieldsTooMany,
+    HeadersTooMany,
     /// A major version other than 1.
     Version,
     /// No `Host` in an HTTP/1.1 request.
@@ -88,7 +88,7 @@ impl Fault {
         match self {
             Self::MethodTooLong | Self::Tunnel | Self::CodingUnknown => StatusCode::NOT_IMPLEMENTED,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
-            Self::FieldsTooLong | Self::FieldsTooMany | Self::TrailerTooLong => {
+            Self::HeadersTooLong | Self::HeadersTooMany | Self::TrailerTooLong => {
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             }
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
@@ -107,22 +107,22 @@ impl Fault {
             Self::EmptyLines => "Too many empty lines before the request line.",
             Self::BareLineFeed => "A line ends without a carriage return.",
             Self::BareCarriageReturn => "A carriage return is not followed by a line feed.",
-            Self::SpaceBeforeFirstField => "White space precedes the first header field.",
-            Self::FoldedField => "Folded header fields are obsolete.",
-            Self::SpaceBeforeColon => "White space precedes the colon of a header field.",
-            Self::FieldName => "A header field name is malformed.",
-            Self::FieldValue => "A header field value contains a control character.",
+            Self::SpaceBeforeFirstHeader => "White space precedes the first header.",
+            Self::FoldedHeader => "Folded headers are obsolete.",
+            Self::SpaceBeforeColon => "White space precedes the colon of a header.",
+            Self::HeaderName => "A header name is malformed.",
+            Self::HeaderValue => "A header value contains a control character.",
             Self::MethodTooLong => "The method is not known here.",
             Self::Tunnel => "This server opens no tunnels.",
             Self::Target => "The request target is malformed.",
             Self::TargetTooLong => "The request target is too long.",
-            Self::FieldsTooLong => "The header section is too long.",
-            Self::FieldsTooMany => "There are too many header fields.",
+            Self::HeadersTooLong => "The header section is too long.",
+            Self::HeadersTooMany => "There are too many headers.",
             Self::Version => "Only HTTP/1.0 and HTTP/1.1 are spoken here.",
-            Self::HostMissing => "The Host header field is missing.",
-            Self::HostTwice => "There is more than one Host header field.",
-            Self::HostInvalid => "The Host header field is malformed.",
-            Self::Length => "The Content-Length header field is malformed.",
+            Self::HostMissing => "The Host header is missing.",
+            Self::HostTwice => "There is more than one Host header.",
+            Self::HostInvalid => "The Host header is malformed.",
+            Self::Length => "The Content-Length header is malformed.",
             Self::LengthAndCoding => "Content-Length and Transfer-Encoding exclude each other.",
             Self::CodingInOldVersion => "HTTP/1.0 has no Transfer-Encoding.",
             Self::CodingOrder => "The last transfer coding must be chunked, and only the last.",
@@ -133,7 +133,7 @@ impl Fault {
             Self::ChunkExtension => "A chunk extension is malformed.",
             Self::ChunkOverhead => "The chunked body consists mostly of framing.",
             Self::ChunkEnd => "A chunk does not end where its size says.",
-            Self::Trailer => "A trailer field is malformed.",
+            Self::Trailer => "A trailer is malformed.",
             Self::TrailerTooLong => "The trailer section is too long.",
             Self::BodyTooLong => "The request body is too long.",
             Self::HeadTimeout => "The request head did not arrive in time.",

@@ -1,4 +1,4 @@
-//! How a request's body is delimited and whether its connection goes on, from its fields
+//! How a request's body is delimited and whether its connection goes on, from its headers
 //! (RFC 9112 sections 6 and 9.3, RFC 9110 section 10.1.1).
 //!
 //! This is where requests are smuggled when two servers read differently, so wherever the RFC
@@ -7,9 +7,9 @@
 use http::Version;
 
 use crate::fault::Fault;
-use crate::head::{Framing, Known, KnownFields};
+use crate::head::{Framing, Known, KnownHeaders};
 
-/// What the fields say about the message.
+/// What the headers say about the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) framing: Framing,
@@ -17,11 +17,11 @@ pub(crate) struct Message {
     pub(crate) expect_continue: bool,
 }
 
-type Fields<'a> = [httparse::Header<'a>];
+type ReplyHeaders<'a> = [httparse::Header<'a>];
 
 pub(crate) fn of_message(
-    fields: &Fields<'_>,
-    first: &KnownFields,
+    headers: &ReplyHeaders<'_>,
+    first: &KnownHeaders,
     version: Version,
 ) -> Result<Message, Fault> {
     let is_old = version == Version::HTTP_10;
@@ -29,24 +29,24 @@ pub(crate) fn of_message(
     let length = first.index(Known::ContentLength);
     let framing = match (coding, length) {
         (None, None) => Framing::Empty,
-        (None, Some(index)) => content_length(fields, index)?,
+        (None, Some(index)) => content_length(headers, index)?,
         // RFC 9112 6.1: "A server MAY reject a request that contains both Content-Length and
         // Transfer-Encoding". Taking it means to close behind it anyway.
         (Some(_), Some(_)) => return Err(Fault::LengthAndCoding),
         // "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding
-        // header field MUST treat the message as if the framing is faulty".
+        // header MUST treat the message as if the framing is faulty".
         (Some(_), None) if is_old => return Err(Fault::CodingInOldVersion),
-        (Some(index), None) => transfer_coding(fields, index)?,
+        (Some(index), None) => transfer_coding(headers, index)?,
     };
     let keep_alive = match first.index(Known::Connection) {
         None => !is_old,
-        Some(index) => connection_goes_on(fields, index, is_old),
+        Some(index) => connection_goes_on(headers, index, is_old),
     };
     let expect_continue = match first.index(Known::Expect) {
         // RFC 9110 10.1.1: "A server that receives a 100-continue expectation in an HTTP/1.0
         // request MUST ignore that expectation."
         Some(index) if !is_old => {
-            check_expectations(fields, index)?;
+            check_expectations(headers, index)?;
             framing != Framing::Empty
         }
         _ => false,
@@ -58,16 +58,19 @@ pub(crate) fn of_message(
     })
 }
 
-/// The values of one field, from the index of its first line on.
-fn lines<'a>(fields: &'a Fields<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
-    let name = fields[index].name;
-    let same = move |field: &&httparse::Header<'a>| field.name.eq_ignore_ascii_case(name);
-    fields[index..].iter().filter(same).map(|field| field.value)
+/// The values of one header, from the index of its first line on.
+fn lines<'a>(headers: &'a ReplyHeaders<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+    let name = headers[index].name;
+    let same = move |header: &&httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
+    headers[index..]
+        .iter()
+        .filter(same)
+        .map(|header| header.value)
 }
 
-/// The elements of the lists of one field, from the index of its first line on.
-fn elements<'a>(fields: &'a Fields<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
-    lines(fields, index)
+/// The elements of the lists of one header, from the index of its first line on.
+fn elements<'a>(headers: &'a ReplyHeaders<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+    lines(headers, index)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .map(trim_white_space)
 }
@@ -81,13 +84,13 @@ fn trim_white_space(mut word: &[u8]) -> &[u8] {
 }
 
 /// RFC 9112 6.3: "If a message is received without Transfer-Encoding and with an invalid
-/// Content-Length header field, then the message framing is invalid and the recipient MUST treat it
-/// as an unrecoverable error, unless the field value can be successfully parsed as a
+/// Content-Length header, then the message framing is invalid and the recipient MUST treat it
+/// as an unrecoverable error, unless the header value can be successfully parsed as a
 /// comma-separated list, all values in the list are valid, and all values in the list are the
 /// same".
-fn content_length(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> {
+fn content_length(headers: &ReplyHeaders<'_>, index: usize) -> Result<Framing, Fault> {
     let mut agreed = None;
-    for element in elements(fields, index) {
+    for element in elements(headers, index) {
         let length = decimal(element).ok_or(Fault::Length)?;
         if *agreed.get_or_insert(length) != length {
             return Err(Fault::Length);
@@ -113,15 +116,15 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// RFC 9112 6.3: "If a Transfer-Encoding header field is present in a request and the chunked
+/// RFC 9112 6.3: "If a Transfer-Encoding header is present in a request and the chunked
 /// transfer coding is not the final encoding, the message body length cannot be determined
 /// reliably; the server MUST respond with the 400 (Bad Request) status code and then close the
 /// connection." Empty list elements, which lists may have, are refused here: no client sends them.
-fn transfer_coding(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> {
+fn transfer_coding(headers: &ReplyHeaders<'_>, index: usize) -> Result<Framing, Fault> {
     let mut chunked_count = 0;
     let mut is_last = false;
     let mut others = 0;
-    for element in elements(fields, index) {
+    for element in elements(headers, index) {
         if element.is_empty() {
             return Err(Fault::CodingOrder);
         }
@@ -140,9 +143,9 @@ fn transfer_coding(fields: &Fields<'_>, index: usize) -> Result<Framing, Fault> 
 }
 
 /// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 goes on by default, HTTP/1.0 when asked to.
-fn connection_goes_on(fields: &Fields<'_>, index: usize, is_old: bool) -> bool {
+fn connection_goes_on(headers: &ReplyHeaders<'_>, index: usize, is_old: bool) -> bool {
     let mut asked = false;
-    for option in elements(fields, index) {
+    for option in elements(headers, index) {
         if option.eq_ignore_ascii_case(b"close") {
             return false;
         }
@@ -151,8 +154,8 @@ fn connection_goes_on(fields: &Fields<'_>, index: usize, is_old: bool) -> bool {
     asked || !is_old
 }
 
-fn check_expectations(fields: &Fields<'_>, index: usize) -> Result<(), Fault> {
-    for expectation in elements(fields, index) {
+fn check_expectations(headers: &ReplyHeaders<'_>, index: usize) -> Result<(), Fault> {
+    for expectation in elements(headers, index) {
         if !expectation.eq_ignore_ascii_case(b"100-continue") {
             return Err(Fault::Expectation);
         }
@@ -169,20 +172,20 @@ mod tests {
     }
 
     fn message(lines: &[(&'static str, &'static str)], version: Version) -> Result<Message, Fault> {
-        let fields: Vec<_> = lines
+        let headers: Vec<_> = lines
             .iter()
             .map(|(name, value)| httparse::Header {
                 name,
                 value: value.as_bytes(),
             })
             .collect();
-        let mut first = KnownFields::none();
-        for (index, field) in fields.iter().enumerate() {
-            if let Some(known) = Known::from_name(field.name) {
+        let mut first = KnownHeaders::none();
+        for (index, header) in headers.iter().enumerate() {
+            if let Some(known) = Known::from_name(header.name) {
                 first.note(known, index);
             }
         }
-        of_message(&fields, &first, version)
+        of_message(&headers, &first, version)
     }
 
     #[test]

@@ -186,9 +186,9 @@ impl<S: Service> Hand<'_, '_, S> {
         let out = &mut self.context.thread.scratch;
         out.clear();
         encode::status_line(out, fault.status());
-        encode::field(out, b"Content-Type", b"text/plain; charset=utf-8");
+        encode::header(out, b"Content-Type", b"text/plain; charset=utf-8");
         let sentence = fault.sentence().as_bytes();
-        encode::length_field(out, sentence.len() as u64 + 1);
+        encode::length_header(out, sentence.len() as u64 + 1);
         let date_line = self.context.thread.date.at(wall_seconds);
         encode::end_of_head(out, date_line, Persistence::Close);
         out.extend_from_slice(sentence);

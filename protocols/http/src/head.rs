@@ -1,14 +1,14 @@
 //! The head of a request: a borrowed view of the bytes it arrived in.
 //!
 //! Nothing is copied and nothing allocated. [`parse`](crate::parse) makes it; what framing needs is
-//! looked up once, and the fields that services ask for most are found by index afterwards.
+//! looked up once, and the headers that services ask for most are found by index afterwards.
 
 use std::fmt;
 use std::mem::MaybeUninit;
 
 use http::Version;
 
-use crate::limits::FIELDS_MAX;
+use crate::limits::HEADERS_MAX;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Form {
     Asterisk,
 }
 
-/// Fields that are looked up so often that [`parse`](crate::parse) notes where they are.
+/// Headers that are looked up so often that [`parse`](crate::parse) notes where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// `Accept-Encoding`
@@ -63,22 +63,22 @@ pub enum Known {
     TransferEncoding,
 }
 
-/// Number of [`Known`] fields.
+/// Number of [`Known`] headers.
 const KNOWN: usize = Known::TransferEncoding as usize + 1;
 
-/// No such field.
+/// No such header.
 const ABSENT: u8 = u8::MAX;
 
 const _: () = assert!(
-    FIELDS_MAX < ABSENT as usize,
-    "a field's index fits beside ABSENT"
+    HEADERS_MAX < ABSENT as usize,
+    "a header's index fits beside ABSENT"
 );
 
 impl Known {
-    /// The field with this name, whatever its case.
+    /// The header with this name, whatever its case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        // The length alone rules out nearly every other field.
+        // The length alone rules out nearly every other header.
         let (known, spelled) = match name.len() {
             4 => (Self::Host, "host"),
             5 => (Self::Range, "range"),
@@ -101,18 +101,18 @@ impl Known {
     }
 }
 
-/// Where a head's fields are noted while it is being looked at: on the stack, and not initialised
-/// beyond the fields that are there.
+/// Where a head's headers are noted while it is being looked at: on the stack, and not initialised
+/// beyond the headers that are there.
 pub struct Room<'a> {
-    pub(crate) fields: [MaybeUninit<httparse::Header<'a>>; FIELDS_MAX],
+    pub(crate) headers: [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX],
 }
 
 impl Room<'_> {
-    /// Room for [`FIELDS_MAX`] fields; costs nothing.
+    /// Room for [`HEADERS_MAX`] headers; costs nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            fields: [MaybeUninit::uninit(); FIELDS_MAX],
+            headers: [MaybeUninit::uninit(); HEADERS_MAX],
         }
     }
 }
@@ -139,29 +139,29 @@ pub struct Head<'a> {
     pub(crate) path: (u16, u16),
     pub(crate) authority: &'a str,
     pub(crate) version: Version,
-    pub(crate) fields: &'a [httparse::Header<'a>],
-    pub(crate) first: KnownFields,
+    pub(crate) headers: &'a [httparse::Header<'a>],
+    pub(crate) first: KnownHeaders,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) bytes: usize,
 }
 
-/// The index of the first field of each known name.
+/// The index of the first header of each known name.
 #[derive(Clone, Copy)]
-pub(crate) struct KnownFields([u8; KNOWN]);
+pub(crate) struct KnownHeaders([u8; KNOWN]);
 
-impl KnownFields {
+impl KnownHeaders {
     pub(crate) fn none() -> Self {
         Self([ABSENT; KNOWN])
     }
 
-    /// Notes a field; true when it is the first of its name.
+    /// Notes a header; true when it is the first of its name.
     pub(crate) fn note(&mut self, known: Known, index: usize) -> bool {
         let entry = &mut self.0[known as usize];
         let is_first = *entry == ABSENT;
         if is_first {
-            debug_assert!(index < FIELDS_MAX, "there is room for no more fields");
+            debug_assert!(index < HEADERS_MAX, "there is room for no more headers");
             *entry = index as u8;
         }
         is_first
@@ -259,36 +259,38 @@ impl<'a> Head<'a> {
         self.bytes
     }
 
-    /// Number of fields.
+    /// Number of headers.
     #[must_use]
-    pub fn fields_count(&self) -> usize {
-        self.fields.len()
+    pub fn headers_count(&self) -> usize {
+        self.headers.len()
     }
 
-    /// All fields in their order: the name as it was spelled, and the value without the white space
+    /// All headers in their order: the name as it was spelled, and the value without the white space
     /// around it.
-    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a [u8])> + use<'a> {
-        self.fields.iter().map(|field| (field.name, field.value))
+    pub fn headers(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        self.headers
+            .iter()
+            .map(|header| (header.name, header.value))
     }
 
-    /// The first value of a well-known field. O(1).
+    /// The first value of a well-known header. O(1).
     #[must_use]
     pub fn known(&self, known: Known) -> Option<&'a [u8]> {
         self.first
             .index(known)
-            .map(|index| self.fields[index].value)
+            .map(|index| self.headers[index].value)
     }
 
-    /// The first value of the field with this name, whatever its case. O(fields).
+    /// The first value of the header with this name, whatever its case. O(headers).
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.values(name).next()
     }
 
-    /// All values of the field with this name, whatever its case, in their order. O(fields).
+    /// All values of the header with this name, whatever its case, in their order. O(headers).
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        let same = move |field: &&'a httparse::Header<'a>| field.name.eq_ignore_ascii_case(name);
-        self.fields.iter().filter(same).map(|field| field.value)
+        let same = move |header: &&'a httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
+        self.headers.iter().filter(same).map(|header| header.value)
     }
 }
 
@@ -304,7 +306,7 @@ impl fmt::Debug for Head<'_> {
             .field("framing", &self.framing)
             .field("keep_alive", &self.keep_alive)
             .field("expect_continue", &self.expect_continue)
-            .field("fields", &self.fields)
+            .field("headers", &self.headers)
             .finish_non_exhaustive()
     }
 }
@@ -330,7 +332,7 @@ mod tests {
             ("range", Known::Range),
             ("transfer-encoding", Known::TransferEncoding),
         ];
-        assert_eq!(names.len(), KNOWN, "each known field is in the list");
+        assert_eq!(names.len(), KNOWN, "each known header is in the list");
         for (name, known) in names {
             assert_eq!(Known::from_name(name), Some(known));
             assert_eq!(Known::from_name(&name.to_ascii_uppercase()), Some(known));

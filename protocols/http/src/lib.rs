@@ -32,7 +32,7 @@
 //! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`trial`].
 //!
 //! Deliberately absent: HTTP/2, TLS, upgrades, `CONNECT`, transfer codings other than `chunked`,
-//! trailer fields (checked and dropped), merging of request bodies with trailers.
+//! trailers (checked and dropped), merging of request bodies with trailers.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -77,7 +77,7 @@ pub use head::{Form, Framing, Head, Known, Room};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use parse::parse;
-pub use reply::{Fields, Reply};
+pub use reply::{Reply, ReplyHeaders};
 pub use scan::Scan;
 pub use service::{Run, Service};
 pub use session::Session;

@@ -18,10 +18,10 @@ pub const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
     + "\r\n".len();
 
 /// Most header lines of one request.
-pub const FIELDS_MAX: usize = 100;
+pub const HEADERS_MAX: usize = 100;
 
 /// Most bytes of all header lines together, with their line ends.
-pub const FIELDS_BYTES_MAX: usize = 16 * 1024;
+pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
 
 /// Most empty lines before a request line: one is seen after the body of old clients, a few more
 /// do no harm, and without a bound they would be work that is never answered.
@@ -29,7 +29,7 @@ pub const EMPTY_LINES_MAX: usize = 4;
 
 /// Longest complete head, so also the most that is ever kept of an unfinished one.
 pub const HEAD_BYTES_MAX: usize =
-    EMPTY_LINES_MAX * "\r\n".len() + REQUEST_LINE_BYTES_MAX + FIELDS_BYTES_MAX + "\r\n".len();
+    EMPTY_LINES_MAX * "\r\n".len() + REQUEST_LINE_BYTES_MAX + HEADERS_BYTES_MAX + "\r\n".len();
 
 /// Most digits of a chunk size: 16 hexadecimal digits are 64 bits.
 pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
@@ -117,10 +117,10 @@ pub const INLINE_COPY_BYTES_MAX: usize = 1024;
 pub struct Limits {
     /// Longest request target, at most [`TARGET_BYTES_MAX`]; a longer one is answered with 414.
     pub target_bytes_max: usize,
-    /// Most bytes of header lines, at most [`FIELDS_BYTES_MAX`]; more are answered with 431.
-    pub fields_bytes_max: usize,
-    /// Most header lines, at most [`FIELDS_MAX`]; more are answered with 431.
-    pub fields_max: usize,
+    /// Most bytes of header lines, at most [`HEADERS_BYTES_MAX`]; more are answered with 431.
+    pub headers_bytes_max: usize,
+    /// Most header lines, at most [`HEADERS_MAX`]; more are answered with 431.
+    pub headers_max: usize,
     /// Longest request body; a longer one is answered with 413.
     pub body_bytes_max: u64,
 }
@@ -129,8 +129,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             target_bytes_max: TARGET_BYTES_MAX,
-            fields_bytes_max: FIELDS_BYTES_MAX,
-            fields_max: FIELDS_MAX,
+            headers_bytes_max: HEADERS_BYTES_MAX,
+            headers_max: HEADERS_MAX,
             body_bytes_max: 1024 * 1024,
         }
     }
@@ -142,8 +142,8 @@ impl Limits {
     pub fn within_bounds(self) -> Self {
         Self {
             target_bytes_max: self.target_bytes_max.min(TARGET_BYTES_MAX),
-            fields_bytes_max: self.fields_bytes_max.min(FIELDS_BYTES_MAX),
-            fields_max: self.fields_max.min(FIELDS_MAX),
+            headers_bytes_max: self.headers_bytes_max.min(HEADERS_BYTES_MAX),
+            headers_max: self.headers_max.min(HEADERS_MAX),
             body_bytes_max: self.body_bytes_max,
         }
     }
@@ -168,14 +168,14 @@ mod tests {
     fn limits_above_the_bounds_are_brought_down() {
         let wished = Limits {
             target_bytes_max: usize::MAX,
-            fields_bytes_max: usize::MAX,
-            fields_max: usize::MAX,
+            headers_bytes_max: usize::MAX,
+            headers_max: usize::MAX,
             body_bytes_max: u64::MAX,
         };
         let granted = wished.within_bounds();
         assert_eq!(granted.target_bytes_max, TARGET_BYTES_MAX);
-        assert_eq!(granted.fields_bytes_max, FIELDS_BYTES_MAX);
-        assert_eq!(granted.fields_max, FIELDS_MAX);
+        assert_eq!(granted.headers_bytes_max, HEADERS_BYTES_MAX);
+        assert_eq!(granted.headers_max, HEADERS_MAX);
         assert_eq!(granted.body_bytes_max, u64::MAX);
     }
 }

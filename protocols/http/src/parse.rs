@@ -12,7 +12,7 @@ use http::Version;
 use crate::chars;
 use crate::fault::Fault;
 use crate::framing;
-use crate::head::{Head, Known, KnownFields, Room};
+use crate::head::{Head, Known, KnownHeaders, Room};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
 use crate::target::{self, parse_target};
 
@@ -33,7 +33,7 @@ pub fn parse<'a>(
     let whole = &input[..head_bytes];
     let text = &whole[empty_lines_bytes(whole)..];
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(text, &mut room.fields) {
+    match request.parse_with_uninit_headers(text, &mut room.headers) {
         Ok(httparse::Status::Complete(bytes)) if bytes == text.len() => {}
         Ok(_) => return Err(Fault::RequestLine),
         Err(error) => return Err(name_the_rule(error, text)),
@@ -47,7 +47,7 @@ pub fn parse<'a>(
     } else {
         Version::HTTP_11
     };
-    let fields: &'a [httparse::Header<'a>] = request.headers;
+    let headers: &'a [httparse::Header<'a>] = request.headers;
     if method.len() > METHOD_BYTES_MAX {
         return Err(Fault::MethodTooLong);
     }
@@ -60,19 +60,19 @@ pub fn parse<'a>(
     }
     let parsed = parse_target(method, target)?;
 
-    let first = note_known(fields)?;
-    let host = check_host(fields, &first, version)?;
-    let message = framing::of_message(fields, &first, version)?;
+    let first = note_known(headers)?;
+    let host = check_host(headers, &first, version)?;
+    let message = framing::of_message(headers, &first, version)?;
     Ok(Head {
         method,
         target,
         form: parsed.form,
         path: parsed.path,
-        // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header field (if any)
+        // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header (if any)
         // and instead use the host information of the request-target".
         authority: parsed.authority.unwrap_or(host),
         version,
-        fields,
+        headers,
         first,
         framing: message.framing,
         keep_alive: message.keep_alive,
@@ -122,12 +122,12 @@ fn empty_lines_bytes(head: &[u8]) -> usize {
     head.len() - rest.len()
 }
 
-fn note_known(fields: &[httparse::Header<'_>]) -> Result<KnownFields, Fault> {
-    let mut first = KnownFields::none();
-    for (index, field) in fields.iter().enumerate() {
-        if let Some(known) = Known::from_name(field.name) {
+fn note_known(headers: &[httparse::Header<'_>]) -> Result<KnownHeaders, Fault> {
+    let mut first = KnownHeaders::none();
+    for (index, header) in headers.iter().enumerate() {
+        if let Some(known) = Known::from_name(header.name) {
             // RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code to ... any
-            // request message that contains more than one Host header field line".
+            // request message that contains more than one Host header line".
             if !first.note(known, index) && known == Known::Host {
                 return Err(Fault::HostTwice);
             }
@@ -137,8 +137,8 @@ fn note_known(fields: &[httparse::Header<'_>]) -> Result<KnownFields, Fault> {
 }
 
 fn check_host<'a>(
-    fields: &'a [httparse::Header<'a>],
-    first: &KnownFields,
+    headers: &'a [httparse::Header<'a>],
+    first: &KnownHeaders,
     version: Version,
 ) -> Result<&'a str, Fault> {
     let Some(index) = first.index(Known::Host) else {
@@ -148,7 +148,7 @@ fn check_host<'a>(
             Err(Fault::HostMissing)
         };
     };
-    let value = fields[index].value;
+    let value = headers[index].value;
     if !target::is_host_and_port(value) {
         return Err(Fault::HostInvalid);
     }
@@ -159,17 +159,17 @@ fn check_host<'a>(
 #[cold]
 fn name_the_rule(error: httparse::Error, text: &[u8]) -> Fault {
     let line_bytes = memchr::memchr(b'\n', text).map_or(text.len(), |at| at + 1);
-    let (line, fields) = text.split_at(line_bytes);
+    let (line, headers) = text.split_at(line_bytes);
     let line = line.strip_suffix(b"\r\n").unwrap_or(line);
     if memchr::memchr(b'\r', line).is_some() {
         return Fault::BareCarriageReturn;
     }
     match (request_line_fault(line), error) {
         (Some(fault), _) => fault,
-        (None, httparse::Error::TooManyHeaders) => Fault::FieldsTooMany,
+        (None, httparse::Error::TooManyHeaders) => Fault::HeadersTooMany,
         // The line has its three words, and of those only the target is not looked at above.
         (None, httparse::Error::Token) => Fault::Target,
-        (None, _) => field_fault(fields),
+        (None, _) => header_fault(headers),
     }
 }
 
@@ -193,18 +193,18 @@ fn request_line_fault(line: &[u8]) -> Option<Fault> {
     }
 }
 
-fn field_fault(fields: &[u8]) -> Fault {
+fn header_fault(headers: &[u8]) -> Fault {
     let mut is_first = true;
-    for line in fields.split_inclusive(|byte| *byte == b'\n') {
+    for line in headers.split_inclusive(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r\n").unwrap_or(line);
         if memchr::memchr(b'\r', line).is_some() {
             return Fault::BareCarriageReturn;
         }
         if let [b' ' | b'\t', ..] = line {
             return if is_first {
-                Fault::SpaceBeforeFirstField
+                Fault::SpaceBeforeFirstHeader
             } else {
-                Fault::FoldedField
+                Fault::FoldedHeader
             };
         }
         is_first = false;
@@ -212,7 +212,7 @@ fn field_fault(fields: &[u8]) -> Fault {
             break;
         }
         let Some(colon) = memchr::memchr(b':', line) else {
-            return Fault::FieldName;
+            return Fault::HeaderName;
         };
         let (name, value) = line.split_at(colon);
         if !chars::is_token_word(name) {
@@ -221,12 +221,12 @@ fn field_fault(fields: &[u8]) -> Fault {
             return if has_space {
                 Fault::SpaceBeforeColon
             } else {
-                Fault::FieldName
+                Fault::HeaderName
             };
         }
-        if !chars::is_field_value(value) {
-            return Fault::FieldValue;
+        if !chars::is_header_value(value) {
+            return Fault::HeaderValue;
         }
     }
-    Fault::FieldName
+    Fault::HeaderName
 }

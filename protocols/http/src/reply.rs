@@ -1,8 +1,8 @@
-//! Inline answers: status, fields and body written as bytes, in the order of the wire.
+//! Inline answers: status, headers and body written as bytes, in the order of the wire.
 //!
 //! A [`Reply`] writes into scratch space of its network thread, and what it wrote is queued only
 //! when it is complete; so a service may change its mind and leave the request to the workers.
-//! `Date`, `Connection` and the framing fields are never the service's business.
+//! `Date`, `Connection` and the framing headers are never the service's business.
 //!
 //! Cost: one copy of the head. No allocation once the scratch space has grown.
 
@@ -48,7 +48,7 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
-    Fields,
+    ReplyHeaders,
     Complete,
 }
 
@@ -91,25 +91,25 @@ impl<'a> Reply<'a> {
 
     /// Begins an answer. Whatever was written before is dropped. A status below 200 cannot be a
     /// final answer and becomes 500.
-    pub fn head(&mut self, status: StatusCode) -> Fields<'_, 'a> {
+    pub fn head(&mut self, status: StatusCode) -> ReplyHeaders<'_, 'a> {
         self.out.clear();
         (self.shared, self.reader) = (None, None);
-        self.stage = Stage::Fields;
+        self.stage = Stage::ReplyHeaders;
         let status = if status.is_informational() {
             StatusCode::INTERNAL_SERVER_ERROR
         } else {
             status
         };
         encode::status_line(self.out, status);
-        Fields {
+        ReplyHeaders {
             reply: self,
             status,
             is_sound: true,
         }
     }
 
-    /// Answers with a head built before: status line and fields, each with its line end, framing
-    /// fields included, `Date`, `Connection` and the empty line not. The service vouches for it.
+    /// Answers with a head built before: status line and headers, each with its line end, framing
+    /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it.
     /// For `HEAD` the body is left out.
     pub fn prebuilt(&mut self, head: &[u8], body: &[u8]) -> Run {
         self.begin_prebuilt(head);
@@ -179,18 +179,18 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the head of an answer whose fields stand in `out`, or puts a 500 in its place. True
+    /// Ends the head of an answer whose headers stand in `out`, or puts a 500 in its place. True
     /// when it stands.
     fn finish_head(&mut self, is_sound: bool, length: Option<u64>) -> bool {
         self.stage = Stage::Complete;
         if is_sound {
             if let Some(length) = length {
-                encode::length_field(self.out, length);
+                encode::length_header(self.out, length);
             }
         } else {
             self.out.clear();
             encode::status_line(self.out, StatusCode::INTERNAL_SERVER_ERROR);
-            encode::length_field(self.out, 0);
+            encode::length_header(self.out, 0);
         }
         encode::end_of_head(self.out, self.date_line, self.frame.persistence());
         is_sound
@@ -217,25 +217,25 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The fields of an answer being written; ends with its body.
+/// The headers of an answer being written; ends with its body.
 #[derive(Debug)]
 #[must_use = "an answer without a body is not complete: call empty()"]
-pub struct Fields<'r, 'a> {
+pub struct ReplyHeaders<'r, 'a> {
     reply: &'r mut Reply<'a>,
     status: StatusCode,
     is_sound: bool,
 }
 
-impl Fields<'_, '_> {
-    /// Adds a field. `Date`, `Connection`, `Content-Length` and `Transfer-Encoding` are written by
+impl ReplyHeaders<'_, '_> {
+    /// Adds a header. `Date`, `Connection`, `Content-Length` and `Transfer-Encoding` are written by
     /// the engine and ignored here. A malformed name or value, which could split the reply, turns
     /// the whole answer into a 500.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
-        if !encode::is_field(name.as_bytes(), value) {
+        if !encode::is_header(name.as_bytes(), value) {
             self.is_sound = false;
         } else if !encode::is_ours(name.as_bytes()) {
-            encode::field(self.reply.out, name.as_bytes(), value);
+            encode::header(self.reply.out, name.as_bytes(), value);
         }
         self
     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_would_split_the_reply_makes_it_a_500() {
+    fn a_header_that_would_split_the_reply_makes_it_a_500() {
         let split = |reply: &mut Reply<'_>| {
             reply
                 .head(StatusCode::OK)

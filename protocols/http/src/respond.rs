@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) with_body: bool,
 }
 
-/// Writes status line and fields, framing fields included, without what
+/// Writes status line and headers, framing headers included, without what
 /// [`end_of_head`](encode::end_of_head) adds.
 pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame) -> Plan {
     let status = match parts.status {
@@ -69,7 +69,7 @@ pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame
     encode::status_line(out, status);
     for (name, value) in &parts.headers {
         if !encode::is_ours(name.as_str().as_bytes()) {
-            encode::field(out, name.as_str().as_bytes(), value.as_bytes());
+            encode::header(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
     let keep_alive = frame.keep_alive && !asks_to_close(parts);
@@ -83,20 +83,20 @@ pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame
             // RFC 9110 8.6 lets a 304 tell the length that a 200 would have, and no 204.
             let told = told_length(parts).filter(|_| status == StatusCode::NOT_MODIFIED);
             if let Some(length) = told {
-                encode::length_field(out, length);
+                encode::length_header(out, length);
             }
             without_body
         }
         Content::Zero => {
-            encode::length_field(out, 0);
+            encode::length_header(out, 0);
             without_body
         }
         Content::Any if frame.is_head => {
             // A handler may answer HEAD with the body of GET, or with its length alone.
             match body.length() {
-                Some(0) => encode::length_field(out, told_length(parts).unwrap_or(0)),
-                Some(length) => encode::length_field(out, length),
-                None if !frame.is_old => encode::chunked_field(out),
+                Some(0) => encode::length_header(out, told_length(parts).unwrap_or(0)),
+                Some(length) => encode::length_header(out, length),
+                None if !frame.is_old => encode::chunked_header(out),
                 None => {}
             }
             without_body
@@ -117,12 +117,12 @@ pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame
 fn frame_body(out: &mut impl Sink, body: &Body, frame: Frame) -> Transfer {
     match body.length() {
         Some(length) => {
-            encode::length_field(out, length);
+            encode::length_header(out, length);
             Transfer::Whole
         }
         None if frame.is_old => Transfer::UntilClose,
         None => {
-            encode::chunked_field(out);
+            encode::chunked_header(out);
             Transfer::Chunked
         }
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_fields_of_the_handler_are_dropped_and_its_close_is_heard() {
+    fn framing_headers_of_the_handler_are_dropped_and_its_close_is_heard() {
         let mut own = response(200, "hello");
         for (name, value) in [
             ("content-length", "99"),

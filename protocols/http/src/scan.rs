@@ -25,7 +25,7 @@ pub struct Scan {
     /// Where the current line begins.
     line_from: u32,
     /// Where the header section begins; 0 while the request line is unfinished.
-    fields_from: u32,
+    headers_from: u32,
     /// Empty lines before the request line, then header lines.
     lines: u32,
 }
@@ -55,7 +55,7 @@ impl Scan {
         );
         loop {
             let line_from = self.line_from as usize;
-            if self.fields_from == 0 && !begins_well(&input[line_from..]) {
+            if self.headers_from == 0 && !begins_well(&input[line_from..]) {
                 return Err(Fault::RequestLine);
             }
             let end_max = self.line_end_max(limits);
@@ -83,8 +83,8 @@ impl Scan {
 
     /// Counts a complete line; the length of the head when it was the last one.
     fn take_line(&mut self, is_empty: bool, limits: &Limits) -> Result<Option<usize>, Fault> {
-        let in_fields = self.fields_from != 0;
-        match (in_fields, is_empty) {
+        let in_headers = self.headers_from != 0;
+        match (in_headers, is_empty) {
             (false, true) => {
                 self.lines += 1;
                 if self.lines as usize > EMPTY_LINES_MAX {
@@ -92,13 +92,13 @@ impl Scan {
                 }
             }
             (false, false) => {
-                self.fields_from = self.line_from;
+                self.headers_from = self.line_from;
                 self.lines = 0;
             }
             (true, false) => {
                 self.lines += 1;
-                if self.lines as usize > limits.fields_max {
-                    return Err(Fault::FieldsTooMany);
+                if self.lines as usize > limits.headers_max {
+                    return Err(Fault::HeadersTooMany);
                 }
             }
             (true, true) => return Ok(Some(self.line_from as usize)),
@@ -108,16 +108,16 @@ impl Scan {
 
     /// The first position at which the current line is too long to end.
     fn line_end_max(&self, limits: &Limits) -> usize {
-        if self.fields_from == 0 {
+        if self.headers_from == 0 {
             self.line_from as usize + limits.line_bytes_max()
         } else {
-            self.fields_from as usize + limits.fields_bytes_max + "\r\n".len()
+            self.headers_from as usize + limits.headers_bytes_max + "\r\n".len()
         }
     }
 
     fn too_long(&self, input: &[u8]) -> Fault {
-        if self.fields_from != 0 {
-            return Fault::FieldsTooLong;
+        if self.headers_from != 0 {
+            return Fault::HeadersTooLong;
         }
         let line = &input[self.line_from as usize..];
         let method_bytes = line
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_header_section_at_its_limit_passes_and_one_byte_more_does_not() {
         let limits = Limits {
-            fields_bytes_max: 64,
+            headers_bytes_max: 64,
             ..Limits::default()
         };
         let head = |value_bytes: usize| {
@@ -221,7 +221,7 @@ mod tests {
         let exceeds = head(64 - "A: \r\n".len() + 1);
         assert_eq!(
             Scan::new().advance(&exceeds, &limits),
-            Err(Fault::FieldsTooLong)
+            Err(Fault::HeadersTooLong)
         );
     }
 

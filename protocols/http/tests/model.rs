@@ -73,7 +73,7 @@ struct Sent {
     bytes: Vec<u8>,
     method: String,
     target: String,
-    fields: Vec<(String, Vec<u8>)>,
+    headers: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ fn valid_request(random: &mut Random) -> Sent {
     if random.below(5) == 0 {
         target = format!("http://example.org:80{target}");
     }
-    let mut fields = vec![("Host".to_owned(), b"example.org".to_vec())];
+    let mut headers = vec![("Host".to_owned(), b"example.org".to_vec())];
     for number in 0..random.below(12) {
         let name = format!("{}-{number}", random.text(TOKEN, 1, 60));
         let value = random
@@ -104,17 +104,17 @@ fn valid_request(random: &mut Random) -> Sent {
             .chars()
             .map(|it| it as u32 as u8)
             .collect::<Vec<u8>>();
-        fields.insert(
-            random.below(fields.len() + 1),
+        headers.insert(
+            random.below(headers.len() + 1),
             (name, value.trim_ascii().to_vec()),
         );
     }
     let body_bytes = random.below(300);
     let body = random.bytes(body_bytes);
-    let (body, framed) = frame_body(random, body, &mut fields);
+    let (body, framed) = frame_body(random, body, &mut headers);
     let mut bytes = b"\r\n".repeat(random.below(3));
     bytes.extend_from_slice(format!("{method} {target} HTTP/1.1\r\n").as_bytes());
-    for (name, value) in &fields {
+    for (name, value) in &headers {
         bytes.extend_from_slice(name.as_bytes());
         bytes.push(b':');
         bytes.extend(b" \t".iter().cycle().take(random.below(3)));
@@ -128,25 +128,29 @@ fn valid_request(random: &mut Random) -> Sent {
         bytes,
         method,
         target,
-        fields,
+        headers,
         body,
     }
 }
 
-type Fields = Vec<(String, Vec<u8>)>;
+type ReplyHeaders = Vec<(String, Vec<u8>)>;
 
-fn frame_body(random: &mut Random, body: Vec<u8>, fields: &mut Fields) -> (Vec<u8>, Vec<u8>) {
+fn frame_body(
+    random: &mut Random,
+    body: Vec<u8>,
+    headers: &mut ReplyHeaders,
+) -> (Vec<u8>, Vec<u8>) {
     match random.below(3) {
         0 => (Vec::new(), Vec::new()),
         1 => {
-            fields.push((
+            headers.push((
                 "content-Length".to_owned(),
                 body.len().to_string().into_bytes(),
             ));
             (body.clone(), body)
         }
         _ => {
-            fields.push(("Transfer-encoding".to_owned(), b"chunked".to_vec()));
+            headers.push(("Transfer-encoding".to_owned(), b"chunked".to_vec()));
             let mut framed = Vec::new();
             let mut rest = body.as_slice();
             while !rest.is_empty() {
@@ -250,8 +254,8 @@ fn model_random_requests_are_parsed_as_they_were_sent() {
             target == sent.target || target == format!("{}/", sent.target),
             "{target}"
         );
-        assert_eq!(request.headers().len(), sent.fields.len());
-        for (name, value) in &sent.fields {
+        assert_eq!(request.headers().len(), sent.headers.len());
+        for (name, value) in &sent.headers {
             let mut values = request.headers().get_all(name.as_str()).iter();
             assert!(values.any(|found| found.as_bytes() == value), "{name}");
         }
@@ -363,7 +367,7 @@ fn model_random_responses_are_read_as_they_were_made() {
                 .headers_mut()
                 .insert(name, value.try_into().expect("visible"));
         }
-        let fields = response.headers().clone();
+        let headers = response.headers().clone();
         let request = random.pick(&[
             "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET / HTTP/1.0\r\n\r\n",
@@ -376,7 +380,7 @@ fn model_random_responses_are_read_as_they_were_made() {
         check_wire(
             &wire,
             status,
-            &fields,
+            &headers,
             &expected,
             request.starts_with("HEAD"),
         );
@@ -384,7 +388,7 @@ fn model_random_responses_are_read_as_they_were_made() {
 }
 
 /// Reads a reply as a client does, and compares.
-fn check_wire(wire: &[u8], status: u16, fields: &http::HeaderMap, body: &[u8], is_head: bool) {
+fn check_wire(wire: &[u8], status: u16, headers: &http::HeaderMap, body: &[u8], is_head: bool) {
     let mut room = [httparse::EMPTY_HEADER; 32];
     let mut reply = httparse::Response::new(&mut room);
     let httparse::Status::Complete(head_bytes) = reply.parse(wire).expect("a valid head") else {
@@ -395,12 +399,12 @@ fn check_wire(wire: &[u8], status: u16, fields: &http::HeaderMap, body: &[u8], i
         let mut same = reply
             .headers
             .iter()
-            .filter(|field| field.name.eq_ignore_ascii_case(name));
-        let value = same.next().map(|field| field.value);
+            .filter(|header| header.name.eq_ignore_ascii_case(name));
+        let value = same.next().map(|header| header.value);
         assert!(same.next().is_none(), "{name} is there twice");
         value
     };
-    for (name, expected) in fields {
+    for (name, expected) in headers {
         assert_eq!(value(name.as_str()), Some(expected.as_bytes()));
     }
     assert_eq!(value("date"), Some(&b"Sun, 06 Nov 1994 08:49:37 GMT"[..]));

@@ -18,8 +18,8 @@ use crate::conditional::{RangeUse, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
-use crate::fields::Fields;
 use crate::freshness::{Began, FreshnessCheck, Looked, Observation};
+use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::{self, Entries};
 use crate::look::Locality;
@@ -144,12 +144,12 @@ impl Answerer<'_> {
         let page =
             Entries::read(self.root, path, directory, self.hidden, self.reach)?.to_html(path);
         let mut response = plain(StatusCode::OK, page.into());
-        let fields = response.headers_mut();
+        let headers = response.headers_mut();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
-        fields.insert(header::CONTENT_TYPE, html);
+        headers.insert(header::CONTENT_TYPE, html);
         let policy = HeaderValue::from_static(listing::POLICY);
-        fields.insert(header::CONTENT_SECURITY_POLICY, policy);
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         Ok(response)
     }
 
@@ -160,8 +160,8 @@ impl Answerer<'_> {
         path: &[u8],
         found: (Opened, SystemTime),
     ) -> Result<Response, FilesError> {
-        let fields = request.headers();
-        let preference = Preference::parse(fields.all(&header::ACCEPT_ENCODING));
+        let headers = request.headers();
+        let preference = Preference::parse(headers.all(&header::ACCEPT_ENCODING));
         let mut found = Some(found);
         for tries in 1..=CHANGE_TRIES_MAX {
             let (opened, looked_at) = match found.take() {
@@ -245,11 +245,11 @@ impl Answerer<'_> {
     ) -> Result<Option<Response>, FilesError> {
         let size = chosen.opened.identity.size;
         let validators = Validators::of(&chosen.opened.identity, chosen.looked_at);
-        let mut fields = file_fields(&chosen, &validators);
+        let mut headers = file_headers(&chosen, &validators);
         let verdict = validators.evaluate(request.headers());
         let is_head = *request.method() == Method::HEAD;
         if verdict == Verdict::PreconditionFailed {
-            return Ok(Some(plain_with(StatusCode::PRECONDITION_FAILED, fields)));
+            return Ok(Some(plain_with(StatusCode::PRECONDITION_FAILED, headers)));
         }
         let ranges = if is_head || verdict == Verdict::NotModified {
             Ranges::Whole
@@ -257,7 +257,7 @@ impl Answerer<'_> {
             ranges_of(request, &validators, size)
         };
         if ranges != Ranges::Whole {
-            return Ok(Some(self.partial(chosen, fields, ranges)));
+            return Ok(Some(self.partial(chosen, headers, ranges)));
         }
         let Some(mut buffer) = self.buffer_for(size) else {
             let is_sent = verdict == Verdict::Proceed && !is_head;
@@ -269,7 +269,7 @@ impl Answerer<'_> {
             } else {
                 Body::Empty
             };
-            return Ok(Some(finish(verdict, fields, size, body)));
+            return Ok(Some(finish(verdict, headers, size, body)));
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.spare_mut()[..length];
@@ -277,12 +277,12 @@ impl Answerer<'_> {
             Stability::Same => {}
             Stability::Changing if tries == CHANGE_TRIES_MAX => {
                 // It will not hold still. Nothing is said about its state, nor relied on.
-                fields.remove(header::ETAG);
-                fields.remove(header::LAST_MODIFIED);
+                headers.remove(header::ETAG);
+                headers.remove(header::LAST_MODIFIED);
                 buffer.advance(length);
                 return Ok(Some(finish(
                     Verdict::Proceed,
-                    fields,
+                    headers,
                     size,
                     Body::Pooled(buffer),
                 )));
@@ -295,10 +295,10 @@ impl Answerer<'_> {
             preference,
             &chosen,
             validators,
-            &fields,
+            &headers,
             buffer.filled(),
         );
-        let mut response = finish(verdict, fields, size, Body::Pooled(buffer));
+        let mut response = finish(verdict, headers, size, Body::Pooled(buffer));
         if let Some(entry) = entry {
             response.extensions_mut().insert(entry);
         }
@@ -334,7 +334,7 @@ impl Answerer<'_> {
     }
 
     /// 206 with one part or several, or 416.
-    fn partial(&self, chosen: Chosen, mut fields: HeaderMap, ranges: Ranges) -> Response {
+    fn partial(&self, chosen: Chosen, mut headers: HeaderMap, ranges: Ranges) -> Response {
         let size = chosen.opened.identity.size;
         let Some(hold) = self.hold() else {
             return busy();
@@ -343,7 +343,7 @@ impl Answerer<'_> {
         let body = match ranges {
             Ranges::Single(part) => {
                 insert(
-                    &mut fields,
+                    &mut headers,
                     header::CONTENT_RANGE,
                     &part.content_range(size),
                 );
@@ -353,7 +353,7 @@ impl Answerer<'_> {
                 let boundary = content::fresh_boundary();
                 let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
                 let media = format!("multipart/byteranges; boundary={boundary}");
-                insert(&mut fields, header::CONTENT_TYPE, &media);
+                insert(&mut headers, header::CONTENT_TYPE, &media);
                 let length = multipart.length();
                 self.reader(multipart, length)
             }
@@ -370,7 +370,7 @@ impl Answerer<'_> {
         };
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-        *response.headers_mut() = fields;
+        *response.headers_mut() = headers;
         response
     }
 
@@ -381,12 +381,12 @@ impl Answerer<'_> {
         preference: Preference,
         chosen: &Chosen,
         validators: Validators,
-        fields: &HeaderMap,
+        headers: &HeaderMap,
         content: &[u8],
     ) -> Option<NewEntry> {
         // Without both validators the file changed a moment ago, and may do so again unseen.
         validators.tag?;
-        fields.get(header::LAST_MODIFIED)?;
+        headers.get(header::LAST_MODIFIED)?;
         let mut observations = chosen.observations.clone();
         observations.push(Observation::File(
             chosen.path.clone(),
@@ -396,8 +396,8 @@ impl Answerer<'_> {
         Some(NewEntry {
             target: request.uri().path().as_bytes().into(),
             preference,
-            found: prebuilt(StatusCode::OK, fields, Some(content.len())),
-            not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(fields), None),
+            found: prebuilt(StatusCode::OK, headers, Some(content.len())),
+            not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(headers), None),
             body: Bytes::copy_from_slice(content),
             validators,
             checks,
@@ -409,12 +409,12 @@ impl Answerer<'_> {
     }
 }
 
-/// The fields of a 200 with this file, which are also those that a 304 chooses from.
-fn file_fields(chosen: &Chosen, validators: &Validators) -> HeaderMap {
-    let mut fields = HeaderMap::with_capacity(8);
+/// The headers of a 200 with this file, which are also those that a 304 chooses from.
+fn file_headers(chosen: &Chosen, validators: &Validators) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
     let mut put = |name: HeaderName, value: &[u8]| {
         if let Ok(value) = HeaderValue::from_bytes(value) {
-            fields.insert(name, value);
+            headers.insert(name, value);
         }
     };
     put(header::CONTENT_TYPE, chosen.media.as_bytes());
@@ -430,26 +430,26 @@ fn file_fields(chosen: &Chosen, validators: &Validators) -> HeaderMap {
     if let Some(tag) = &validators.tag {
         put(header::ETAG, tag.as_bytes());
     }
-    if let Some(date) = validators.modified.to_field() {
+    if let Some(date) = validators.modified.to_header() {
         put(header::LAST_MODIFIED, date.as_bytes());
     }
-    fields
+    headers
 }
 
-/// RFC 9110, 15.4.5: of the fields of a 200, those that a cache needs to update what it has.
-fn without_content(fields: &HeaderMap) -> HeaderMap {
+/// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
+fn without_content(headers: &HeaderMap) -> HeaderMap {
     let kept = [header::VARY, header::ETAG, header::LAST_MODIFIED];
     let pairs = kept.into_iter().filter_map(|name| {
-        let value = fields.get(&name)?.clone();
+        let value = headers.get(&name)?.clone();
         Some((name, value))
     });
     pairs.collect()
 }
 
-/// Status line and fields as they go over the wire, but for what the protocol adds at the end.
-fn prebuilt(status: StatusCode, fields: &HeaderMap, length: Option<usize>) -> Box<[u8]> {
+/// Status line and headers as they go over the wire, but for what the protocol adds at the end.
+fn prebuilt(status: StatusCode, headers: &HeaderMap, length: Option<usize>) -> Box<[u8]> {
     let mut head = format!("HTTP/1.1 {status}\r\n").into_bytes();
-    for (name, value) in fields {
+    for (name, value) in headers {
         head.extend_from_slice(name.as_str().as_bytes());
         head.extend_from_slice(b": ");
         head.extend_from_slice(value.as_bytes());
@@ -462,15 +462,15 @@ fn prebuilt(status: StatusCode, fields: &HeaderMap, length: Option<usize>) -> Bo
 }
 
 /// The answer for a whole file: 200, or 304 without its body.
-fn finish(verdict: Verdict, fields: HeaderMap, size: u64, body: Body) -> Response {
+fn finish(verdict: Verdict, headers: HeaderMap, size: u64, body: Body) -> Response {
     if verdict == Verdict::NotModified {
         let mut response = Response::new(Body::Empty);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
-        *response.headers_mut() = without_content(&fields);
+        *response.headers_mut() = without_content(&headers);
         return response;
     }
     let mut response = Response::new(body);
-    *response.headers_mut() = fields;
+    *response.headers_mut() = headers;
     // For HEAD, where no body tells it.
     response
         .headers_mut()
@@ -479,9 +479,9 @@ fn finish(verdict: Verdict, fields: HeaderMap, size: u64, body: Body) -> Respons
 }
 
 fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
-    let fields = request.headers();
-    match fields.single(&header::RANGE) {
-        Some(value) if validators.range_use(fields) == RangeUse::Honour => {
+    let headers = request.headers();
+    match headers.single(&header::RANGE) {
+        Some(value) if validators.range_use(headers) == RangeUse::Honour => {
             Ranges::parse(value, size)
         }
         _ => Ranges::Whole,
@@ -529,18 +529,18 @@ pub(crate) fn busy() -> Response {
 fn plain(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let fields = response.headers_mut();
-    insert(fields, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    let headers = response.headers_mut();
+    insert(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     if status != StatusCode::NO_CONTENT {
-        insert(fields, header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        insert(headers, header::CONTENT_TYPE, "text/plain; charset=utf-8");
     }
     response
 }
 
-/// As [`plain`], with those fields of the file that are true whatever becomes of the request.
-fn plain_with(status: StatusCode, fields: HeaderMap) -> Response {
+/// As [`plain`], with those headers of the file that are true whatever becomes of the request.
+fn plain_with(status: StatusCode, headers: HeaderMap) -> Response {
     let mut response = plain(status, text(status));
-    response.headers_mut().extend(without_content(&fields));
+    response.headers_mut().extend(without_content(&headers));
     response
 }
 
@@ -549,8 +549,8 @@ fn text(status: StatusCode) -> Body {
     Body::from(format!("{status}\n"))
 }
 
-fn insert(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
-        fields.insert(name, value);
+        headers.insert(name, value);
     }
 }

@@ -9,14 +9,14 @@
 //! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
 //!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
 //!
-//! Cost: linear in the length of the fields. Nothing is allocated to compare.
+//! Cost: linear in the length of the headers. Nothing is allocated to compare.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::identity::Identity;
 
 /// The first second that an HTTP date cannot say: the year 10000.
@@ -68,7 +68,7 @@ pub enum Verdict {
     PreconditionFailed,
 }
 
-/// What `If-Range` says about the `Range` field beside it.
+/// What `If-Range` says about the `Range` header beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeUse {
     /// The client's part fits: send the range.
@@ -91,22 +91,22 @@ impl Validators {
     }
 
     /// The conditions in their order of precedence (RFC 9110, 13.2.2), for GET and HEAD.
-    pub fn evaluate(&self, fields: &impl Fields) -> Verdict {
+    pub fn evaluate(&self, headers: &impl Headers) -> Verdict {
         // "1. When recipient is the origin server and If-Match is present, evaluate":
-        if fields.holds(&IF_MATCH) {
-            if !self.matches(fields.all(&IF_MATCH), Comparison::Strong) {
+        if headers.holds(&IF_MATCH) {
+            if !self.matches(headers.all(&IF_MATCH), Comparison::Strong) {
                 return Verdict::PreconditionFailed;
             }
         // "2. When recipient is the origin server, If-Match is not present, and
         // If-Unmodified-Since is present, evaluate":
-        } else if self.changed_since(fields) {
+        } else if self.changed_since(headers) {
             return Verdict::PreconditionFailed;
         }
         // "3. When If-None-Match is present, evaluate"; "4. [...] is not present":
-        let is_known = if fields.holds(&IF_NONE_MATCH) {
-            self.matches(fields.all(&IF_NONE_MATCH), Comparison::Weak)
+        let is_known = if headers.holds(&IF_NONE_MATCH) {
+            self.matches(headers.all(&IF_NONE_MATCH), Comparison::Weak)
         } else {
-            let since = fields.single(&IF_MODIFIED_SINCE).and_then(parse_date);
+            let since = headers.single(&IF_MODIFIED_SINCE).and_then(parse_date);
             match (self.modified, since) {
                 (Modified::At(modified), Some(since)) => modified <= since,
                 _ => false,
@@ -120,11 +120,11 @@ impl Validators {
     }
 
     /// Step 5: whether `Range` counts. True to 13.1.5 an exact match is asked for, of dates too.
-    pub fn range_use(&self, fields: &impl Fields) -> RangeUse {
-        if !fields.holds(&IF_RANGE) {
+    pub fn range_use(&self, headers: &impl Headers) -> RangeUse {
+        if !headers.holds(&IF_RANGE) {
             return RangeUse::Honour;
         }
-        let Some(value) = fields.single(&IF_RANGE) else {
+        let Some(value) = headers.single(&IF_RANGE) else {
             return RangeUse::Ignore;
         };
         let fits = if value.starts_with(b"\"") || value.starts_with(b"W/") {
@@ -140,9 +140,9 @@ impl Validators {
         }
     }
 
-    /// `If-Unmodified-Since`; a field that is no date, or for which there is none, is ignored.
-    fn changed_since(&self, fields: &impl Fields) -> bool {
-        let Some(since) = fields.single(&IF_UNMODIFIED_SINCE).and_then(parse_date) else {
+    /// `If-Unmodified-Since`; a header that is no date, or for which there is none, is ignored.
+    fn changed_since(&self, headers: &impl Headers) -> bool {
+        let Some(since) = headers.single(&IF_UNMODIFIED_SINCE).and_then(parse_date) else {
             return false;
         };
         match self.modified {
@@ -192,7 +192,7 @@ impl Tag {
         }
     }
 
-    /// The tag with its quotes, as it stands in a field.
+    /// The tag with its quotes, as it stands in a header.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
@@ -206,7 +206,7 @@ impl fmt::Debug for Tag {
 
 impl Modified {
     /// The value of `Last-Modified`, where there is one.
-    pub fn to_field(self) -> Option<String> {
+    pub fn to_header(self) -> Option<String> {
         match self {
             Self::At(seconds) => Some(date_text(seconds)),
             Self::Lately(_) | Self::Unknown => None,
@@ -317,7 +317,7 @@ mod tests {
         String::from_utf8(validators().tag.expect("settled").as_bytes().to_vec()).expect("ASCII")
     }
 
-    fn fields(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
         let pairs = pairs.iter();
         pairs
             .map(|(name, value)| (name.clone(), value.parse().expect("a value")))
@@ -385,11 +385,11 @@ mod tests {
     fn a_date_is_told_when_its_second_is_over() {
         let at = |now| Validators::of(&identity(), now).modified;
         assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Lately(SECONDS));
-        assert_eq!(at(after(SECONDS, 999_999_999)).to_field(), None);
+        assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
         assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
-        assert_eq!(at(after(SECONDS + 1, 0)).to_field().as_deref(), Some(DATE));
+        assert_eq!(at(after(SECONDS + 1, 0)).to_header().as_deref(), Some(DATE));
         assert_eq!(
-            at(after(SECONDS - 60, 0)).to_field(),
+            at(after(SECONDS - 60, 0)).to_header(),
             None,
             "the future is not told"
         );
@@ -402,7 +402,7 @@ mod tests {
             odd.modified.seconds = seconds;
             let validators = Validators::of(&odd, SystemTime::now());
             assert_eq!(validators.modified, Modified::Unknown);
-            let map = fields(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
+            let map = headers(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
             assert_eq!(validators.evaluate(&map), Verdict::Proceed);
         }
     }
@@ -497,9 +497,9 @@ mod tests {
     #[test]
     fn a_file_of_this_second_counts_as_modified() {
         let validators = Validators::of(&identity(), after(SECONDS, 900_000_000));
-        let since = fields(&[(IF_MODIFIED_SINCE, DATE)]);
+        let since = headers(&[(IF_MODIFIED_SINCE, DATE)]);
         assert_eq!(validators.evaluate(&since), Verdict::Proceed);
-        let unmodified = fields(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
+        let unmodified = headers(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
         assert_eq!(
             validators.evaluate(&unmodified),
             Verdict::PreconditionFailed
@@ -573,7 +573,7 @@ mod tests {
             (BEFORE, RangeUse::Ignore),
             ("nonsense", RangeUse::Ignore),
         ] {
-            let map = fields(&[(IF_RANGE, value)]);
+            let map = headers(&[(IF_RANGE, value)]);
             assert_eq!(validators().range_use(&map), outcome, "{value}");
         }
         assert_eq!(validators().range_use(&HeaderMap::new()), RangeUse::Honour);

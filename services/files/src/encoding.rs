@@ -2,10 +2,10 @@
 //!
 //! `a.css.br` and `a.css.gz` beside `a.css` are the same content, compressed before. The client's
 //! weights decide; where they are equal, the smaller form wins: br, then gzip, then plain. Without
-//! the field, or with an empty one, the file is sent plain. A sibling is only looked at when the
+//! the header, or with an empty one, the file is sent plain. A sibling is only looked at when the
 //! file itself is there, and is trusted to be up to date.
 //!
-//! Cost: one pass over the field.
+//! Cost: one pass over the header.
 
 /// A form in which a file can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,17 +53,17 @@ impl Coding {
 }
 
 impl Preference {
-    /// Without the field: the file as it is.
+    /// Without the header: the file as it is.
     pub const PLAIN: Self = Self {
         order: [Some(Coding::Identity), None, None],
     };
 
-    /// Reads all `Accept-Encoding` fields of a request.
+    /// Reads all `Accept-Encoding` headers of a request.
     pub fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut weights = Weights::default();
         let mut is_present = false;
         for value in values {
-            for element in crate::fields::elements(value) {
+            for element in crate::headers::elements(value) {
                 is_present = true;
                 weights.note(element);
             }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_field_the_file_is_plain() {
+    fn without_the_header_the_file_is_plain() {
         let none: [&[u8]; 0] = [];
         assert_eq!(Preference::parse(none.into_iter()), Preference::PLAIN);
         assert_eq!(order(""), [Identity]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn several_fields_are_one_list() {
+    fn several_headers_are_one_list() {
         let values = [&b"gzip;q=0.5"[..], b"br;q=0.9"];
         let preference = Preference::parse(values.into_iter());
         assert_eq!(

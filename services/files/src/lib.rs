@@ -39,7 +39,7 @@ pub mod root;
 mod walk;
 mod look;
 pub mod identity;
-pub mod fields;
+pub mod headers;
 pub mod encoding;
 pub mod media;
 pub mod conditional;

@@ -17,11 +17,11 @@ pub const RENAME_TRIES_MAX: usize = 16;
 /// Tries to read a small file between two of its changes.
 pub const CHANGE_TRIES_MAX: usize = 3;
 
-/// Ranges taken from one `Range` field; a field with more is ignored and the whole file is sent.
+/// Ranges taken from one `Range` header; a header with more is ignored and the whole file is sent.
 /// Download managers ask for up to 16 at once, PDF viewers for fewer.
 pub const RANGES_MAX: usize = 32;
 
-/// Overlapping ranges tolerated in one field. RFC 9110, 14.2: a server may ignore "more than two
+/// Overlapping ranges tolerated in one header. RFC 9110, 14.2: a server may ignore "more than two
 /// overlapping ranges", the sign of an attack.
 pub const RANGE_OVERLAPS_MAX: usize = 2;
 
@@ -125,7 +125,7 @@ pub const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// See [`SWEEP_INTERVAL_MIN`].
 pub const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of one upload's record: three header fields, each as long as a request's head may be
+/// Bytes of one upload's record: three headers, each as long as a request's head may be
 /// (64 KiB), with every byte escaped to three.
 pub const RECORD_BYTES_MAX: u64 = 3 * 3 * 64 * 1024;
 

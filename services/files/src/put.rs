@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 use crate::deferred_close::TempFile;
 use crate::error::FilesError;
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::publish::{Publication, fresh_name, refuse_part};
 use crate::root::Root;
 use crate::target::Hidden;
@@ -85,20 +85,20 @@ fn prepare(
     options: WriteOptions,
     request: &Request,
 ) -> Answer<Upload> {
-    let fields = request.headers();
-    if fields.holds(&header::CONTENT_RANGE) {
+    let headers = request.headers();
+    if headers.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
     }
-    if fields.holds(&header::CONTENT_ENCODING) {
+    if headers.holds(&header::CONTENT_ENCODING) {
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
-    let length = fields.single(&header::CONTENT_LENGTH).and_then(number);
+    let length = headers.single(&header::CONTENT_LENGTH).and_then(number);
     if length.is_some_and(|length| length > options.bytes_max) {
         return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
     }
     let (directory, name) = locate(root, hidden, raw_target(request))?;
     let standing = look(&directory, &name)?;
-    let conditions = conditions_of(fields);
+    let conditions = conditions_of(headers);
     allow(&standing, &conditions)?;
     let directory = Arc::new(directory);
     let file = open_new(&directory)?;

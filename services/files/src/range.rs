@@ -1,7 +1,7 @@
-//! Byte ranges (RFC 9110, 14): from a `Range` field to the parts of a file to send.
+//! Byte ranges (RFC 9110, 14): from a `Range` header to the parts of a file to send.
 //!
 //! Decisions where the RFC leaves room
-//! - A field that is malformed, in another unit, or there twice is ignored: the whole file is sent.
+//! - A header that is malformed, in another unit, or there twice is ignored: the whole file is sent.
 //! - So is one with more than `RANGES_MAX` ranges, or with more than `RANGE_OVERLAPS_MAX` that
 //!   overlap or touch: no honest client sends those (14.2 allows it).
 //! - Ranges that overlap or touch are joined; the parts keep the order of their first mention.
@@ -11,7 +11,7 @@
 //!
 //! So no request makes this server send more bytes than the file has, however it is written.
 //!
-//! Cost: linear in the field, and quadratic in its at most `RANGES_MAX` ranges.
+//! Cost: linear in the header, and quadratic in its at most `RANGES_MAX` ranges.
 
 use crate::limits::{RANGE_OVERLAPS_MAX, RANGES_MAX};
 
@@ -27,10 +27,10 @@ pub struct Part {
     pub end: u64,
 }
 
-/// What to send for a `Range` field.
+/// What to send for a `Range` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole file, as if there were no such field. 200.
+    /// The whole file, as if there were no such header. 200.
     Whole,
     /// One part. 206 with `Content-Range`.
     Single(Part),
@@ -53,7 +53,7 @@ impl Part {
 }
 
 impl Ranges {
-    /// Reads a `Range` field for a file of `size` bytes.
+    /// Reads a `Range` header for a file of `size` bytes.
     pub fn parse(value: &[u8], size: u64) -> Self {
         let Some(set) = range_set(value) else {
             return Self::Whole;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn model_no_field_ever_asks_for_more_than_the_file() {
+    fn model_no_header_ever_asks_for_more_than_the_file() {
         let pieces = [
             "0",
             "9",

@@ -395,14 +395,16 @@ impl Sink for CountedSink {
     }
 }
 
-/// Whether any of the fields that [`evaluate`](crate::conditional::Validators::evaluate) looks at
+/// Whether any of the headers that [`evaluate`](crate::conditional::Validators::evaluate) looks at
 /// is there. O(1).
 fn is_conditional(head: &Head<'_>) -> bool {
-    let fields = [
+    let headers = [
         Known::IfNoneMatch,
         Known::IfModifiedSince,
         Known::IfMatch,
         Known::IfUnmodifiedSince,
     ];
-    fields.into_iter().any(|field| head.known(field).is_some())
+    headers
+        .into_iter()
+        .any(|header| head.known(header).is_some())
 }

@@ -93,7 +93,7 @@ fn take<'a, I: Iterator<Item = &'a [u8]>>(
     let head = &arrivals.input[from..from + head_bytes];
     let found = trial::with_head(head, |head| {
         let headers = head
-            .fields()
+            .headers()
             .map(|(name, value)| (name.to_owned(), value.to_vec()));
         let taken = Taken {
             method: head.method().into(),

@@ -191,7 +191,7 @@ fn an_early_answer_skips_a_short_body_and_ends_at_a_long_one(choice: DriverChoic
     for _ in 0..2 {
         client.send(post("/", &pattern(20_000)) + &get("/"));
         let reply = client.reply();
-        assert_eq!((reply.status, reply.field("allow")), (405, Some("GET")));
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
         assert!(!reply.closes());
         assert_eq!(client.reply().text(), "fine");
     }

@@ -18,14 +18,14 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut same = self
-            .fields
+            .headers
             .iter()
             .filter(|(found, _)| found.eq_ignore_ascii_case(name));
         let first = same.next().map(|(_, value)| value.as_str());
@@ -38,7 +38,7 @@ impl Reply {
     }
 
     pub(crate) fn closes(&self) -> bool {
-        self.field("connection") == Some("close")
+        self.header("connection") == Some("close")
     }
 }
 
@@ -140,27 +140,27 @@ impl Client {
             .and_then(|rest| rest.get(..3));
         let status = status.and_then(|code| code.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status line: {line:?}"));
-        let mut fields = Vec::new();
+        let mut headers = Vec::new();
         loop {
             let line = self.take_line();
             if line.is_empty() {
                 return Reply {
                     status,
-                    fields,
+                    headers,
                     body: Vec::new(),
                 };
             }
-            let (name, value) = line.split_once(": ").expect("a field");
-            fields.push((name.to_owned(), value.to_owned()));
+            let (name, value) = line.split_once(": ").expect("a header");
+            headers.push((name.to_owned(), value.to_owned()));
         }
     }
 
     /// The next reply to anything but `HEAD`.
     pub(crate) fn reply(&mut self) -> Reply {
         let mut reply = self.head();
-        if reply.field("transfer-encoding") == Some("chunked") {
+        if reply.header("transfer-encoding") == Some("chunked") {
             reply.body = self.chunks();
-        } else if let Some(length) = reply.field("content-length") {
+        } else if let Some(length) = reply.header("content-length") {
             reply.body = self.take(length.parse().expect("a number"));
         } else if reply.status != 204 && reply.status != 304 {
             self.read_to_end();

@@ -55,11 +55,11 @@ fn inline_pooled_and_routed_handlers_answer_alike(choice: DriverChoice) {
                 (reply.status, reply.text()),
                 (200, format!("GET {path} 1").as_str())
             );
-            assert_eq!(reply.field("x-kind"), Some("test"));
-            assert_eq!(reply.field("connection"), None);
+            assert_eq!(reply.header("x-kind"), Some("test"));
+            assert_eq!(reply.header("connection"), None);
             assert!(
                 reply
-                    .field("date")
+                    .header("date")
                     .is_some_and(|date| date.ends_with(" GMT"))
             );
         }
@@ -75,7 +75,7 @@ fn head_gets_the_head_of_get(choice: DriverChoice) {
         client.send("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n");
         let reply = client.head();
         assert_eq!(
-            (reply.status, reply.field("content-length")),
+            (reply.status, reply.header("content-length")),
             (200, Some("9"))
         );
         assert_eq!(
@@ -91,7 +91,7 @@ fn old_clients_are_kept_when_they_ask(choice: DriverChoice) {
     let mut kept = Client::connect(address);
     for _ in 0..3 {
         let reply = kept.ask("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        assert_eq!(reply.field("connection"), Some("keep-alive"));
+        assert_eq!(reply.header("connection"), Some("keep-alive"));
     }
     assert!(kept.ask("GET / HTTP/1.0\r\n\r\n").closes());
     assert_eq!(kept.rest().0, b"");
@@ -229,8 +229,8 @@ fn what_a_worker_sends_to_the_lane_arrives(choice: DriverChoice) {
 fn large_heads_of_replies_are_sent_whole(choice: DriverChoice) {
     let value = |request: &Request| "v".repeat(request.uri().path()[1..].parse().unwrap_or(0));
     let handler = move |request: &Request| {
-        let fields = http::Response::builder().header("x-large", value(request));
-        fields.body("body".into()).expect("a valid response")
+        let headers = http::Response::builder().header("x-large", value(request));
+        headers.body("body".into()).expect("a valid response")
     };
     for (_server, address) in [
         serve(choice, Http::inline(handler)),
@@ -239,7 +239,7 @@ fn large_heads_of_replies_are_sent_whole(choice: DriverChoice) {
         let mut client = Client::connect(address);
         for bytes in [1, 3000, 3900, 4000, 4096, 20_000, 60_000] {
             let reply = client.get(&format!("/{bytes}"));
-            assert_eq!(reply.field("x-large").map(str::len), Some(bytes));
+            assert_eq!(reply.header("x-large").map(str::len), Some(bytes));
             assert_eq!(reply.text(), "body");
         }
     }
@@ -254,7 +254,7 @@ fn large_heads_of_replies_are_sent_whole(choice: DriverChoice) {
 fn faults_are_answered_and_end_the_connection(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::inline(describe));
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(9000));
-    let fields = format!(
+    let headers = format!(
         "GET / HTTP/1.1\r\nHost: h\r\n{}\r\n",
         "A: b\r\n".repeat(200)
     );
@@ -276,7 +276,7 @@ fn faults_are_answered_and_end_the_connection(choice: DriverChoice) {
             417,
         ),
         (&long, 414),
-        (&fields, 431),
+        (&headers, 431),
     ];
     for (request, status) in cases {
         let mut client = Client::connect(address);

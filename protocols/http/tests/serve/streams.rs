@@ -106,17 +106,17 @@ fn all_framings(mut client: Client) {
         for piece in [100_000, 5000] {
             let told = client.get(&format!("/{bytes}/{piece}/t"));
             assert_eq!(
-                told.field("content-length"),
+                told.header("content-length"),
                 Some(bytes.to_string().as_str())
             );
             assert!(is_pattern(&told.body, bytes), "{bytes} bytes");
             let chunked = client.get(&format!("/{bytes}/{piece}/u"));
-            assert_eq!(chunked.field("transfer-encoding"), Some("chunked"));
+            assert_eq!(chunked.header("transfer-encoding"), Some("chunked"));
             assert!(is_pattern(&chunked.body, bytes), "{bytes} bytes in chunks");
         }
     }
     let old = client.ask("GET /1000000/7000/u HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    assert!(old.closes() && old.field("transfer-encoding").is_none());
+    assert!(old.closes() && old.header("transfer-encoding").is_none());
     assert!(is_pattern(&old.body, 1_000_000), "up to the close");
 }
 
@@ -139,7 +139,7 @@ fn a_stream_that_breaks_off_looks_broken(choice: DriverChoice) {
             let head = client.head();
             assert_eq!(head.status, 200);
             let (body, _) = client.rest();
-            match head.field("content-length") {
+            match head.header("content-length") {
                 Some(length) => assert!((body.len() as u64) < length.parse().expect("a number")),
                 None => assert!(!body.ends_with(b"0\r\n\r\n"), "a last chunk would be a lie"),
             }
@@ -216,8 +216,8 @@ fn head_of_a_stream_has_no_body(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(streaming()));
     let mut client = Client::connect(address);
     client.send("HEAD /1000/1000/t HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(client.head().field("content-length"), Some("1000"));
+    assert_eq!(client.head().header("content-length"), Some("1000"));
     client.send("HEAD /1000/1000/u HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(client.head().field("transfer-encoding"), Some("chunked"));
+    assert_eq!(client.head().header("transfer-encoding"), Some("chunked"));
     assert!(is_pattern(&client.get("/5/5/t").body, 5));
 }

@@ -2,7 +2,7 @@
 
 use flatpath_http::{Fault, trial};
 
-use crate::{chunked, post, refused, taken, with_fields};
+use crate::{chunked, post, refused, taken, with_headers};
 
 /// 9.3: "If the 'close' connection option is present, the connection will not persist after the
 /// current response; else, if the received protocol is HTTP/1.1 (or later), the connection will
@@ -10,12 +10,12 @@ use crate::{chunked, post, refused, taken, with_fields};
 /// connection option is present, ... the connection will persist".
 #[test]
 fn s9_3_connections_persist_as_version_and_options_say() {
-    let old = |fields: &str| taken(format!("GET / HTTP/1.0\r\n{fields}\r\n")).keep_alive;
-    assert!(taken(with_fields("")).keep_alive);
-    assert!(!taken(with_fields("Connection: close\r\n")).keep_alive);
-    assert!(!taken(with_fields("Connection: keep-alive, Close\r\n")).keep_alive);
-    assert!(!taken(with_fields("Connection: a\r\nConnection: close\r\n")).keep_alive);
-    assert!(taken(with_fields("Connection: closer\r\n")).keep_alive);
+    let old = |headers: &str| taken(format!("GET / HTTP/1.0\r\n{headers}\r\n")).keep_alive;
+    assert!(taken(with_headers("")).keep_alive);
+    assert!(!taken(with_headers("Connection: close\r\n")).keep_alive);
+    assert!(!taken(with_headers("Connection: keep-alive, Close\r\n")).keep_alive);
+    assert!(!taken(with_headers("Connection: a\r\nConnection: close\r\n")).keep_alive);
+    assert!(taken(with_headers("Connection: closer\r\n")).keep_alive);
     assert!(!old(""));
     assert!(old("Connection: Keep-Alive\r\n"));
     assert!(!old("Connection: keep-alive, close\r\n"));
@@ -27,7 +27,7 @@ fn s9_3_connections_persist_as_version_and_options_say() {
 #[test]
 fn s9_3_2_pipelined_requests_do_not_run_into_each_other() {
     let first = chunked("5\r\nhello\r\n0\r\n\r\n");
-    let second = with_fields("");
+    let second = with_headers("");
     let both = format!("{first}{second}");
     let (_, bytes) = trial::request(both.as_bytes())
         .expect("valid")
@@ -44,7 +44,7 @@ fn s9_3_2_pipelined_requests_do_not_run_into_each_other() {
 /// 100-continue expectation in an HTTP/1.0 request MUST ignore that expectation."
 #[test]
 fn rfc9110_10_1_1_expectations() {
-    let expects = |fields: &str| taken(post(fields, "")).expect_continue;
+    let expects = |headers: &str| taken(post(headers, "")).expect_continue;
     assert!(expects("Expect: 100-continue\r\nContent-Length: 5\r\n"));
     assert!(expects(
         "expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"

@@ -63,7 +63,7 @@ fn s6_3_chunked_is_the_last_coding_and_there_once() {
     ];
     for value in values {
         let fault = if value.contains('\u{b}') {
-            Fault::FieldValue
+            Fault::HeaderValue
         } else {
             Fault::CodingOrder
         };

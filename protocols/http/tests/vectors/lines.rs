@@ -79,8 +79,8 @@ fn s2_2_empty_lines_before_a_request_are_ignored_up_to_a_bound() {
 /// MUST either reject the message as invalid or consume each whitespace-preceded line without
 /// further processing of it".
 #[test]
-fn s2_2_white_space_before_the_first_field_is_rejected() {
-    let fault = Fault::SpaceBeforeFirstField;
+fn s2_2_white_space_before_the_first_header_is_rejected() {
+    let fault = Fault::SpaceBeforeFirstHeader;
     refused("GET / HTTP/1.1\r\n Host: h\r\n\r\n", fault, 400);
     refused("GET / HTTP/1.1\r\n\tHost: h\r\nHost: h\r\n\r\n", fault, 400);
     refused("GET / HTTP/1.1\r\n \r\nHost: h\r\n\r\n", fault, 400);
@@ -99,22 +99,22 @@ fn s2_2_what_is_no_message_is_a_bad_request() {
     );
     refused(
         "GET / HTTP/1.1\r\nHost: h\r\nno colon\r\n\r\n",
-        Fault::FieldName,
+        Fault::HeaderName,
         400,
     );
     refused(
         "GET / HTTP/1.1\r\nHost: h\r\n: no name\r\n\r\n",
-        Fault::FieldName,
+        Fault::HeaderName,
         400,
     );
     refused(
         "GET / HTTP/1.1\r\nHost: h\r\nA\0: b\r\n\r\n",
-        Fault::FieldName,
+        Fault::HeaderName,
         400,
     );
     refused(
         "GET / HTTP/1.1\r\nHost: h\r\n\"A\": b\r\n\r\n",
-        Fault::FieldName,
+        Fault::HeaderName,
         400,
     );
 }

@@ -6,7 +6,7 @@
 
 mod lines;
 mod target;
-mod fields;
+mod headers;
 mod framing;
 mod chunked;
 mod connection;
@@ -82,12 +82,12 @@ fn incomplete(input: impl AsRef<[u8]>) {
     );
 }
 
-fn with_fields(fields: &str) -> String {
-    format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+fn with_headers(headers: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: h\r\n{headers}\r\n")
 }
 
-fn post(fields: &str, body: &str) -> String {
-    format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n{body}")
+fn post(headers: &str, body: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n{body}")
 }
 
 fn chunked(body: &str) -> String {

@@ -17,9 +17,13 @@ fn a_file_comes_with_type_length_and_validators() {
         ("Accept-Ranges", "bytes"),
         ("Vary", "accept-encoding"),
     ] {
-        assert_eq!(answer.field(name), Some(value), "{name}");
+        assert_eq!(answer.header(name), Some(value), "{name}");
     }
-    assert!(answer.field("ETag").is_some_and(|tag| tag.starts_with('"')));
+    assert!(
+        answer
+            .header("ETag")
+            .is_some_and(|tag| tag.starts_with('"'))
+    );
     assert_eq!(
         answer
             .head
@@ -57,7 +61,7 @@ fn other_methods_are_told_which_there_are() {
         for target in ["/a", "/", "/none"] {
             let answer = site.ask(method, target, "");
             assert_eq!(answer.status(), status, "{method} {target}");
-            assert_eq!(answer.field("Allow"), Some("GET, HEAD, OPTIONS"));
+            assert_eq!(answer.header("Allow"), Some("GET, HEAD, OPTIONS"));
         }
     }
     assert_eq!(site.ask("OPTIONS", "*", "").status(), "204");
@@ -70,11 +74,11 @@ fn directories_are_redirected_to_their_slash_then_listed() {
     site.write("sub dir/a.txt", "content");
     let redirect = site.get("/sub%20dir?x=%2F&y");
     assert_eq!(redirect.status(), "301");
-    assert_eq!(redirect.field("Location"), Some("/sub%20dir/?x=%2F&y"));
+    assert_eq!(redirect.header("Location"), Some("/sub%20dir/?x=%2F&y"));
     let listing = site.get("/sub%20dir/");
     assert_eq!(listing.status(), "200");
     assert_eq!(
-        listing.field("Content-Type"),
+        listing.header("Content-Type"),
         Some("text/html; charset=utf-8")
     );
     assert!(listing.text().contains("href=\"./a.txt\""));
@@ -100,7 +104,7 @@ fn an_index_is_served_in_place_of_a_listing() {
     assert_eq!(site.get_hot("/", "").text(), "root");
     let sub = site.get_hot("/sub/", "");
     assert_eq!(
-        (sub.text(), sub.field("Content-Type")),
+        (sub.text(), sub.header("Content-Type")),
         ("sub", Some("text/html; charset=utf-8"))
     );
     assert!(
@@ -138,7 +142,7 @@ fn what_is_not_served_is_not_found_in_every_spelling() {
             !answer.text().contains("secret\n") && answer.body != b"secret",
             "{target}"
         );
-        assert_eq!(answer.field("X-Content-Type-Options"), Some("nosniff"));
+        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
     }
 }
 
@@ -162,13 +166,13 @@ fn one_range_is_a_part_several_are_multipart() {
     site.get("/small.txt");
     let part = site.ask("GET", "/small.txt", "Range: bytes=2-4\r\n");
     assert_eq!((part.status(), part.text()), ("206", "234"));
-    assert_eq!(part.field("Content-Range"), Some("bytes 2-4/10"));
-    assert_eq!(part.field("Content-Length"), Some("3"));
+    assert_eq!(part.header("Content-Range"), Some("bytes 2-4/10"));
+    assert_eq!(part.header("Content-Length"), Some("3"));
     let last = site.ask("GET", "/a.bin", "Range: bytes=-70000\r\n");
     assert_eq!(last.body, content[30_000..]);
     let several = site.ask("GET", "/a.bin", "Range: bytes=0-9,99990-,50-59\r\n");
     assert_eq!(several.status(), "206");
-    let media = several.field("Content-Type").expect("a type");
+    let media = several.header("Content-Type").expect("a type");
     let boundary = media
         .strip_prefix("multipart/byteranges; boundary=")
         .expect("multipart");
@@ -185,7 +189,7 @@ fn one_range_is_a_part_several_are_multipart() {
     ];
     assert_eq!(several.body, expected.concat());
     assert_eq!(
-        several.field("Content-Length"),
+        several.header("Content-Length"),
         Some(&*several.body.len().to_string())
     );
 }
@@ -196,20 +200,24 @@ fn ranges_that_cannot_be_had_are_416_and_those_that_do_not_count_are_ignored() {
     site.write("a.txt", "0123456789");
     site.write("empty", "");
     settle();
-    let tag = site.get("/a.txt").field("ETag").expect("a tag").to_string();
+    let tag = site
+        .get("/a.txt")
+        .header("ETag")
+        .expect("a tag")
+        .to_string();
     let beyond = site.ask("GET", "/a.txt", "Range: bytes=10-\r\n");
     assert_eq!(
-        (beyond.status(), beyond.field("Content-Range")),
+        (beyond.status(), beyond.header("Content-Range")),
         ("416", Some("bytes */10"))
     );
-    for fields in [
+    for headers in [
         "Range: lines=1-2\r\n",
         "Range: bytes=0-1\r\nRange: bytes=0-1\r\n",
     ] {
         assert_eq!(
-            site.ask("GET", "/a.txt", fields).status(),
+            site.ask("GET", "/a.txt", headers).status(),
             "200",
-            "{fields}"
+            "{headers}"
         );
     }
     assert_eq!(
@@ -226,11 +234,11 @@ fn ranges_that_cannot_be_had_are_416_and_those_that_do_not_count_are_ignored() {
         (DATE, "206"),
         ("x", "200"),
     ] {
-        let fields = format!("Range: bytes=0-1\r\nIf-Range: {if_range}\r\n");
+        let headers = format!("Range: bytes=0-1\r\nIf-Range: {if_range}\r\n");
         assert_eq!(
-            site.ask("GET", "/a.txt", &fields).status(),
+            site.ask("GET", "/a.txt", &headers).status(),
             status,
-            "{fields}"
+            "{headers}"
         );
     }
     let known = format!("Range: bytes=0-1\r\nIf-None-Match: {tag}\r\n");
@@ -258,16 +266,16 @@ fn compressed_siblings_are_sent_to_those_who_take_them() {
     ] {
         let answer = site.get_hot("/a.css", accept);
         assert_eq!(
-            (answer.text(), answer.field("Content-Encoding")),
+            (answer.text(), answer.header("Content-Encoding")),
             (text, encoding),
             "{accept}"
         );
         assert_eq!(
-            answer.field("Content-Type"),
+            answer.header("Content-Type"),
             Some("text/css; charset=utf-8")
         );
-        assert_eq!(answer.field("Vary"), Some("accept-encoding"));
-        tags.insert(answer.field("ETag").expect("a tag").to_string());
+        assert_eq!(answer.header("Vary"), Some("accept-encoding"));
+        tags.insert(answer.header("ETag").expect("a tag").to_string());
     }
     assert_eq!(tags.len(), 3, "each form has its own tag");
     let part = site.ask(
@@ -276,12 +284,12 @@ fn compressed_siblings_are_sent_to_those_who_take_them() {
         "Accept-Encoding: br\r\nRange: bytes=0-1\r\n",
     );
     assert_eq!(
-        (part.text(), part.field("Content-Encoding")),
+        (part.text(), part.header("Content-Encoding")),
         ("br", Some("br"))
     );
     let direct = site.get("/a.css.gz");
     assert_eq!(
-        (direct.text(), direct.field("Content-Encoding")),
+        (direct.text(), direct.header("Content-Encoding")),
         ("gzip", None)
     );
     assert_eq!(

@@ -13,8 +13,8 @@ fn a_file_written_this_moment_has_no_validators_and_is_not_kept() {
         let answer = site.get("/a.txt");
         let again = site.get("/a.txt");
         if written.elapsed() < Duration::from_nanos(RACY_NS) {
-            assert_eq!(answer.field("ETag"), None);
-            assert_eq!(answer.field("Last-Modified"), None);
+            assert_eq!(answer.header("ETag"), None);
+            assert_eq!(answer.header("Last-Modified"), None);
             assert_eq!(again.by, By::Worker);
             return;
         }
@@ -30,8 +30,12 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
     let mut site = Site::new();
     site.write("a.txt", "content");
     settle();
-    let tag = site.get("/a.txt").field("ETag").expect("a tag").to_string();
-    for (fields, status) in [
+    let tag = site
+        .get("/a.txt")
+        .header("ETag")
+        .expect("a tag")
+        .to_string();
+    for (headers, status) in [
         (format!("If-None-Match: {tag}\r\n"), "304"),
         (
             format!("If-None-Match: \"x\"\r\nIf-None-Match: W/{tag}\r\n"),
@@ -51,21 +55,25 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
             "412",
         ),
     ] {
-        let cached = site.ask("GET", "/a.txt", &fields);
+        let cached = site.ask("GET", "/a.txt", &headers);
         site.lane = site.files.lane();
-        let read = site.ask("GET", "/a.txt", &fields);
-        assert_eq!((cached.status(), read.by), (status, By::Worker), "{fields}");
-        assert_eq!(cached.lines(), read.lines(), "{fields}");
-        assert_eq!(cached.body, read.body, "{fields}");
+        let read = site.ask("GET", "/a.txt", &headers);
+        assert_eq!(
+            (cached.status(), read.by),
+            (status, By::Worker),
+            "{headers}"
+        );
+        assert_eq!(cached.lines(), read.lines(), "{headers}");
+        assert_eq!(cached.body, read.body, "{headers}");
         let by = if status == "412" {
             By::Worker
         } else {
             By::Network
         };
-        assert_eq!(cached.by, by, "{fields}");
+        assert_eq!(cached.by, by, "{headers}");
         if status == "304" {
-            assert!(cached.body.is_empty() && cached.field("Content-Type").is_none());
-            assert_eq!(cached.field("ETag"), Some(&*tag));
+            assert!(cached.body.is_empty() && cached.header("Content-Type").is_none());
+            assert_eq!(cached.header("ETag"), Some(&*tag));
         }
         site.get("/a.txt");
     }
@@ -76,9 +84,9 @@ fn a_304_is_answered_inline_though_no_200_ever_was() {
     let mut site = Site::new();
     site.write("a.txt", "content");
     settle();
-    let fields = format!("If-Modified-Since: {DATE}\r\n");
-    assert_eq!(site.ask("GET", "/a.txt", &fields).by, By::Worker);
-    let second = site.ask("GET", "/a.txt", &fields);
+    let headers = format!("If-Modified-Since: {DATE}\r\n");
+    assert_eq!(site.ask("GET", "/a.txt", &headers).by, By::Worker);
+    let second = site.ask("GET", "/a.txt", &headers);
     assert_eq!((second.status(), second.by), ("304", By::Network));
 }
 

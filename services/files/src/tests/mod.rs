@@ -51,7 +51,7 @@ impl Answer {
         &self.head[9..12]
     }
 
-    fn field(&self, name: &str) -> Option<&str> {
+    fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self
             .head
             .lines()
@@ -113,18 +113,18 @@ impl Site {
         self.ask("GET", target, "")
     }
 
-    fn ask(&mut self, method: &str, target: &str, fields: &str) -> Answer {
+    fn ask(&mut self, method: &str, target: &str, headers: &str) -> Answer {
         self.turn += 1;
-        self.ask_in_this_turn(method, target, fields)
+        self.ask_in_this_turn(method, target, headers)
     }
 
-    fn ask_in_this_turn(&mut self, method: &str, target: &str, fields: &str) -> Answer {
+    fn ask_in_this_turn(&mut self, method: &str, target: &str, headers: &str) -> Answer {
         let turn = Turn {
             number: self.turn,
             now_ns: 0,
             wall_seconds: 784_200_000,
         };
-        let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
         let input = input.as_bytes();
         let inline = trial::inline(&self.files, &mut self.lane, turn, input).expect("valid");
         let (by, bytes) = match inline {
@@ -166,10 +166,10 @@ impl Site {
     }
 
     /// Asks twice; the second time the network thread must know the answer, and the same one.
-    fn get_hot(&mut self, target: &str, fields: &str) -> Answer {
-        let first = self.ask("GET", target, fields);
-        let second = self.ask("GET", target, fields);
-        assert_eq!(second.by, By::Network, "{target} {fields}");
+    fn get_hot(&mut self, target: &str, headers: &str) -> Answer {
+        let first = self.ask("GET", target, headers);
+        let second = self.ask("GET", target, headers);
+        assert_eq!(second.by, By::Network, "{target} {headers}");
         assert_eq!((second.lines(), &second.body), (first.lines(), &first.body));
         second
     }

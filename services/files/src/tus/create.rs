@@ -15,7 +15,7 @@ use http::StatusCode;
 use http::header::{self, HeaderValue};
 use rustix::fs::{Mode, OFlags};
 
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::keyed::KeyedLock;
 use crate::limits::NAME_BYTES_MAX;
 use crate::publish::{refuse_part, sync_directory};

@@ -4,7 +4,7 @@ use flatpath_http::{Request, Response};
 use http::StatusCode;
 use http::header::{self, HeaderName, HeaderValue};
 
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::writing::{Answer, number, refused_because};
 
 pub(super) const VERSION: &str = "1.0.0";

@@ -49,7 +49,7 @@ use flatpath_http::{Opened as Begun, Request, Response};
 use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::target::{Hidden, Target};
 use crate::writing::{Answer, bare, raw_target, refused, refused_because};
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::writing::WriteOptions;
 
 use super::patch::Patch;
-use super::tests::{Site, field, sha1_of};
+use super::tests::{Site, header, sha1_of};
 
 /// What an upload must look like.
 struct Expected {
@@ -86,14 +86,17 @@ impl Model {
         };
         let metadata = format!("filename {}", STANDARD.encode(&name));
         let announced = length.unwrap_or(1).to_string();
-        let header = match length {
+        let name_of_length = match length {
             Some(_) => "Upload-Length",
             None => "Upload-Defer-Length",
         };
-        let fields = [(header, &announced[..]), ("Upload-Metadata", &metadata)];
-        let response = self.site.ask("POST", "/", &fields);
+        let headers = [
+            (name_of_length, &announced[..]),
+            ("Upload-Metadata", &metadata),
+        ];
+        let response = self.site.ask("POST", "/", &headers);
         assert_eq!(response.status(), 201);
-        let address = field(&response, "location").expect("an address");
+        let address = header(&response, "location").expect("an address");
         self.uploads.push(Expected {
             address,
             name,
@@ -132,20 +135,20 @@ impl Model {
         };
         let (count, offset_text) = (count.to_string(), offset.to_string());
         let length_text = (here + 20).to_string();
-        let mut fields = vec![
+        let mut headers = vec![
             ("Upload-Offset", &offset_text[..]),
             ("Content-Length", &count),
         ];
         if checksum.is_some() {
-            fields.push(("Upload-Checksum", &digest));
+            headers.push(("Upload-Checksum", &digest));
         }
         let tells_length = self.uploads[index].length.is_none() && self.draw(2) == 0;
         if tells_length {
-            fields.push(("Upload-Length", &length_text));
+            headers.push(("Upload-Length", &length_text));
         }
         let begun = self
             .site
-            .begin("PATCH", &self.uploads[index].address, &fields);
+            .begin("PATCH", &self.uploads[index].address, &headers);
         let upload = &mut self.uploads[index];
         match (upload.state, offset == here, begun) {
             (State::Receiving, true, Ok(patch)) => {

@@ -20,7 +20,7 @@ use flatpath_http::{Request, Response, Sink};
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
-use crate::fields::Fields;
+use crate::headers::Headers;
 use crate::writing::{
     Answer, Durability, WriteOptions, bare, errno_of, failed_write, number, refused,
     refused_because,

@@ -59,8 +59,8 @@ impl Site {
         }
     }
 
-    pub(super) fn ask(&self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
-        answer(self.uploads(), &request(method, target, fields))
+    pub(super) fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
+        answer(self.uploads(), &request(method, target, headers))
     }
 
     /// Begins a request with a body.
@@ -68,11 +68,11 @@ impl Site {
         &self,
         method: &str,
         target: &str,
-        fields: &[(&str, &str)],
+        headers: &[(&str, &str)],
     ) -> Result<Box<Patch>, Box<Response>> {
         let kind = ("Content-Type", "application/offset+octet-stream");
-        let fields = [&[kind], fields].concat();
-        match serve(self.uploads(), &request(method, target, &fields)) {
+        let headers = [&[kind], headers].concat();
+        match serve(self.uploads(), &request(method, target, &headers)) {
             Ok(Outcome::Body(patch)) => Ok(patch),
             Ok(Outcome::Answer(response)) => Err(Box::new(response)),
             Err(response) => Err(Box::new(marked(*response))),
@@ -90,13 +90,13 @@ impl Site {
     pub(super) fn create(&self, name: &str, length: u64) -> String {
         let metadata = format!("filename {}", STANDARD.encode(name));
         let length = length.to_string();
-        let fields = [
+        let headers = [
             ("Upload-Length", &length[..]),
             ("Upload-Metadata", &metadata),
         ];
-        let response = self.ask("POST", "/", &fields);
+        let response = self.ask("POST", "/", &headers);
         assert_eq!(response.status(), 201);
-        field(&response, "location").expect("an address")
+        header(&response, "location").expect("an address")
     }
 
     /// Sends all of `bytes` from `offset` on.
@@ -114,12 +114,12 @@ impl Site {
     pub(super) fn offset(&self, address: &str) -> Result<u64, u16> {
         let response = self.ask("HEAD", address, &[]);
         assert_eq!(
-            field(&response, "cache-control").as_deref(),
+            header(&response, "cache-control").as_deref(),
             Some("no-store")
         );
-        assert_eq!(field(&response, "tus-resumable").as_deref(), Some("1.0.0"));
+        assert_eq!(header(&response, "tus-resumable").as_deref(), Some("1.0.0"));
         match response.status().as_u16() {
-            200 => Ok(field(&response, "upload-offset")
+            200 => Ok(header(&response, "upload-offset")
                 .expect("an offset")
                 .parse()
                 .expect("a number")),
@@ -154,18 +154,18 @@ impl Site {
     }
 }
 
-fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> Request {
+fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> Request {
     let mut builder = http::Request::builder().method(method).uri(target);
-    if !fields.iter().any(|(name, _)| *name == "Tus-Resumable") {
+    if !headers.iter().any(|(name, _)| *name == "Tus-Resumable") {
         builder = builder.header("Tus-Resumable", "1.0.0");
     }
-    for (name, value) in fields {
+    for (name, value) in headers {
         builder = builder.header(*name, *value);
     }
     builder.body(Body::Empty).expect("a request")
 }
 
-pub(super) fn field(response: &Response, name: &str) -> Option<String> {
+pub(super) fn header(response: &Response, name: &str) -> Option<String> {
     let value = response.headers().get(name)?;
     Some(value.to_str().expect("ASCII").to_owned())
 }
@@ -181,7 +181,7 @@ fn another_version_is_refused_and_ours_is_named() {
         let response = site.ask(method, target, &[("Tus-Resumable", "0.2.2")]);
         if method == "POST" {
             assert_eq!(response.status(), 412);
-            assert_eq!(field(&response, "tus-version").as_deref(), Some("1.0.0"));
+            assert_eq!(header(&response, "tus-version").as_deref(), Some("1.0.0"));
         }
     }
     let options = site.ask("OPTIONS", "/", &[("Tus-Resumable", "9")]);
@@ -191,7 +191,7 @@ fn another_version_is_refused_and_ours_is_named() {
         ("tus-max-size", "1099511627776"),
         ("tus-checksum-algorithm", "sha1,sha256,sha512"),
     ] {
-        assert_eq!(field(&options, name).as_deref(), Some(value));
+        assert_eq!(header(&options, name).as_deref(), Some(value));
     }
 }
 
@@ -205,7 +205,7 @@ fn what_no_file_can_be_is_refused_before_anything_is_made() {
     let [plain, slash, dots, hidden, directory] = ["a", "a/b", "..", ".env", "sub"].map(named);
     let length = ("Upload-Length", "5");
     let metadata = |value| vec![length, ("Upload-Metadata", value)];
-    for (target, fields, status) in [
+    for (target, headers, status) in [
         ("/", vec![length], 400),
         ("/", vec![("Upload-Metadata", &plain[..])], 400),
         ("/x", vec![("Upload-Length", "101")], 413),
@@ -223,8 +223,8 @@ fn what_no_file_can_be_is_refused_before_anything_is_made() {
         ("/x", vec![length, ("If-Match", "*")], 412),
         ("/x", vec![length, ("Content-Range", "bytes 0-1/2")], 400),
     ] {
-        let response = site.ask("POST", target, &fields);
-        assert_eq!(response.status(), status, "{target} {fields:?}");
+        let response = site.ask("POST", target, &headers);
+        assert_eq!(response.status(), status, "{target} {headers:?}");
     }
     assert!(site.published().is_empty());
     assert_eq!(site.hidden_files(), 0);
@@ -241,9 +241,9 @@ fn an_upload_goes_where_it_was_sent_or_what_its_metadata_names() {
         ("/sub/own", "sub/own"),
         ("/a%20b?c", "a b"),
     ] {
-        let fields = [("Upload-Length", "3"), ("Upload-Metadata", &metadata[..])];
-        let response = site.ask("POST", target, &fields);
-        let address = field(&response, "location").expect("an address");
+        let headers = [("Upload-Length", "3"), ("Upload-Metadata", &metadata[..])];
+        let response = site.ask("POST", target, &headers);
+        let address = header(&response, "location").expect("an address");
         assert!(!site.path(path).exists());
         assert_eq!(site.patch(&address, 0, b"abc"), 204);
         assert_eq!(fs::read(site.path(path)).expect("published"), b"abc");
@@ -256,13 +256,13 @@ fn an_upload_goes_where_it_was_sent_or_what_its_metadata_names() {
 fn methods_that_cannot_be_sent_are_named_in_a_header() {
     let site = Site::new(WriteOptions::default());
     let address = site.create("file", 3);
-    let fields = [("X-HTTP-Method-Override", "PATCH"), ("Upload-Offset", "0")];
-    let mut patch = site.begin("POST", &address, &fields).expect("a PATCH");
+    let headers = [("X-HTTP-Method-Override", "PATCH"), ("Upload-Offset", "0")];
+    let mut patch = site.begin("POST", &address, &headers).expect("a PATCH");
     site.append(&mut patch, b"ab").expect("taken");
     assert_eq!(patch.conclude().status(), 204);
     assert_eq!(site.offset(&address), Ok(2));
-    let fields = [("X-HTTP-Method-Override", "DELETE")];
-    assert_eq!(site.ask("POST", &address, &fields).status(), 204);
+    let headers = [("X-HTTP-Method-Override", "DELETE")];
+    assert_eq!(site.ask("POST", &address, &headers).status(), 204);
     assert_eq!(site.offset(&address), Err(404));
     assert_eq!(site.ask("POST", &address, &[]).status(), 405);
 }
@@ -271,16 +271,16 @@ fn methods_that_cannot_be_sent_are_named_in_a_header() {
 fn a_body_must_be_of_the_type_and_fit_the_length() {
     let site = Site::new(WriteOptions::default());
     let address = site.create("file", 3);
-    for (fields, status) in [
+    for (headers, status) in [
         (
             vec![("Content-Type", "text/plain"), ("Upload-Offset", "0")],
             415,
         ),
         (vec![], 415),
     ] {
-        assert_eq!(site.ask("PATCH", &address, &fields).status(), status);
+        assert_eq!(site.ask("PATCH", &address, &headers).status(), status);
     }
-    let status = |fields: &[(&str, &str)]| match site.begin("PATCH", &address, fields) {
+    let status = |headers: &[(&str, &str)]| match site.begin("PATCH", &address, headers) {
         Ok(_) => 0,
         Err(response) => response.status().as_u16(),
     };
@@ -299,14 +299,14 @@ fn what_was_not_compared_with_its_checksum_does_not_count() {
     let address = site.create("file", 6);
     assert_eq!(site.patch(&address, 0, b"ab"), 204);
     let digest = sha1_of(b"cdef");
-    let fields = [("Upload-Offset", "2"), ("Upload-Checksum", &digest[..])];
-    let mut patch = site.begin("PATCH", &address, &fields).expect("begun");
+    let headers = [("Upload-Offset", "2"), ("Upload-Checksum", &digest[..])];
+    let mut patch = site.begin("PATCH", &address, &headers).expect("begun");
     site.append(&mut patch, b"cd").expect("taken");
     assert_eq!(site.offset(&address), Ok(2), "while it arrives");
     // Also after a server was killed in the middle, which nothing in memory survives.
     drop(patch);
     assert_eq!(site.offset(&address), Ok(2), "after it broke off");
-    let mut patch = site.begin("PATCH", &address, &fields).expect("begun");
+    let mut patch = site.begin("PATCH", &address, &headers).expect("begun");
     site.append(&mut patch, b"cdef").expect("taken");
     assert_eq!(patch.conclude().status(), 204);
     assert_eq!(site.published()["file"], b"abcdef");
@@ -332,9 +332,9 @@ fn a_file_whose_server_was_killed_before_it_had_its_name_gets_it() {
 #[test]
 fn a_condition_holds_until_the_file_is_replaced() {
     let site = Site::new(WriteOptions::default());
-    let fields = [("Upload-Length", "3"), ("If-None-Match", "*")];
-    let response = site.ask("POST", "/file", &fields);
-    let address = field(&response, "location").expect("an address");
+    let headers = [("Upload-Length", "3"), ("If-None-Match", "*")];
+    let response = site.ask("POST", "/file", &headers);
+    let address = header(&response, "location").expect("an address");
     fs::write(site.path("file"), "other").expect("written");
     assert_eq!(site.patch(&address, 0, b"abc"), 412);
     assert_eq!(site.offset(&address), Err(412), "it is not published");
@@ -388,12 +388,12 @@ fn at_the_bound_finished_uploads_make_room_and_unfinished_ones_do_not() {
         assert_eq!(site.patch(&address, 0, b"x"), 204);
     }
     site.create("second", 1);
-    let fields = [("Upload-Length", "1")];
-    let refused = site.ask("POST", "/third", &fields);
+    let headers = [("Upload-Length", "1")];
+    let refused = site.ask("POST", "/third", &headers);
     assert_eq!(refused.status(), 503);
-    assert!(field(&refused, "retry-after").is_some());
+    assert!(header(&refused, "retry-after").is_some());
     assert_eq!(site.ask("DELETE", &first, &[]).status(), 204);
-    assert_eq!(site.ask("POST", "/third", &fields).status(), 201);
+    assert_eq!(site.ask("POST", "/third", &headers).status(), 201);
 }
 
 #[test]
@@ -432,8 +432,8 @@ fn all_unfinished_uploads_together_are_bounded_until_they_end() {
     };
     let begin = |site: &Site, length: &str| {
         let name = format!("filename {}", STANDARD.encode("another"));
-        let fields = [("Upload-Length", length), ("Upload-Metadata", &name[..])];
-        site.ask("POST", "/", &fields).status().as_u16()
+        let headers = [("Upload-Length", length), ("Upload-Metadata", &name[..])];
+        site.ask("POST", "/", &headers).status().as_u16()
     };
     let (first, second) = (site.create("first", 60), site.create("second", 60));
     assert_eq!(site.patch(&first, 0, &[1; 40]), 204);
@@ -451,8 +451,8 @@ fn all_unfinished_uploads_together_are_bounded_until_they_end() {
     let third = site.create("third", 90);
     assert_eq!(site.patch(&third, 0, &[3; 70]), 204);
     let wrong = format!("sha1 {}", STANDARD.encode(Sha1::digest(b"else")));
-    let fields = [("Upload-Offset", "70"), ("Upload-Checksum", &wrong[..])];
-    let mut patch = site.begin("PATCH", &third, &fields).expect("begun");
+    let headers = [("Upload-Offset", "70"), ("Upload-Checksum", &wrong[..])];
+    let mut patch = site.begin("PATCH", &third, &headers).expect("begun");
     assert_eq!(site.append(&mut patch, &[4; 10]), Ok(()));
     assert_eq!(counted(&site), 80);
     assert_eq!(patch.conclude().status(), 460);

@@ -1,22 +1,22 @@
-//! RFC 9112 section 5: header fields.
+//! RFC 9112 section 5: headers.
 
-use flatpath_http::limits::{FIELDS_BYTES_MAX, FIELDS_MAX};
+use flatpath_http::limits::{HEADERS_BYTES_MAX, HEADERS_MAX};
 use flatpath_http::{Fault, trial};
 
-use crate::{refused, taken, with_fields};
+use crate::{refused, taken, with_headers};
 
 /// 5: "field-line = field-name ':' OWS field-value OWS". RFC 9110 5.5: "Field values containing CR,
 /// LF, or NUL characters are invalid and dangerous".
 #[test]
 fn s5_values_lose_the_space_around_them_and_hold_no_control_characters() {
     let value = |line: &str| {
-        let found = trial::with_head(with_fields(line).as_bytes(), |head| {
+        let found = trial::with_head(with_headers(line).as_bytes(), |head| {
             head.value("a").map(<[u8]>::to_vec)
         });
         found
             .expect("valid")
             .expect("complete")
-            .expect("the field is there")
+            .expect("the header is there")
     };
     assert_eq!(value("A: \t b c\t \r\n"), b"b c");
     assert_eq!(value("A:b\r\n"), b"b");
@@ -26,8 +26,8 @@ fn s5_values_lose_the_space_around_them_and_hold_no_control_characters() {
     assert_eq!(value("A: \u{e9}\r\n"), "\u{e9}".as_bytes());
     for control in ["\0", "\u{1}", "\u{b}", "\u{7f}", "\u{1b}"] {
         refused(
-            with_fields(&format!("A: b{control}c\r\n")),
-            Fault::FieldValue,
+            with_headers(&format!("A: b{control}c\r\n")),
+            Fault::HeaderValue,
             400,
         );
     }
@@ -38,12 +38,12 @@ fn s5_values_lose_the_space_around_them_and_hold_no_control_characters() {
 #[test]
 fn s5_1_space_before_the_colon_is_rejected() {
     refused(
-        with_fields("Content-Length : 5\r\n"),
+        with_headers("Content-Length : 5\r\n"),
         Fault::SpaceBeforeColon,
         400,
     );
-    refused(with_fields("A\t: b\r\n"), Fault::SpaceBeforeColon, 400);
-    refused(with_fields("A b: c\r\n"), Fault::FieldName, 400);
+    refused(with_headers("A\t: b\r\n"), Fault::SpaceBeforeColon, 400);
+    refused(with_headers("A b: c\r\n"), Fault::HeaderName, 400);
 }
 
 /// 5.2: "A server that receives an obs-fold in a request message that is not within a
@@ -51,9 +51,9 @@ fn s5_1_space_before_the_colon_is_rejected() {
 /// replace".
 #[test]
 fn s5_2_folded_lines_are_rejected() {
-    refused(with_fields("A: b\r\n c\r\n"), Fault::FoldedField, 400);
-    refused(with_fields("A: b\r\n\tc: d\r\n"), Fault::FoldedField, 400);
-    refused(with_fields("A: b\r\n \r\n"), Fault::FoldedField, 400);
+    refused(with_headers("A: b\r\n c\r\n"), Fault::FoldedHeader, 400);
+    refused(with_headers("A: b\r\n\tc: d\r\n"), Fault::FoldedHeader, 400);
+    refused(with_headers("A: b\r\n \r\n"), Fault::FoldedHeader, 400);
 }
 
 /// RFC 6585 5 and RFC 9110 5.4: "A server that receives a request header field line, field value,
@@ -61,13 +61,13 @@ fn s5_2_folded_lines_are_rejected() {
 #[test]
 fn header_sections_are_bounded_in_bytes_and_lines() {
     let filler = |bytes: usize| format!("A: {}\r\n", "v".repeat(bytes - "A: \r\n".len()));
-    let room = FIELDS_BYTES_MAX - "Host: h\r\n".len();
-    taken(with_fields(&filler(room)));
-    refused(with_fields(&filler(room + 1)), Fault::FieldsTooLong, 431);
-    taken(with_fields(&"A: b\r\n".repeat(FIELDS_MAX - 1)));
+    let room = HEADERS_BYTES_MAX - "Host: h\r\n".len();
+    taken(with_headers(&filler(room)));
+    refused(with_headers(&filler(room + 1)), Fault::HeadersTooLong, 431);
+    taken(with_headers(&"A: b\r\n".repeat(HEADERS_MAX - 1)));
     refused(
-        with_fields(&"A: b\r\n".repeat(FIELDS_MAX)),
-        Fault::FieldsTooMany,
+        with_headers(&"A: b\r\n".repeat(HEADERS_MAX)),
+        Fault::HeadersTooMany,
         431,
     );
 }

@@ -1,28 +1,28 @@
-//! Where request fields come from: a map owned by a worker, or a head borrowed inline.
+//! Where request headers come from: a map owned by a worker, or a head borrowed inline.
 
 use flatpath_http::Head;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// Something that has header fields.
-pub trait Fields {
-    /// All values of one field, in their order, without the white space around them.
+/// Something that has headers.
+pub trait Headers {
+    /// All values of one header, in their order, without the white space around them.
     fn all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]>;
 
-    /// The value of a field that may be there once only; `None` also if it is there twice.
+    /// The value of a header that may be there once only; `None` also if it is there twice.
     fn single<'a>(&'a self, name: &'a HeaderName) -> Option<&'a [u8]> {
         let mut values = self.all(name);
         let first = values.next();
         if values.next().is_some() { None } else { first }
     }
 
-    /// Whether a field is there at all.
+    /// Whether a header is there at all.
     fn holds(&self, name: &HeaderName) -> bool {
         self.all(name).next().is_some()
     }
 }
 
-impl Fields for HeaderMap {
+impl Headers for HeaderMap {
     fn all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name)
             .iter()
@@ -30,7 +30,7 @@ impl Fields for HeaderMap {
     }
 }
 
-impl Fields for Head<'_> {
+impl Headers for Head<'_> {
     fn all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
         Head::values(self, name.as_str())
     }
