@@ -8,7 +8,7 @@ use crate::message::{Request, Response};
 use crate::names::Names;
 use crate::protocol::Http;
 use crate::reply::Reply;
-use crate::service::{Run, Service};
+use crate::service::{Disposition, Service};
 
 /// Where a router sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +80,11 @@ impl HandlerLane {
         handler: impl Fn(&Request) -> Response,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run {
+    ) -> Disposition {
         // What a handler that panicked has left.
         self.draft.clear();
         if head.framing() != Framing::Empty || self.draft.fill(head, &mut self.names).is_err() {
-            return Run::Pooled;
+            return Disposition::Pooled;
         }
         let response = handler(self.draft.request());
         self.draft.clear();
@@ -97,8 +97,8 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Pooled<F> 
 
     fn lane(&self) {}
 
-    fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Run {
-        Run::Pooled
+    fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
+        Disposition::Pooled
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
@@ -119,7 +119,7 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Inline<F> 
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run {
+    ) -> Disposition {
         lane.answer(&self.0, head, reply)
     }
 
@@ -145,10 +145,10 @@ where
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run {
+    ) -> Disposition {
         match (self.route)(head) {
             Route::Inline => lane.answer(&self.handler, head, reply),
-            Route::Pooled => Run::Pooled,
+            Route::Pooled => Disposition::Pooled,
         }
     }
 
@@ -160,7 +160,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial;
+    use crate::testing;
 
     const TURN: Turn = Turn {
         number: 1,
@@ -170,7 +170,7 @@ mod tests {
 
     fn inline<S: Service>(http: &Http<S>, input: &str) -> Option<String> {
         let mut lane = http.service.lane();
-        let answer = trial::inline(&http.service, &mut lane, TURN, input.as_bytes());
+        let answer = testing::inline(&http.service, &mut lane, TURN, input.as_bytes());
         answer
             .expect("valid")
             .map(|answer| String::from_utf8(answer).expect("ASCII"))

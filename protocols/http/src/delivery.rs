@@ -153,7 +153,7 @@ impl<S: Service> Hand<'_, '_, S> {
             self.send_head(&mut job, head);
             if !job.note.is_empty() {
                 let turn = self.context.turn();
-                self.context.protocol.service.settled(
+                self.context.protocol.service.response_ready(
                     &mut self.context.thread.service,
                     turn,
                     &mut job.note,

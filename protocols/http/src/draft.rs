@@ -103,7 +103,7 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use crate::{Room, Scan, parse};
+    use crate::{HeaderSlots, Scan, parse};
 
     fn fill(draft: &mut Draft, names: &mut Names, input: &[u8]) {
         let limits = Limits::default();
@@ -111,8 +111,8 @@ mod tests {
             .advance(input, &limits)
             .expect("sound lines")
             .expect("complete");
-        let mut room = Room::new();
-        let head = parse(input, bytes, &mut room, &limits).expect("a valid head");
+        let mut slots = HeaderSlots::new();
+        let head = parse(input, bytes, &mut slots, &limits).expect("a valid head");
         draft
             .fill(&head, names)
             .expect("the http crate takes what is valid");

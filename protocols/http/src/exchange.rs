@@ -31,7 +31,7 @@ use crate::protocol::{FAILURE, REFUSAL};
 use crate::reply::Frame;
 use crate::respond::{self, Plan, Transfer};
 use crate::service::Service;
-use crate::sink::{Opened, Sink};
+use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
 
 /// What the next run of an exchange is to do.
@@ -155,13 +155,13 @@ impl Exchange {
         }
         self.draft.clear();
         match opened {
-            Opened::Sink(sink) => {
+            UploadDecision::Sink(sink) => {
                 if let Some(upload) = &mut self.upload {
                     upload.sink = Some(sink);
                 }
                 self.state = State::Receiving;
             }
-            Opened::Response(response) => {
+            UploadDecision::Response(response) => {
                 self.upload = None;
                 self.frame.keep_alive = false;
                 self.answer(response, scope.pool());

@@ -7,7 +7,7 @@
 use http::Version;
 
 use crate::fault::Fault;
-use crate::head::{Framing, Known, KnownHeaders};
+use crate::head::{Framing, HeaderIndex, KnownHeader};
 
 /// What the headers say about the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +21,12 @@ type ReplyHeaders<'a> = [httparse::Header<'a>];
 
 pub(crate) fn of_message(
     headers: &ReplyHeaders<'_>,
-    first: &KnownHeaders,
+    first: &HeaderIndex,
     version: Version,
 ) -> Result<Message, Fault> {
     let is_old = version == Version::HTTP_10;
-    let coding = first.index(Known::TransferEncoding);
-    let length = first.index(Known::ContentLength);
+    let coding = first.index(KnownHeader::TransferEncoding);
+    let length = first.index(KnownHeader::ContentLength);
     let framing = match (coding, length) {
         (None, None) => Framing::Empty,
         (None, Some(index)) => content_length(headers, index)?,
@@ -38,11 +38,11 @@ pub(crate) fn of_message(
         (Some(_), None) if is_old => return Err(Fault::CodingInOldVersion),
         (Some(index), None) => transfer_coding(headers, index)?,
     };
-    let keep_alive = match first.index(Known::Connection) {
+    let keep_alive = match first.index(KnownHeader::Connection) {
         None => !is_old,
         Some(index) => connection_goes_on(headers, index, is_old),
     };
-    let expect_continue = match first.index(Known::Expect) {
+    let expect_continue = match first.index(KnownHeader::Expect) {
         // RFC 9110 10.1.1: "A server that receives a 100-continue expectation in an HTTP/1.0
         // request MUST ignore that expectation."
         Some(index) if !is_old => {
@@ -179,9 +179,9 @@ mod tests {
                 value: value.as_bytes(),
             })
             .collect();
-        let mut first = KnownHeaders::none();
+        let mut first = HeaderIndex::none();
         for (index, header) in headers.iter().enumerate() {
-            if let Some(known) = Known::from_name(header.name) {
+            if let Some(known) = KnownHeader::from_name(header.name) {
                 first.note(known, index);
             }
         }

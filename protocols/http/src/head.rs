@@ -23,7 +23,7 @@ pub enum Framing {
 
 /// The form of a request target (RFC 9112 section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TargetForm {
     /// A path and perhaps a query: `/a?b`.
     Origin,
     /// A whole URI, as for a proxy: `http://host/a?b`.
@@ -34,7 +34,7 @@ pub enum Form {
 
 /// Headers that are looked up so often that [`parse`](crate::parse) notes where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownHeader {
     /// `Accept-Encoding`
     AcceptEncoding,
     /// `Connection`
@@ -63,8 +63,8 @@ pub enum Known {
     TransferEncoding,
 }
 
-/// Number of [`Known`] headers.
-const KNOWN: usize = Known::TransferEncoding as usize + 1;
+/// Number of [`KnownHeader`] headers.
+const KNOWN: usize = KnownHeader::TransferEncoding as usize + 1;
 
 /// No such header.
 const ABSENT: u8 = u8::MAX;
@@ -74,7 +74,7 @@ const _: () = assert!(
     "a header's index fits beside ABSENT"
 );
 
-impl Known {
+impl KnownHeader {
     /// The header with this name, whatever its case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -103,11 +103,11 @@ impl Known {
 
 /// Where a head's headers are noted while it is being looked at: on the stack, and not initialised
 /// beyond the headers that are there.
-pub struct Room<'a> {
+pub struct HeaderSlots<'a> {
     pub(crate) headers: [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX],
 }
 
-impl Room<'_> {
+impl HeaderSlots<'_> {
     /// Room for [`HEADERS_MAX`] headers; costs nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -117,15 +117,17 @@ impl Room<'_> {
     }
 }
 
-impl Default for Room<'_> {
+impl Default for HeaderSlots<'_> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Room<'_> {
+impl fmt::Debug for HeaderSlots<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Room").finish_non_exhaustive()
+        formatter
+            .debug_struct("HeaderSlots")
+            .finish_non_exhaustive()
     }
 }
 
@@ -134,13 +136,13 @@ impl fmt::Debug for Room<'_> {
 pub struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
-    pub(crate) form: Form,
+    pub(crate) form: TargetForm,
     /// Where the path begins and ends in the target.
     pub(crate) path: (u16, u16),
     pub(crate) authority: &'a str,
     pub(crate) version: Version,
     pub(crate) headers: &'a [httparse::Header<'a>],
-    pub(crate) first: KnownHeaders,
+    pub(crate) first: HeaderIndex,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expect_continue: bool,
@@ -149,15 +151,15 @@ pub struct Head<'a> {
 
 /// The index of the first header of each known name.
 #[derive(Clone, Copy)]
-pub(crate) struct KnownHeaders([u8; KNOWN]);
+pub(crate) struct HeaderIndex([u8; KNOWN]);
 
-impl KnownHeaders {
+impl HeaderIndex {
     pub(crate) fn none() -> Self {
         Self([ABSENT; KNOWN])
     }
 
     /// Notes a header; true when it is the first of its name.
-    pub(crate) fn note(&mut self, known: Known, index: usize) -> bool {
+    pub(crate) fn note(&mut self, known: KnownHeader, index: usize) -> bool {
         let entry = &mut self.0[known as usize];
         let is_first = *entry == ABSENT;
         if is_first {
@@ -167,7 +169,7 @@ impl KnownHeaders {
         is_first
     }
 
-    pub(crate) fn index(&self, known: Known) -> Option<usize> {
+    pub(crate) fn index(&self, known: KnownHeader) -> Option<usize> {
         let entry = self.0[known as usize];
         (entry != ABSENT).then_some(usize::from(entry))
     }
@@ -200,7 +202,7 @@ impl<'a> Head<'a> {
 
     /// The form of the request target.
     #[must_use]
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> TargetForm {
         self.form
     }
 
@@ -275,7 +277,7 @@ impl<'a> Head<'a> {
 
     /// The first value of a well-known header. O(1).
     #[must_use]
-    pub fn known(&self, known: Known) -> Option<&'a [u8]> {
+    pub fn known(&self, known: KnownHeader) -> Option<&'a [u8]> {
         self.first
             .index(known)
             .map(|index| self.headers[index].value)
@@ -318,31 +320,34 @@ mod tests {
     #[test]
     fn every_known_name_is_recognised_in_any_case_and_nothing_else_is() {
         let names = [
-            ("accept-encoding", Known::AcceptEncoding),
-            ("connection", Known::Connection),
-            ("content-length", Known::ContentLength),
-            ("content-type", Known::ContentType),
-            ("expect", Known::Expect),
-            ("host", Known::Host),
-            ("if-match", Known::IfMatch),
-            ("if-modified-since", Known::IfModifiedSince),
-            ("if-none-match", Known::IfNoneMatch),
-            ("if-range", Known::IfRange),
-            ("if-unmodified-since", Known::IfUnmodifiedSince),
-            ("range", Known::Range),
-            ("transfer-encoding", Known::TransferEncoding),
+            ("accept-encoding", KnownHeader::AcceptEncoding),
+            ("connection", KnownHeader::Connection),
+            ("content-length", KnownHeader::ContentLength),
+            ("content-type", KnownHeader::ContentType),
+            ("expect", KnownHeader::Expect),
+            ("host", KnownHeader::Host),
+            ("if-match", KnownHeader::IfMatch),
+            ("if-modified-since", KnownHeader::IfModifiedSince),
+            ("if-none-match", KnownHeader::IfNoneMatch),
+            ("if-range", KnownHeader::IfRange),
+            ("if-unmodified-since", KnownHeader::IfUnmodifiedSince),
+            ("range", KnownHeader::Range),
+            ("transfer-encoding", KnownHeader::TransferEncoding),
         ];
         assert_eq!(names.len(), KNOWN, "each known header is in the list");
         for (name, known) in names {
-            assert_eq!(Known::from_name(name), Some(known));
-            assert_eq!(Known::from_name(&name.to_ascii_uppercase()), Some(known));
+            assert_eq!(KnownHeader::from_name(name), Some(known));
+            assert_eq!(
+                KnownHeader::from_name(&name.to_ascii_uppercase()),
+                Some(known)
+            );
             for at in 0..name.len() {
                 let mut other = name.as_bytes().to_vec();
                 other[at] = b'z';
                 let other = String::from_utf8(other).expect("ASCII");
-                assert_eq!(Known::from_name(&other), None, "{other}");
+                assert_eq!(KnownHeader::from_name(&other), None, "{other}");
             }
         }
-        assert_eq!(Known::from_name(""), None);
+        assert_eq!(KnownHeader::from_name(""), None);
     }
 }

@@ -10,7 +10,7 @@ use flatpath::{Buffer, Job, NoRoom, Pages, Phase, Stall};
 use crate::body::Piece;
 use crate::fault::Fault;
 use crate::hand::{Hand, Step};
-use crate::head::{Framing, Head, Room};
+use crate::head::{Framing, Head, HeaderSlots};
 use crate::incoming::Incoming;
 use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
@@ -20,7 +20,7 @@ use crate::parse::copy_as_1_1;
 use crate::protocol::{Http, Lane};
 use crate::reply::{Frame, Reply};
 use crate::scan::Scan;
-use crate::service::{Run, Service};
+use crate::service::{Disposition, Service};
 use crate::session::Stage;
 
 /// How far a body has come.
@@ -58,8 +58,8 @@ impl<S: Service> Hand<'_, '_, S> {
             }
             Err(fault) => return self.refuse(fault, input),
         };
-        let mut room = Room::new();
-        match crate::parse(input, head_bytes, &mut room, &self.context.protocol.limits) {
+        let mut slots = HeaderSlots::new();
+        match crate::parse(input, head_bytes, &mut slots, &self.context.protocol.limits) {
             Ok(head) => self.take_request(&head, input),
             Err(Fault::Version) => self.take_later_minor(head_bytes, input),
             Err(fault) => self.refuse(fault, input),
@@ -71,8 +71,8 @@ impl<S: Service> Hand<'_, '_, S> {
     fn take_later_minor(&mut self, head_bytes: usize, input: &[u8]) -> Step {
         let mut copy = std::mem::take(&mut self.context.thread.later_minor);
         let step = if copy_as_1_1(&input[..head_bytes], &mut copy) {
-            let mut room = Room::new();
-            match crate::parse(&copy, head_bytes, &mut room, &self.context.protocol.limits) {
+            let mut slots = HeaderSlots::new();
+            match crate::parse(&copy, head_bytes, &mut slots, &self.context.protocol.limits) {
                 Ok(head) => self.take_request(&head, input),
                 Err(fault) => self.refuse(fault, input),
             }
@@ -136,8 +136,8 @@ impl<S: Service> Hand<'_, '_, S> {
         match catch_unwind(AssertUnwindSafe(|| {
             service.inline(lane, turn, head, &mut reply)
         })) {
-            Ok(Run::Answered) => {}
-            Ok(Run::Pooled) => return None,
+            Ok(Disposition::Answered) => {}
+            Ok(Disposition::Pooled) => return None,
             Err(_) => reply.fail(),
         }
         let written = reply.written();

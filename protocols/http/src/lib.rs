@@ -29,14 +29,14 @@
 //! | output  | `delivery`, `session`                | replies in order, bounded streams   |
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
-//! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`trial`].
+//! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`testing`].
 //!
 //! Deliberately absent: HTTP/2, TLS, upgrades, `CONNECT`, transfer codings other than `chunked`,
 //! trailers (checked and dropped), merging of request bodies with trailers.
 #![forbid(unsafe_code)]
 
 pub mod limits;
-pub mod trial;
+pub mod testing;
 
 mod chars;
 mod fault;
@@ -73,12 +73,12 @@ pub use closures::{HandlerLane, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;
 pub use fault::Fault;
 pub use flatpath::{Payload, RegionConfig, Turn, WorkerScope};
-pub use head::{Form, Framing, Head, Known, Room};
+pub use head::{Framing, Head, HeaderSlots, KnownHeader, TargetForm};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use parse::parse;
 pub use reply::{Reply, ReplyHeaders};
 pub use scan::Scan;
-pub use service::{Run, Service};
+pub use service::{Disposition, Service};
 pub use session::Session;
-pub use sink::{Opened, Sink};
+pub use sink::{Sink, UploadDecision};

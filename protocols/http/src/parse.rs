@@ -12,7 +12,7 @@ use http::Version;
 use crate::chars;
 use crate::fault::Fault;
 use crate::framing;
-use crate::head::{Head, Known, KnownHeaders, Room};
+use crate::head::{Head, HeaderIndex, HeaderSlots, KnownHeader};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
 use crate::target::{self, parse_target};
 
@@ -27,13 +27,13 @@ use crate::target::{self, parse_target};
 pub fn parse<'a>(
     input: &'a [u8],
     head_bytes: usize,
-    room: &'a mut Room<'a>,
+    slots: &'a mut HeaderSlots<'a>,
     limits: &Limits,
 ) -> Result<Head<'a>, Fault> {
     let whole = &input[..head_bytes];
     let text = &whole[empty_lines_bytes(whole)..];
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(text, &mut room.headers) {
+    match request.parse_with_uninit_headers(text, &mut slots.headers) {
         Ok(httparse::Status::Complete(bytes)) if bytes == text.len() => {}
         Ok(_) => return Err(Fault::RequestLine),
         Err(error) => return Err(name_the_rule(error, text)),
@@ -122,13 +122,13 @@ fn empty_lines_bytes(head: &[u8]) -> usize {
     head.len() - rest.len()
 }
 
-fn note_known(headers: &[httparse::Header<'_>]) -> Result<KnownHeaders, Fault> {
-    let mut first = KnownHeaders::none();
+fn note_known(headers: &[httparse::Header<'_>]) -> Result<HeaderIndex, Fault> {
+    let mut first = HeaderIndex::none();
     for (index, header) in headers.iter().enumerate() {
-        if let Some(known) = Known::from_name(header.name) {
+        if let Some(known) = KnownHeader::from_name(header.name) {
             // RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code to ... any
             // request message that contains more than one Host header line".
-            if !first.note(known, index) && known == Known::Host {
+            if !first.note(known, index) && known == KnownHeader::Host {
                 return Err(Fault::HostTwice);
             }
         }
@@ -138,10 +138,10 @@ fn note_known(headers: &[httparse::Header<'_>]) -> Result<KnownHeaders, Fault> {
 
 fn check_host<'a>(
     headers: &'a [httparse::Header<'a>],
-    first: &KnownHeaders,
+    first: &HeaderIndex,
     version: Version,
 ) -> Result<&'a str, Fault> {
-    let Some(index) = first.index(Known::Host) else {
+    let Some(index) = first.index(KnownHeader::Host) else {
         return if version == Version::HTTP_10 {
             Ok("")
         } else {

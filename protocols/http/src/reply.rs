@@ -14,7 +14,7 @@ use crate::head::Head;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::respond::{self, Content, Transfer};
-use crate::service::Run;
+use crate::service::Disposition;
 
 /// What the request asks of the form of its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,23 +111,23 @@ impl<'a> Reply<'a> {
     /// Answers with a head built before: status line and headers, each with its line end, framing
     /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it.
     /// For `HEAD` the body is left out.
-    pub fn prebuilt(&mut self, head: &[u8], body: &[u8]) -> Run {
+    pub fn prebuilt(&mut self, head: &[u8], body: &[u8]) -> Disposition {
         self.begin_prebuilt(head);
         if !self.frame.is_head {
             self.out.extend_from_slice(body);
         }
-        Run::Answered
+        Disposition::Answered
     }
 
     /// As [`Reply::prebuilt`], with a body that is shared and not copied when it is long.
-    pub fn prebuilt_shared(&mut self, head: &[u8], body: &Bytes) -> Run {
+    pub fn prebuilt_shared(&mut self, head: &[u8], body: &Bytes) -> Disposition {
         self.begin_prebuilt(head);
         self.add_shared(body);
-        Run::Answered
+        Disposition::Answered
     }
 
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
-    pub fn response(&mut self, response: Response) -> Run {
+    pub fn response(&mut self, response: Response) -> Disposition {
         self.out.clear();
         (self.shared, self.reader) = (None, None);
         self.stage = Stage::Complete;
@@ -144,7 +144,7 @@ impl<'a> Reply<'a> {
                 .pieces()
                 .for_each(|piece| self.out.extend_from_slice(piece)),
         }
-        Run::Answered
+        Disposition::Answered
     }
 
     /// The connection is to end behind this reply. Call it before the reply is complete.
@@ -241,7 +241,7 @@ impl ReplyHeaders<'_, '_> {
     }
 
     /// Completes the answer with a copy of these bytes.
-    pub fn body(self, body: &[u8]) -> Run {
+    pub fn body(self, body: &[u8]) -> Disposition {
         let content = Content::of(self.status);
         if self
             .reply
@@ -251,11 +251,11 @@ impl ReplyHeaders<'_, '_> {
         {
             self.reply.out.extend_from_slice(body);
         }
-        Run::Answered
+        Disposition::Answered
     }
 
     /// Completes the answer with these bytes, which are shared and not copied when they are many.
-    pub fn shared(self, body: &Bytes) -> Run {
+    pub fn shared(self, body: &Bytes) -> Disposition {
         let content = Content::of(self.status);
         if self
             .reply
@@ -264,21 +264,21 @@ impl ReplyHeaders<'_, '_> {
         {
             self.reply.add_shared(body);
         }
-        Run::Answered
+        Disposition::Answered
     }
 
     /// Completes the answer without a body.
-    pub fn empty(self) -> Run {
+    pub fn empty(self) -> Disposition {
         self.body(&[])
     }
 
     /// Completes an answer to `HEAD`, or a 304, that tells the length which the body would have. To
     /// any other request it is a 500: a length without its bytes would hang the client.
-    pub fn length_only(self, length: u64) -> Run {
+    pub fn length_only(self, length: u64) -> Disposition {
         let allowed = self.reply.frame.is_head || self.status == StatusCode::NOT_MODIFIED;
         let length = (self.status != StatusCode::NO_CONTENT).then_some(length);
         self.reply.finish_head(self.is_sound && allowed, length);
-        Run::Answered
+        Disposition::Answered
     }
 }
 
@@ -297,10 +297,10 @@ mod tests {
         ..FRAME
     };
 
-    fn text(frame: Frame, write: impl FnOnce(&mut Reply<'_>) -> Run) -> String {
+    fn text(frame: Frame, write: impl FnOnce(&mut Reply<'_>) -> Disposition) -> String {
         let mut out = b"left over".to_vec();
         let mut reply = Reply::new(&mut out, DATE, frame);
-        assert_eq!(write(&mut reply), Run::Answered);
+        assert_eq!(write(&mut reply), Disposition::Answered);
         let written = reply.written();
         if let Some(shared) = written.shared {
             out.extend_from_slice(&shared);
@@ -402,7 +402,10 @@ mod tests {
         let long = Bytes::from(vec![b'x'; INLINE_COPY_BYTES_MAX + 1]);
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, DATE, FRAME);
-        assert_eq!(reply.head(StatusCode::OK).shared(&long), Run::Answered);
+        assert_eq!(
+            reply.head(StatusCode::OK).shared(&long),
+            Disposition::Answered
+        );
         let shared = reply.written().shared.expect("it is long");
         assert_eq!(shared.as_ptr(), long.as_ptr());
         assert!(out.ends_with(b"\r\n\r\n"));

@@ -9,12 +9,12 @@ use http::Extensions;
 use crate::head::Head;
 use crate::message::{Request, Response};
 use crate::reply::Reply;
-use crate::sink::Opened;
+use crate::sink::UploadDecision;
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Run {
+pub enum Disposition {
     /// Here and now: the reply is complete.
     Answered,
     /// By a worker: whatever was written into the reply is dropped.
@@ -25,7 +25,7 @@ pub enum Run {
 ///
 /// | called on          | methods                          | may block |
 /// |--------------------|----------------------------------|-----------|
-/// | the network thread | `lane`, `inline`, `settled`, `streams` | no  |
+/// | the network thread | `lane`, `inline`, `response_ready`, `streams` | no  |
 /// | a worker           | `pooled`, `open`                 | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
@@ -46,7 +46,7 @@ pub trait Service: Send + Sync + 'static {
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run;
+    ) -> Disposition;
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///
@@ -65,8 +65,8 @@ pub trait Service: Send + Sync + 'static {
 
     /// Begins a request whose body is streamed: the body is empty here. May block. The bounds of
     /// such bodies are the service's own.
-    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
-        Opened::Response(self.pooled(request, scope))
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
+        UploadDecision::Response(self.pooled(request, scope))
     }
 
     /// Memory of the listener's own for large bodies; without it they are kept in common receive
@@ -78,7 +78,7 @@ pub trait Service: Send + Sync + 'static {
     /// A response made by [`Service::pooled`] has come back to the network thread. What the worker
     /// put into its extensions arrives here, so that a service can fill the cache in its lane.
     /// Called only when there is something in them.
-    fn settled(&self, lane: &mut Self::Lane, turn: Turn, note: &mut Extensions) {
+    fn response_ready(&self, lane: &mut Self::Lane, turn: Turn, note: &mut Extensions) {
         let _ = (lane, turn, note);
     }
 }

@@ -43,7 +43,7 @@ pub trait Sink: Send {
 }
 
 /// What a service makes of the head of a request whose body it takes piece by piece.
-pub enum Opened {
+pub enum UploadDecision {
     /// The body goes here.
     Sink(Box<dyn Sink>),
     /// The body is not wanted: the connection ends behind this.

@@ -4,12 +4,12 @@ use std::net::Ipv6Addr;
 
 use crate::chars;
 use crate::fault::Fault;
-use crate::head::Form;
+use crate::head::TargetForm;
 
 /// A request target, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {
-    pub(crate) form: Form,
+    pub(crate) form: TargetForm,
     /// Host and port, in absolute form.
     pub(crate) authority: Option<&'a str>,
     /// Where the path begins and ends in the target; empty means `/`.
@@ -21,7 +21,7 @@ pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'
     if target.starts_with('/') {
         let path = path_range(target, 0)?;
         return Ok(Target {
-            form: Form::Origin,
+            form: TargetForm::Origin,
             authority: None,
             path,
         });
@@ -33,7 +33,7 @@ pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'
             return Err(Fault::Target);
         }
         return Ok(Target {
-            form: Form::Asterisk,
+            form: TargetForm::Asterisk,
             authority: None,
             path: (0, 1),
         });
@@ -49,7 +49,7 @@ pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'
     }
     let path = path_range(target, authority_from + authority_bytes)?;
     Ok(Target {
-        form: Form::Absolute,
+        form: TargetForm::Absolute,
         authority: Some(authority),
         path,
     })
@@ -157,12 +157,21 @@ mod tests {
             let path = &target[usize::from(parsed.path.0)..usize::from(parsed.path.1)];
             (parsed.form, parsed.authority, path)
         };
-        assert_eq!(parts("/"), (Form::Origin, None, "/"));
-        assert_eq!(parts("//a/b"), (Form::Origin, None, "//a/b"));
-        assert_eq!(parts("/a?b?c/d"), (Form::Origin, None, "/a"));
-        assert_eq!(parts("http://h/a?b"), (Form::Absolute, Some("h"), "/a"));
-        assert_eq!(parts("HTTPS://h:1?b"), (Form::Absolute, Some("h:1"), ""));
-        assert_eq!(parts("http://[::1]"), (Form::Absolute, Some("[::1]"), ""));
+        assert_eq!(parts("/"), (TargetForm::Origin, None, "/"));
+        assert_eq!(parts("//a/b"), (TargetForm::Origin, None, "//a/b"));
+        assert_eq!(parts("/a?b?c/d"), (TargetForm::Origin, None, "/a"));
+        assert_eq!(
+            parts("http://h/a?b"),
+            (TargetForm::Absolute, Some("h"), "/a")
+        );
+        assert_eq!(
+            parts("HTTPS://h:1?b"),
+            (TargetForm::Absolute, Some("h:1"), "")
+        );
+        assert_eq!(
+            parts("http://[::1]"),
+            (TargetForm::Absolute, Some("[::1]"), "")
+        );
     }
 
     #[test]
@@ -191,7 +200,7 @@ mod tests {
         }
         assert_eq!(
             parse_target("OPTIONS", "*").map(|parsed| parsed.form),
-            Ok(Form::Asterisk)
+            Ok(TargetForm::Asterisk)
         );
     }
 }

@@ -2,8 +2,8 @@
 
 use allocation_counter::measure;
 use flatpath_http::{
-    Decoder, Framing, Head, Http, Limits, Piece, Reply, Request, Response, Room, Run, Scan,
-    Service, Turn, parse, trial,
+    Decoder, Disposition, Framing, Head, HeaderSlots, Http, Limits, Piece, Reply, Request,
+    Response, Scan, Service, Turn, parse, testing,
 };
 use http::StatusCode;
 
@@ -41,8 +41,8 @@ fn heads_are_found_and_parsed_without_allocating() {
             .advance(REQUEST, &limits)
             .expect("valid")
             .expect("complete");
-        let mut room = Room::new();
-        let head = parse(REQUEST, head_bytes, &mut room, &limits).expect("valid");
+        let mut slots = HeaderSlots::new();
+        let head = parse(REQUEST, head_bytes, &mut slots, &limits).expect("valid");
         assert_eq!((head.path(), head.query()), ("/a/b/c.html", Some("d=e")));
         assert!(head.value("x-another").is_some_and(|value| value == b"one"));
     });
@@ -68,9 +68,9 @@ fn requests_of_the_http_crate_are_filled_and_answered_without_allocating() {
         assert_eq!(request.headers()["x-custom-header"], "something of our own");
         Response::new("hello".into())
     });
-    let mut stand = trial::Stand::new(http.into_service());
+    let mut stand = testing::Stand::new(http.into_service());
     assert_no_allocation("inline handler", || {
-        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Run::Answered)));
+        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Disposition::Answered)));
         assert!(stand.written().ends_with(b"hello"));
     });
 }
@@ -83,7 +83,7 @@ impl Service for Direct {
 
     fn lane(&self) {}
 
-    fn inline(&self, _: &mut (), _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Run {
+    fn inline(&self, _: &mut (), _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition {
         reply
             .head(StatusCode::OK)
             .header("Content-Type", "text/plain")
@@ -97,9 +97,9 @@ impl Service for Direct {
 
 #[test]
 fn services_that_use_the_head_answer_without_allocating() {
-    let mut stand = trial::Stand::new(Direct);
+    let mut stand = testing::Stand::new(Direct);
     assert_no_allocation("inline service", || {
-        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Run::Answered)));
+        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Disposition::Answered)));
         assert!(stand.written().ends_with(b"/a/b/c.html"));
     });
 }

@@ -4,7 +4,7 @@
 //! Every case names its seed when it fails; `case(seed)` alone replays it.
 
 use flatpath_http::{
-    Body, Decoder, Fault, Framing, Limits, Piece, Response, Room, Scan, Turn, parse, trial,
+    Body, Decoder, Fault, Framing, HeaderSlots, Limits, Piece, Response, Scan, Turn, parse, testing,
 };
 
 const TURN: Turn = Turn {
@@ -186,7 +186,7 @@ fn damaged_request(random: &mut Random) -> Vec<u8> {
 type Found = Result<Option<(String, Vec<u8>, usize)>, Fault>;
 
 fn found_whole(input: &[u8]) -> Found {
-    let found = trial::request(input)?;
+    let found = testing::request(input)?;
     Ok(found.map(|(request, bytes)| {
         let summary = format!(
             "{} {} {:?}",
@@ -216,8 +216,8 @@ fn found_in_pieces(random: &mut Random, input: &[u8]) -> Found {
         }
         arrived = (arrived + 1 + random.below(40)).min(input.len());
     };
-    let mut room = Room::new();
-    let framing = parse(&input[..arrived], head_bytes, &mut room, &limits)?.framing();
+    let mut slots = HeaderSlots::new();
+    let framing = parse(&input[..arrived], head_bytes, &mut slots, &limits)?.framing();
     let mut decoder = Decoder::new(framing);
     let (mut at, mut body) = (head_bytes, Vec::new());
     loop {
@@ -243,7 +243,7 @@ fn found_in_pieces(random: &mut Random, input: &[u8]) -> Found {
 fn model_random_requests_are_parsed_as_they_were_sent() {
     for_seeds(3000, |random| {
         let sent = valid_request(random);
-        let (request, bytes) = trial::request(&sent.bytes)
+        let (request, bytes) = testing::request(&sent.bytes)
             .unwrap_or_else(|fault| panic!("{fault:?}: {:?}", String::from_utf8_lossy(&sent.bytes)))
             .expect("complete");
         assert_eq!(bytes, sent.bytes.len());
@@ -319,7 +319,7 @@ fn model_random_bytes_panic_nowhere() {
     for_seeds(20_000, |random| {
         let count = random.below(200);
         let noise = random.bytes(count);
-        let _ = trial::request(&noise);
+        let _ = testing::request(&noise);
         let mut decoder = Decoder::new(Framing::Chunked);
         let mut rest = noise.as_slice();
         while let Ok(Piece::Data(_)) = decoder.next(&mut rest) {}
@@ -330,10 +330,10 @@ fn model_random_bytes_panic_nowhere() {
 fn model_the_http_crate_takes_every_head_that_is_taken_here() {
     for_seeds(20_000, |random| {
         let input = damaged_request(random);
-        let has_no_body = trial::with_head(&input, |head| head.framing() == Framing::Empty);
+        let has_no_body = testing::with_head(&input, |head| head.framing() == Framing::Empty);
         if has_no_body == Ok(Some(true)) {
             assert!(
-                matches!(trial::request(&input), Ok(Some(_))),
+                matches!(testing::request(&input), Ok(Some(_))),
                 "{:?}",
                 String::from_utf8_lossy(&input)
             );
@@ -373,8 +373,8 @@ fn model_random_responses_are_read_as_they_were_made() {
             "GET / HTTP/1.0\r\n\r\n",
             "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n",
         ]);
-        let wire = trial::with_head(request.as_bytes(), |head| {
-            trial::encoded(head, TURN, response)
+        let wire = testing::with_head(request.as_bytes(), |head| {
+            testing::encoded(head, TURN, response)
         });
         let wire = wire.expect("valid").expect("complete");
         check_wire(

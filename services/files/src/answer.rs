@@ -26,7 +26,7 @@ use crate::look::Locality;
 use crate::media;
 use crate::range::{self, Part, Ranges};
 use crate::root::{Kind, Opened, Reach, Root};
-use crate::target::{Form, Hidden, Target, name_of};
+use crate::target::{Hidden, PathForm, Target, name_of};
 use crate::writing::{Writing, is_own};
 
 /// What a directory is asked for first.
@@ -114,7 +114,7 @@ impl Answerer<'_> {
         if path.split(|byte| *byte == b'/').any(is_own) {
             return Err(FilesError::NotFound);
         }
-        if target.form() == Form::Plain {
+        if target.form() == PathForm::Plain {
             let looked_at = SystemTime::now();
             let opened = self.find(path)?;
             return match opened.kind {

@@ -5,7 +5,7 @@
 //!   nanoseconds. The last cannot be set by anybody, so a file that was replaced by another of the
 //!   same size and given the same date has another tag (and, which is the price, so has one whose
 //!   mode or link count changed). The tag is always strong, and held back for the two clock ticks
-//!   in which a second write would leave all of these as they are ([`Identity::is_settled`]).
+//!   in which a second write would leave all of these as they are ([`Identity::is_stable`]).
 //! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
 //!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
 //!
@@ -80,7 +80,7 @@ pub enum RangeUse {
 impl Validators {
     /// Of a file that was in this state at `now` or later.
     pub fn of(identity: &Identity, now: SystemTime) -> Self {
-        let tag = identity.is_settled(now).then(|| Tag::of(identity));
+        let tag = identity.is_stable(now).then(|| Tag::of(identity));
         let now_seconds = seconds_since_epoch(now).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
             Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn tag() -> String {
-        String::from_utf8(validators().tag.expect("settled").as_bytes().to_vec()).expect("ASCII")
+        String::from_utf8(validators().tag.expect("stable").as_bytes().to_vec()).expect("ASCII")
     }
 
     fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {

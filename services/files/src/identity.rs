@@ -4,7 +4,7 @@
 //! things escape them, and nobody can help it: a write through a shared mapping gets its time when
 //! the page is first touched after a write-back, and a network file system tells what it has
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
-//! twice within one tick looks unchanged. [`Identity::is_settled`] says when that is ruled out.
+//! twice within one tick looks unchanged. [`Identity::is_stable`] says when that is ruled out.
 
 use std::time::{Duration, SystemTime};
 
@@ -70,7 +70,7 @@ impl Identity {
     ///
     /// `now` must have been read before this identity. False for two ticks after a change, for two
     /// seconds on file systems that keep whole seconds, and for files with times in the future.
-    pub fn is_settled(&self, now: SystemTime) -> bool {
+    pub fn is_stable(&self, now: SystemTime) -> bool {
         let racy_ns = if self.changed.nanoseconds == 0 {
             RACY_COARSE_NS
         } else {
@@ -153,32 +153,32 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_settled_two_ticks_after_its_last_change() {
+    fn a_file_is_stable_two_ticks_after_its_last_change() {
         let changed = at(1_000, 5);
         let changed_ns = 1_000_000_000_005;
-        assert!(!changed.is_settled(after_epoch(changed_ns)));
-        assert!(!changed.is_settled(after_epoch(changed_ns + RACY_NS - 1)));
-        assert!(changed.is_settled(after_epoch(changed_ns + RACY_NS)));
+        assert!(!changed.is_stable(after_epoch(changed_ns)));
+        assert!(!changed.is_stable(after_epoch(changed_ns + RACY_NS - 1)));
+        assert!(changed.is_stable(after_epoch(changed_ns + RACY_NS)));
     }
 
     #[test]
     fn a_modification_time_set_back_does_not_settle_a_file() {
         let mut changed = at(1_000, 5);
         changed.modified.seconds = 10;
-        assert!(!changed.is_settled(after_epoch(1_000_000_000_006)));
+        assert!(!changed.is_stable(after_epoch(1_000_000_000_006)));
     }
 
     #[test]
-    fn whole_second_times_take_two_seconds_to_settle() {
+    fn whole_second_times_take_two_seconds_to_become_stable() {
         let changed = at(1_000, 0);
-        assert!(!changed.is_settled(after_epoch(1_001_999_999_999)));
-        assert!(changed.is_settled(after_epoch(1_002_000_000_000)));
+        assert!(!changed.is_stable(after_epoch(1_001_999_999_999)));
+        assert!(changed.is_stable(after_epoch(1_002_000_000_000)));
     }
 
     #[test]
-    fn times_in_the_future_or_beyond_reason_are_never_settled() {
-        assert!(!at(2_000, 5).is_settled(after_epoch(1_000_000_000_000)));
-        assert!(!at(i64::MAX, 5).is_settled(SystemTime::now()));
-        assert!(at(-5, 5).is_settled(SystemTime::now()));
+    fn times_in_the_future_or_beyond_reason_are_never_stable() {
+        assert!(!at(2_000, 5).is_stable(after_epoch(1_000_000_000_000)));
+        assert!(!at(i64::MAX, 5).is_stable(SystemTime::now()));
+        assert!(at(-5, 5).is_stable(SystemTime::now()));
     }
 }

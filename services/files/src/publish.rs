@@ -152,19 +152,19 @@ impl Publication<'_> {
             Published::Replaced => StatusCode::NO_CONTENT,
         });
         if !self.conditions.is_empty()
-            && let Some(value) = self.tag_when_settled()
+            && let Some(value) = self.tag_when_stable()
         {
             response.headers_mut().insert(header::ETAG, value);
         }
         response
     }
 
-    fn tag_when_settled(&self) -> Option<HeaderValue> {
+    fn tag_when_stable(&self) -> Option<HeaderValue> {
         let identity = || Some(Identity::from_stat(&rustix::fs::fstat(self.file).ok()?));
         let stored = identity()?;
         let mut now = SystemTime::now();
-        // Whole seconds would take two seconds to settle.
-        if !stored.is_settled(now) && stored.changed.nanoseconds != 0 {
+        // Whole seconds would take two seconds to become stable.
+        if !stored.is_stable(now) && stored.changed.nanoseconds != 0 {
             std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(1));
             now = SystemTime::now();
         }

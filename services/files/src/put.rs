@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatpath::{Payload, WorkerScope};
-use flatpath_http::{Opened as Begun, Request, Response, Sink};
+use flatpath_http::{Request, Response, Sink, UploadDecision};
 use http::StatusCode;
 use http::header::{self, HeaderMap};
 use rustix::fs::{Mode, OFlags};
@@ -59,10 +59,10 @@ pub(crate) fn begin(
     hidden: Hidden,
     options: WriteOptions,
     request: &Request,
-) -> Begun {
+) -> UploadDecision {
     match prepare(root, hidden, options, request) {
-        Ok(upload) => Begun::Sink(Box::new(upload)),
-        Err(response) => Begun::Response(*response),
+        Ok(upload) => UploadDecision::Sink(Box::new(upload)),
+        Err(response) => UploadDecision::Response(*response),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DescriptorBudget, DescriptorHold, Entry, Inside, Payload, PoolHandle, Share};
 use flatpath_http::{
-    Form, Head, Known, Opened, RegionConfig, Reply, Request, Response, Run, Service, Sink, Turn,
-    WorkerScope,
+    Disposition, Head, KnownHeader, RegionConfig, Reply, Request, Response, Service, Sink,
+    TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
@@ -148,9 +148,14 @@ impl Files {
     }
 
     /// Has the end of a write counted, and its pieces written within the share.
-    fn counted(&self, opened: Opened, share: Option<Share>, hold: DescriptorHold) -> Opened {
+    fn counted(
+        &self,
+        opened: UploadDecision,
+        share: Option<Share>,
+        hold: DescriptorHold,
+    ) -> UploadDecision {
         match opened {
-            Opened::Sink(sink) => Opened::Sink(Box::new(CountedSink {
+            UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
                 share,
@@ -259,16 +264,16 @@ impl Service for Files {
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run {
+    ) -> Disposition {
         let is_get = head.is_get();
-        let is_plain = head.form() == Form::Origin && (is_get || head.is_head());
+        let is_plain = head.form() == TargetForm::Origin && (is_get || head.is_head());
         // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
-        let is_part = is_get && head.known(Known::Range).is_some();
+        let is_part = is_get && head.known(KnownHeader::Range).is_some();
         let target = head.path().as_bytes();
         if !is_plain || is_part || target.len() > CACHE_TARGET_BYTES_MAX {
-            return Run::Pooled;
+            return Disposition::Pooled;
         }
-        let preference = match head.known(Known::AcceptEncoding) {
+        let preference = match head.known(KnownHeader::AcceptEncoding) {
             Some(_) => Preference::parse(head.values(ACCEPT_ENCODING.as_str())),
             None => Preference::PLAIN,
         };
@@ -280,7 +285,7 @@ impl Service for Files {
         };
         let found = lane.cache.find(&self.root, moment, target, preference);
         let Some(entry) = found else {
-            return Run::Pooled;
+            return Disposition::Pooled;
         };
         let verdict = match is_conditional(head) {
             true => entry.validators.evaluate(head),
@@ -289,7 +294,7 @@ impl Service for Files {
         match verdict {
             Verdict::Proceed => reply.prebuilt_shared(&entry.found, &entry.body),
             Verdict::NotModified => reply.prebuilt(&entry.not_modified, b""),
-            Verdict::PreconditionFailed => Run::Pooled,
+            Verdict::PreconditionFailed => Disposition::Pooled,
         }
     }
 
@@ -297,29 +302,29 @@ impl Service for Files {
         self.writing != Writing::Refused && matches!(head.method(), "PUT" | "POST" | "PATCH")
     }
 
-    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Opened {
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
         match self.writing {
             Writing::Allowed(options) if *request.method() == Method::PUT => {
                 let Ok((share, _inside)) = self.enter(request, scope) else {
-                    return Opened::Response(answer::busy());
+                    return UploadDecision::Response(answer::busy());
                 };
                 let Some(hold) = scope.descriptors().hold(PUT_DESCRIPTORS) else {
-                    return Opened::Response(answer::busy());
+                    return UploadDecision::Response(answer::busy());
                 };
                 let opened = put::begin(&self.root, self.hidden, options, request);
                 self.counted(opened, share, hold)
             }
             Writing::Allowed(options) if tus::concerns(request) => {
                 let Ok((share, _inside)) = self.enter(request, scope) else {
-                    return Opened::Response(answer::busy());
+                    return UploadDecision::Response(answer::busy());
                 };
                 let Some(hold) = scope.descriptors().hold(TUS_DESCRIPTORS) else {
-                    return Opened::Response(answer::busy());
+                    return UploadDecision::Response(answer::busy());
                 };
                 let opened = tus::begin(self.uploads(options), request);
                 self.counted(opened, share, hold)
             }
-            _ => Opened::Response(self.pooled(request, scope)),
+            _ => UploadDecision::Response(self.pooled(request, scope)),
         }
     }
 
@@ -351,7 +356,7 @@ impl Service for Files {
         self.read(request, scope)
     }
 
-    fn settled(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
+    fn response_ready(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
         if let Some(entry) = note.remove::<NewEntry>() {
             lane.cache.insert(entry, turn.now_ns);
         }
@@ -399,10 +404,10 @@ impl Sink for CountedSink {
 /// is there. O(1).
 fn is_conditional(head: &Head<'_>) -> bool {
     let headers = [
-        Known::IfNoneMatch,
-        Known::IfModifiedSince,
-        Known::IfMatch,
-        Known::IfUnmodifiedSince,
+        KnownHeader::IfNoneMatch,
+        KnownHeader::IfModifiedSince,
+        KnownHeader::IfMatch,
+        KnownHeader::IfUnmodifiedSince,
     ];
     headers
         .into_iter()

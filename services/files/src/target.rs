@@ -32,13 +32,13 @@ pub enum Hidden {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     path: Vec<u8>,
-    form: Form,
+    form: PathForm,
     query: Option<&'a [u8]>,
 }
 
 /// How the target was written, which decides between a file and a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PathForm {
     /// No slash at the end.
     Plain,
     /// A slash at the end: only a directory will do.
@@ -58,13 +58,13 @@ impl<'a> Target<'a> {
         if names.is_empty() {
             return Ok(Self {
                 path: Vec::new(),
-                form: Form::Directory,
+                form: PathForm::Directory,
                 query,
             });
         }
         let (names, form) = match names.strip_suffix(b"/") {
-            Some(names) => (names, Form::Directory),
-            None => (names, Form::Plain),
+            Some(names) => (names, PathForm::Directory),
+            None => (names, PathForm::Plain),
         };
         let mut decoded = Vec::with_capacity(names.len());
         for name in names.split(|byte| *byte == b'/') {
@@ -89,7 +89,7 @@ impl<'a> Target<'a> {
     }
 
     /// Whether the target ended in a slash. The root always does.
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> PathForm {
         self.form
     }
 
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn plain_paths_lose_their_outer_slashes() {
         for (raw, path, form) in [
-            ("/", "", Form::Directory),
-            ("/a", "a", Form::Plain),
-            ("/a/", "a", Form::Directory),
-            ("/a/b.txt", "a/b.txt", Form::Plain),
-            ("/a/b/", "a/b", Form::Directory),
+            ("/", "", PathForm::Directory),
+            ("/a", "a", PathForm::Plain),
+            ("/a/", "a", PathForm::Directory),
+            ("/a/b.txt", "a/b.txt", PathForm::Plain),
+            ("/a/b/", "a/b", PathForm::Directory),
         ] {
             let target = Target::parse(raw.as_bytes(), Hidden::Refused).expect("a good target");
             assert_eq!(target.path(), path.as_bytes(), "{raw}");
@@ -337,7 +337,10 @@ mod tests {
     fn absolute_form_loses_scheme_and_host() {
         // What the http crate gives for `http://host?query`.
         let alone = Target::parse(b"?query", Hidden::Refused).expect("the root");
-        assert_eq!((alone.path(), alone.form()), (&b""[..], Form::Directory));
+        assert_eq!(
+            (alone.path(), alone.form()),
+            (&b""[..], PathForm::Directory)
+        );
         assert_eq!(path_of("http://host/a/b"), Ok(b"a/b".to_vec()));
         assert_eq!(path_of("HTTPS://host:1/a"), Ok(b"a".to_vec()));
         assert_eq!(path_of("http://host"), Ok(Vec::new()));

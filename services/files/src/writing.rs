@@ -14,7 +14,7 @@ use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{NAME_BYTES_MAX, UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
 use crate::root::{Kind, Root};
-use crate::target::{Form, Hidden, Target, is_hidden, name_of};
+use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
 
 /// Names of the server's own, which are hidden and never a target.
 pub(crate) const OWN: &[u8] = b".flatpath-";
@@ -92,7 +92,7 @@ pub(crate) fn raw_target(request: &Request) -> &str {
 }
 
 /// The path of a target that may be written to, and how it was written.
-pub(crate) fn writable_path(raw: &str, hidden: Hidden) -> Answer<(Vec<u8>, Form)> {
+pub(crate) fn writable_path(raw: &str, hidden: Hidden) -> Answer<(Vec<u8>, PathForm)> {
     // Hidden names are refused below, with a status of their own.
     let target = Target::parse(raw.as_bytes(), Hidden::Served).map_err(failed)?;
     let path = target.path();
@@ -126,7 +126,7 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
 pub(crate) fn locate(root: &Root, hidden: Hidden, raw: &str) -> Answer<(File, Vec<u8>)> {
     let (path, form) = writable_path(raw, hidden)?;
     let (parent, name) = split_name(&path);
-    if form == Form::Directory || name.len() > NAME_BYTES_MAX {
+    if form == PathForm::Directory || name.len() > NAME_BYTES_MAX {
         return Err(refused(StatusCode::CONFLICT));
     }
     Ok((directory_at(root, parent)?, name.to_vec()))

@@ -6,7 +6,7 @@
 //!   find every accepted request at the same place with the same body: nothing can be smuggled.
 //! - An accepted request that is written again is accepted again and is the same.
 
-use flatpath_http::{Decoder, Fault, Framing, Limits, Piece, Scan, trial};
+use flatpath_http::{Decoder, Fault, Framing, Limits, Piece, Scan, testing};
 
 use super::second::{self, Manner};
 use crate::random::pieces;
@@ -91,7 +91,7 @@ fn take<'a, I: Iterator<Item = &'a [u8]>>(
         }
     };
     let head = &arrivals.input[from..from + head_bytes];
-    let found = trial::with_head(head, |head| {
+    let found = testing::with_head(head, |head| {
         let headers = head
             .headers()
             .map(|(name, value)| (name.to_owned(), value.to_vec()));

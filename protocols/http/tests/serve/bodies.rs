@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flatpath::DriverChoice;
-use flatpath_http::{Head, Http, Limits, Reply, Request, Response, Run, Service};
+use flatpath_http::{Disposition, Head, Http, Limits, Reply, Request, Response, Service};
 use http::StatusCode;
 
 use crate::client::{Client, get, post};
@@ -170,7 +170,13 @@ impl Service for ReadOnly {
 
     fn lane(&self) {}
 
-    fn inline(&self, _: &mut (), _: flatpath::Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Run {
+    fn inline(
+        &self,
+        _: &mut (),
+        _: flatpath::Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
         if head.is_get() {
             return reply.head(StatusCode::OK).body(b"fine");
         }

@@ -1,7 +1,7 @@
 //! What comes back for one request.
 
 use flatpath::DriverChoice;
-use flatpath_http::{Body, Head, Http, Reply, Request, Response, Route, Run, Service};
+use flatpath_http::{Body, Disposition, Head, Http, Reply, Request, Response, Route, Service};
 use http::StatusCode;
 
 use crate::client::{Client, get};
@@ -199,10 +199,10 @@ impl Service for Counter {
         _: flatpath::Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Run {
+    ) -> Disposition {
         match head.path() {
             "/count" => reply.head(StatusCode::OK).body(lane.to_string().as_bytes()),
-            _ => Run::Pooled,
+            _ => Disposition::Pooled,
         }
     }
 
@@ -212,7 +212,7 @@ impl Service for Counter {
         response
     }
 
-    fn settled(&self, lane: &mut u64, _: flatpath::Turn, note: &mut http::Extensions) {
+    fn response_ready(&self, lane: &mut u64, _: flatpath::Turn, note: &mut http::Extensions) {
         *lane += note.get::<Note>().map_or(0, |note| note.0);
     }
 }

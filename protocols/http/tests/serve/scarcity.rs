@@ -4,7 +4,9 @@
 use std::io;
 
 use flatpath::{DriverChoice, Limits, Payload, Server, Turn, WorkerScope};
-use flatpath_http::{Body, Head, Http, Opened, Reply, Request, Response, Run, Service, Sink};
+use flatpath_http::{
+    Body, Disposition, Head, Http, Reply, Request, Response, Service, Sink, UploadDecision,
+};
 
 use crate::client::{Client, get};
 use crate::{on_each_driver, start};
@@ -24,8 +26,8 @@ impl Service for Mixed {
 
     fn lane(&self) {}
 
-    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Run {
-        Run::Pooled
+    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
+        Disposition::Pooled
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
@@ -39,8 +41,8 @@ impl Service for Mixed {
         true
     }
 
-    fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Opened {
-        Opened::Sink(Box::new(Count(0)))
+    fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
+        UploadDecision::Sink(Box::new(Count(0)))
     }
 }
 

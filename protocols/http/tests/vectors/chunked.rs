@@ -1,6 +1,6 @@
 //! RFC 9112 section 7: chunked bodies.
 
-use flatpath_http::{Fault, trial};
+use flatpath_http::{Fault, testing};
 
 use crate::{body, chunked, incomplete, refused};
 
@@ -98,7 +98,7 @@ fn s7_1_1_extensions_are_ignored_and_bounded() {
 #[test]
 fn s7_1_2_trailers_are_checked_and_dropped() {
     let input = chunked("5\r\nhello\r\n0\r\nHost: evil\r\nContent-Length: 9\r\n\r\n");
-    let (request, _) = trial::request(input.as_bytes())
+    let (request, _) = testing::request(input.as_bytes())
         .expect("valid")
         .expect("complete");
     assert_eq!(request.headers()["host"], "h");

@@ -1,6 +1,6 @@
 //! RFC 9112 section 9, RFC 9110 section 10.1.1: what becomes of the connection.
 
-use flatpath_http::{Fault, trial};
+use flatpath_http::{Fault, testing};
 
 use crate::{chunked, post, refused, taken, with_headers};
 
@@ -29,11 +29,11 @@ fn s9_3_2_pipelined_requests_do_not_run_into_each_other() {
     let first = chunked("5\r\nhello\r\n0\r\n\r\n");
     let second = with_headers("");
     let both = format!("{first}{second}");
-    let (_, bytes) = trial::request(both.as_bytes())
+    let (_, bytes) = testing::request(both.as_bytes())
         .expect("valid")
         .expect("complete");
     assert_eq!(bytes, first.len());
-    let (request, _) = trial::request(&both.as_bytes()[bytes..])
+    let (request, _) = testing::request(&both.as_bytes()[bytes..])
         .expect("valid")
         .expect("complete");
     assert_eq!(request.method(), "GET");

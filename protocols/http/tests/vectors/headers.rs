@@ -1,7 +1,7 @@
 //! RFC 9112 section 5: headers.
 
 use flatpath_http::limits::{HEADERS_BYTES_MAX, HEADERS_MAX};
-use flatpath_http::{Fault, trial};
+use flatpath_http::{Fault, testing};
 
 use crate::{refused, taken, with_headers};
 
@@ -10,7 +10,7 @@ use crate::{refused, taken, with_headers};
 #[test]
 fn s5_values_lose_the_space_around_them_and_hold_no_control_characters() {
     let value = |line: &str| {
-        let found = trial::with_head(with_headers(line).as_bytes(), |head| {
+        let found = testing::with_head(with_headers(line).as_bytes(), |head| {
             head.value("a").map(<[u8]>::to_vec)
         });
         found

@@ -11,13 +11,13 @@ mod framing;
 mod chunked;
 mod connection;
 
-use flatpath_http::{Fault, Form, Framing, trial};
+use flatpath_http::{Fault, Framing, TargetForm, testing};
 
 /// What of a request a vector looks at.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     method: String,
-    form: Form,
+    form: TargetForm,
     path: String,
     authority: String,
     framing: Framing,
@@ -26,7 +26,7 @@ struct Seen {
 }
 
 fn head(input: impl AsRef<[u8]>) -> Result<Option<Seen>, Fault> {
-    trial::with_head(input.as_ref(), |head| Seen {
+    testing::with_head(input.as_ref(), |head| Seen {
         method: head.method().to_owned(),
         form: head.form(),
         path: head.path().to_owned(),
@@ -50,7 +50,7 @@ fn taken(input: impl AsRef<[u8]>) -> Seen {
 fn refused(input: impl AsRef<[u8]>, fault: Fault, status: u16) {
     let input = input.as_ref();
     let shown = String::from_utf8_lossy(&input[..input.len().min(200)]);
-    let found = trial::request(input)
+    let found = testing::request(input)
         .err()
         .unwrap_or_else(|| panic!("taken: {shown:?}"));
     assert_eq!(found, fault, "{shown:?}");
@@ -59,7 +59,7 @@ fn refused(input: impl AsRef<[u8]>, fault: Fault, status: u16) {
 
 /// The body of a complete request.
 fn body(input: impl AsRef<[u8]>) -> Vec<u8> {
-    let (request, bytes) = trial::request(input.as_ref())
+    let (request, bytes) = testing::request(input.as_ref())
         .expect("a valid request")
         .expect("a complete request");
     assert_eq!(
@@ -76,7 +76,7 @@ fn body(input: impl AsRef<[u8]>) -> Vec<u8> {
 
 fn incomplete(input: impl AsRef<[u8]>) {
     assert!(
-        trial::request(input.as_ref())
+        testing::request(input.as_ref())
             .expect("valid so far")
             .is_none()
     );

@@ -1,6 +1,6 @@
 //! RFC 9112 section 3.2: request targets and hosts.
 
-use flatpath_http::{Fault, Form};
+use flatpath_http::{Fault, TargetForm};
 
 use crate::{refused, taken};
 
@@ -8,7 +8,10 @@ use crate::{refused, taken};
 #[test]
 fn s3_2_1_origin_form() {
     let seen = taken("GET /where?q=now HTTP/1.1\r\nHost: www.example.org\r\n\r\n");
-    assert_eq!((seen.form, seen.path.as_str()), (Form::Origin, "/where"));
+    assert_eq!(
+        (seen.form, seen.path.as_str()),
+        (TargetForm::Origin, "/where")
+    );
     for target in ["/\u{e9}", "/a#b", "/<a>", "a", "/a\u{7f}", "?a"] {
         refused(
             format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"),
@@ -24,7 +27,10 @@ fn s3_2_1_origin_form() {
 #[test]
 fn s3_2_2_absolute_form_overrides_host() {
     let seen = taken("GET http://www.example.org/pub/a HTTP/1.1\r\nHost: other\r\n\r\n");
-    assert_eq!((seen.form, seen.path.as_str()), (Form::Absolute, "/pub/a"));
+    assert_eq!(
+        (seen.form, seen.path.as_str()),
+        (TargetForm::Absolute, "/pub/a")
+    );
     assert_eq!(seen.authority, "www.example.org");
     let root = taken("GET HTTP://h:80 HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!((root.path.as_str(), root.authority.as_str()), ("/", "h:80"));
@@ -64,7 +70,7 @@ fn s3_2_3_authority_form_opens_no_tunnel() {
 #[test]
 fn s3_2_4_asterisk_form_is_for_options() {
     let seen = taken("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!((seen.form, seen.path.as_str()), (Form::Asterisk, "*"));
+    assert_eq!((seen.form, seen.path.as_str()), (TargetForm::Asterisk, "*"));
     for method in ["GET", "HEAD", "options"] {
         refused(
             format!("{method} * HTTP/1.1\r\nHost: h\r\n\r\n"),

@@ -6,7 +6,7 @@ use super::*;
 fn a_file_comes_with_type_length_and_validators() {
     let mut site = Site::new();
     site.write("a.txt", "content");
-    settle();
+    wait_until_stable();
     let answer = site.get("/a.txt");
     assert_eq!((answer.status(), answer.text()), ("200", "content"));
     for (name, value) in [
@@ -39,7 +39,7 @@ fn head_has_the_head_of_get_and_no_body() {
     let mut site = Site::new();
     site.write("small", "content");
     site.write("large", vec![7; CACHE_FILE_BYTES_MAX + 1]);
-    settle();
+    wait_until_stable();
     for target in ["/small", "/large", "/", "/none", "/small"] {
         let (get, head) = (site.ask("GET", target, ""), site.ask("HEAD", target, ""));
         assert_eq!(head.lines(), get.lines(), "{target}");
@@ -100,7 +100,7 @@ fn an_index_is_served_in_place_of_a_listing() {
     site.write("index.html", "root");
     site.write("sub/index.html", "sub");
     fs::create_dir_all(site.path("odd/index.html")).expect("mkdir");
-    settle();
+    wait_until_stable();
     assert_eq!(site.get_hot("/", "").text(), "root");
     let sub = site.get_hot("/sub/", "");
     assert_eq!(
@@ -162,7 +162,7 @@ fn one_range_is_a_part_several_are_multipart() {
     let content: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
     site.write("a.bin", &content);
     site.write("small.txt", "0123456789");
-    settle();
+    wait_until_stable();
     site.get("/small.txt");
     let part = site.ask("GET", "/small.txt", "Range: bytes=2-4\r\n");
     assert_eq!((part.status(), part.text()), ("206", "234"));
@@ -199,7 +199,7 @@ fn ranges_that_cannot_be_had_are_416_and_those_that_do_not_count_are_ignored() {
     let mut site = Site::new();
     site.write("a.txt", "0123456789");
     site.write("empty", "");
-    settle();
+    wait_until_stable();
     let tag = site
         .get("/a.txt")
         .header("ETag")
@@ -252,7 +252,7 @@ fn compressed_siblings_are_sent_to_those_who_take_them() {
     site.write("a.css.br", "brotli");
     site.write("a.css.gz", "gzip");
     site.write("lone.css.gz", "no file");
-    settle();
+    wait_until_stable();
     let mut tags = std::collections::BTreeSet::new();
     for (accept, text, encoding) in [
         ("", "plain", None),

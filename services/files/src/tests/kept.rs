@@ -29,7 +29,7 @@ fn a_file_written_this_moment_has_no_validators_and_is_not_kept() {
 fn conditions_are_decided_alike_by_worker_and_network_thread() {
     let mut site = Site::new();
     site.write("a.txt", "content");
-    settle();
+    wait_until_stable();
     let tag = site
         .get("/a.txt")
         .header("ETag")
@@ -83,7 +83,7 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
 fn a_304_is_answered_inline_though_no_200_ever_was() {
     let mut site = Site::new();
     site.write("a.txt", "content");
-    settle();
+    wait_until_stable();
     let headers = format!("If-Modified-Since: {DATE}\r\n");
     assert_eq!(site.ask("GET", "/a.txt", &headers).by, By::Worker);
     let second = site.ask("GET", "/a.txt", &headers);
@@ -94,14 +94,14 @@ fn a_304_is_answered_inline_though_no_200_ever_was() {
 fn a_sibling_that_comes_or_goes_is_noticed() {
     let mut site = Site::new();
     site.write("a.css", "plain");
-    settle();
+    wait_until_stable();
     let accept = "Accept-Encoding: br, gzip\r\n";
     assert_eq!(site.get_hot("/a.css", accept).text(), "plain");
     site.write("a.css.gz", "gzip");
-    settle();
+    wait_until_stable();
     assert_eq!(site.get_hot("/a.css", accept).text(), "gzip");
     site.write("a.css.br", "brotli");
-    settle();
+    wait_until_stable();
     assert_eq!(site.get_hot("/a.css", accept).text(), "brotli");
     fs::remove_file(site.path("a.css.br")).expect("remove");
     assert_eq!(site.get_hot("/a.css", accept).text(), "gzip");
@@ -113,7 +113,7 @@ fn a_sibling_that_comes_or_goes_is_noticed() {
 fn a_change_is_seen_by_the_next_turn_and_not_within_one() {
     let mut site = Site::new();
     site.write("sub/a.txt", "old");
-    settle();
+    wait_until_stable();
     site.get_hot("/sub/a.txt", "");
     site.write("sub/a.txt", "new");
     let same_turn = site.ask_in_this_turn("GET", "/sub/a.txt", "");
@@ -127,7 +127,7 @@ fn what_a_link_led_to_is_read_anew_each_time() {
     let mut site = Site::new();
     site.write("one/a.txt", "one");
     site.write("two/a.txt", "two");
-    settle();
+    wait_until_stable();
     symlink("one", site.path("current")).expect("symlink");
     for _ in 0..3 {
         let answer = site.get("/current/a.txt");
@@ -142,7 +142,7 @@ fn what_a_link_led_to_is_read_anew_each_time() {
 fn a_hot_file_moved_out_and_linked_to_is_gone() {
     let mut site = Site::new();
     site.write("sub/a.txt", "content");
-    settle();
+    wait_until_stable();
     site.get_hot("/sub/a.txt", "");
     fs::rename(site.path("sub"), site.folder.path().join("outside")).expect("rename");
     symlink("../outside", site.path("sub")).expect("symlink");
@@ -156,7 +156,7 @@ fn large_files_are_streamed_and_not_kept() {
     let smallest_streamed = vec![2; CACHE_FILE_BYTES_MAX + 1];
     site.write("kept", &largest_kept);
     site.write("streamed", &smallest_streamed);
-    settle();
+    wait_until_stable();
     assert_eq!(site.get_hot("/kept", "").body, largest_kept);
     for _ in 0..2 {
         let answer = site.get("/streamed");
@@ -169,7 +169,7 @@ fn without_buffers_small_files_are_streamed_too() {
     let mut site = Site::with_pool(4 << 10);
     let content = vec![7; 10_000];
     site.write("a", &content);
-    settle();
+    wait_until_stable();
     for _ in 0..2 {
         let answer = site.get("/a");
         assert_eq!((answer.by, &answer.body), (By::Worker, &content));
@@ -180,7 +180,7 @@ fn without_buffers_small_files_are_streamed_too() {
 fn queries_do_not_matter_to_files() {
     let mut site = Site::new();
     site.write("a", "content");
-    settle();
+    wait_until_stable();
     site.get_hot("/a", "");
     let other = site.get("/a?version=2");
     assert_eq!((other.by, other.text()), (By::Network, "content"));
@@ -191,7 +191,7 @@ fn stress_no_answer_is_older_than_its_request() {
     let mut site = Site::new();
     site.write("replaced", format!("{:020}", 0));
     site.write("rewritten", format!("{:020}", 0));
-    settle();
+    wait_until_stable();
     let (replaced, rewritten) = (site.path("replaced"), site.path("rewritten"));
     let published = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -246,7 +246,7 @@ fn stress_a_folder_swapped_for_a_link_is_never_served_from_outside() {
     site.write("sub/a.txt", "inside");
     symlink("../outside", site.path("evil")).expect("symlink");
     write_old(&site.folder.path().join("outside/a.txt"), b"outside");
-    settle();
+    wait_until_stable();
     let (sub, evil) = (site.path("sub"), site.path("evil"));
     let stop = AtomicBool::new(false);
     let mut bodies = Vec::new();

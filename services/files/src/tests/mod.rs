@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use flatpath::{DescriptorBudget, Pool};
-use flatpath_http::{Service, Turn, trial};
+use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
@@ -126,16 +126,17 @@ impl Site {
         };
         let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
         let input = input.as_bytes();
-        let inline = trial::inline(&self.files, &mut self.lane, turn, input).expect("valid");
+        let inline = testing::inline(&self.files, &mut self.lane, turn, input).expect("valid");
         let (by, bytes) = match inline {
             Some(bytes) => (By::Network, bytes),
             None => {
-                let (request, _) = trial::request(input).expect("valid").expect("complete");
+                let (request, _) = testing::request(input).expect("valid").expect("complete");
                 let mut response = self.answer(&request);
                 let mut note = std::mem::take(response.extensions_mut());
-                self.files.settled(&mut self.lane, turn, &mut note);
-                let encode = |head: &flatpath_http::Head<'_>| trial::encoded(head, turn, response);
-                let bytes = trial::with_head(input, encode)
+                self.files.response_ready(&mut self.lane, turn, &mut note);
+                let encode =
+                    |head: &flatpath_http::Head<'_>| testing::encoded(head, turn, response);
+                let bytes = testing::with_head(input, encode)
                     .expect("valid")
                     .expect("complete");
                 (By::Worker, bytes)
@@ -184,6 +185,6 @@ fn write_old(path: &Path, content: &[u8]) {
 }
 
 /// Lets the last change be long enough ago for validators.
-fn settle() {
+fn wait_until_stable() {
     std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(15));
 }

@@ -20,7 +20,7 @@ use crate::keyed::KeyedLock;
 use crate::limits::NAME_BYTES_MAX;
 use crate::publish::{refuse_part, sync_directory};
 use crate::root::Kind;
-use crate::target::Form;
+use crate::target::PathForm;
 use crate::writing::{
     Answer, Durability, MODE_NEW, allow, conditions_of, directory_at, failed_write, is_forbidden,
     look, raw_target, refused, refused_because, split_name, writable_path,
@@ -197,7 +197,7 @@ fn target_of(
     metadata: &[u8],
 ) -> Answer<(Vec<u8>, File, Vec<u8>)> {
     let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
-    let is_directory = form == Form::Directory
+    let is_directory = form == PathForm::Directory
         || matches!(uploads.root.find(&path), Ok(found) if found.kind == Kind::Directory);
     // Malformed metadata is refused also where it need not name the file.
     let named = metadata::file_name(metadata).map_err(|_| malformed_metadata())?;

@@ -45,7 +45,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use flatpath_http::{Opened as Begun, Request, Response};
+use flatpath_http::{Request, Response, UploadDecision};
 use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 
@@ -91,11 +91,11 @@ pub(crate) fn answer(uploads: Uploads<'_>, request: &Request) -> Response {
 }
 
 /// Begins a request with a body.
-pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> Begun {
+pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
     match serve(uploads, request) {
-        Ok(Outcome::Body(patch)) => Begun::Sink(patch),
-        Ok(Outcome::Answer(response)) => Begun::Response(marked(response)),
-        Err(response) => Begun::Response(marked(*response)),
+        Ok(Outcome::Body(patch)) => UploadDecision::Sink(patch),
+        Ok(Outcome::Answer(response)) => UploadDecision::Response(marked(response)),
+        Err(response) => UploadDecision::Response(marked(*response)),
     }
 }
 

@@ -210,14 +210,14 @@ impl Patch {
 
     /// The body is complete.
     pub(super) fn conclude(mut self) -> Response {
-        let response = match self.settle() {
+        let response = match self.end_of_body() {
             Ok(response) => response,
             Err(refusal) => *self.located(refusal),
         };
         marked(response)
     }
 
-    fn settle(&mut self) -> Answer<Response> {
+    fn end_of_body(&mut self) -> Answer<Response> {
         let held = match self.upload.hold()? {
             Ok(held) => self.body.own(held)?,
             // A HEAD found the last byte there and published the file: it is what this one sent.

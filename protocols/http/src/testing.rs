@@ -7,7 +7,7 @@ use crate::date::DateLine;
 use crate::draft::Draft;
 use crate::encode;
 use crate::fault::Fault;
-use crate::head::{Head, Room};
+use crate::head::{Head, HeaderSlots};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
@@ -15,7 +15,7 @@ use crate::parse::copy_as_1_1;
 use crate::reply::{Frame, Reply};
 use crate::respond::{self, Transfer};
 use crate::scan::Scan;
-use crate::service::{Run, Service};
+use crate::service::{Disposition, Service};
 use flatpath::Turn;
 
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
@@ -30,8 +30,8 @@ pub fn with_head<T>(
     let Some(head_bytes) = Scan::new().advance(input, &limits)? else {
         return Ok(None);
     };
-    let mut room = Room::new();
-    let fault = match crate::parse(input, head_bytes, &mut room, &limits) {
+    let mut slots = HeaderSlots::new();
+    let fault = match crate::parse(input, head_bytes, &mut slots, &limits) {
         Ok(head) => return Ok(Some(use_head(&head))),
         Err(fault) => fault,
     };
@@ -39,8 +39,8 @@ pub fn with_head<T>(
     if fault != Fault::Version || !copy_as_1_1(&input[..head_bytes], &mut copy) {
         return Err(fault);
     }
-    let mut room = Room::new();
-    let head = crate::parse(&copy, head_bytes, &mut room, &limits)?;
+    let mut slots = HeaderSlots::new();
+    let head = crate::parse(&copy, head_bytes, &mut slots, &limits)?;
     Ok(Some(use_head(&head)))
 }
 
@@ -91,7 +91,7 @@ pub fn inline<S: Service>(
 ) -> Result<Option<Vec<u8>>, Fault> {
     let mut out = Vec::new();
     let run = answer(service, lane, turn, &mut DateLine::new(), &mut out, input)?;
-    Ok((run == Some(Run::Answered)).then_some(out))
+    Ok((run == Some(Disposition::Answered)).then_some(out))
 }
 
 /// A service with one lane that answers request after request into the same space, as on a network
@@ -119,7 +119,7 @@ impl<S: Service> Stand<S> {
     ///
     /// # Errors
     /// The rule that the request breaks.
-    pub fn inline(&mut self, turn: Turn, input: &[u8]) -> Result<Option<Run>, Fault> {
+    pub fn inline(&mut self, turn: Turn, input: &[u8]) -> Result<Option<Disposition>, Fault> {
         let Self {
             service,
             lane,
@@ -147,11 +147,11 @@ fn answer<S: Service>(
     date: &mut DateLine,
     out: &mut Vec<u8>,
     input: &[u8],
-) -> Result<Option<Run>, Fault> {
+) -> Result<Option<Disposition>, Fault> {
     with_head(input, |head| {
         let mut reply = Reply::new(out, date.at(turn.wall_seconds), Frame::of(head));
         let run = service.inline(lane, turn, head, &mut reply);
-        if run == Run::Answered {
+        if run == Disposition::Answered {
             let written = reply.written();
             out.extend_from_slice(written.shared.as_deref().unwrap_or_default());
             if let Some(reader) = written.reader {
@@ -254,11 +254,11 @@ mod tests {
                 _: Turn,
                 head: &Head<'_>,
                 reply: &mut Reply<'_>,
-            ) -> Run {
+            ) -> Disposition {
                 *lane += 1;
                 match head.path() {
                     "/tea" => reply.head(StatusCode::IM_A_TEAPOT).body(b"short and stout"),
-                    _ => Run::Pooled,
+                    _ => Disposition::Pooled,
                 }
             }
             fn pooled(&self, _: &mut Request, _: &mut flatpath::WorkerScope<'_>) -> Response {
