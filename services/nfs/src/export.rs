@@ -1,7 +1,7 @@
 //! The directory that is served, and how a handle becomes an open file inside it.
 //!
 //! A handle is tried where its file was open last; then the kernel is asked for the inode by its
-//! own handle; then the place where it was last seen is opened; then the tree is searched. Whatever
+//! own handle; then the path where it was last seen is opened; then the tree is scanned. Whatever
 //! way a file was found, it must be the same file (inode and birth) and lie inside the export now.
 //!
 //! Where a file lies is what the kernel says of an open descriptor (`/proc/self/fd`): one answer
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use flatpath_driver::files::{KernelHandle, handle_of, open_handle};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
@@ -27,20 +27,13 @@ use crate::key;
 use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
 };
+use crate::names::{PATH_ONLY, open_name};
 use crate::node::Node;
 use crate::nodes::Nodes;
-use crate::places::Places;
-use crate::search::{Found, Search};
+use crate::path_hints::PathHints;
 use crate::status::Status;
+use crate::tree_scan::{Found, TreeScan};
 use crate::verifier::WriteVerifier;
-
-/// How a name is opened: what it is, not what it points to, and here, not elsewhere.
-pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_XDEV)
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
-
-const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The kernel tells paths of at most a page.
 const KERNEL_PATH_BYTES_MAX: usize = 4096;
@@ -50,7 +43,7 @@ const DELETED: &[u8] = b" (deleted)";
 
 /// Where an open file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
+enum Location {
     Inside,
     /// A directory inside, so deep that the kernel may have no path for what it holds.
     Deep,
@@ -72,26 +65,9 @@ pub struct Export {
     /// The kernel finds files by handle here.
     by_handle: bool,
     pub(crate) nodes: Nodes,
-    places: Places,
-    search: Search,
+    hints: PathHints,
+    scan: TreeScan,
     change_locks: Box<[Mutex<()>]>,
-}
-
-/// Opens one name in a directory; the kernel checks whether the calling thread may.
-pub(crate) fn open_name(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Status> {
-    let opened = rustix::fs::openat2(directory, name, PATH_ONLY, Mode::empty(), RESOLVE);
-    Ok(opened?)
-}
-
-/// A name that may stand for an entry of a directory: not empty, no slash, no NUL, not too long.
-pub(crate) fn check_name(name: &[u8]) -> Result<&[u8], Status> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err(Status::NameTooLong);
-    }
-    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Status::Invalid);
-    }
-    Ok(name)
 }
 
 impl Export {
@@ -130,8 +106,8 @@ impl Export {
             descriptors,
             by_handle,
             nodes: Nodes::new(NODES_MAX.min(affordable), verifier),
-            places: Places::default(),
-            search: Search::default(),
+            hints: PathHints::default(),
+            scan: TreeScan::default(),
             change_locks: (0..CHANGE_LOCKS).map(|_| Mutex::default()).collect(),
         };
         export.refresh_root()?;
@@ -151,16 +127,16 @@ impl Export {
 
     /// Closes a node whose file was removed without this server; true when it was.
     pub(crate) fn bury_if_dead(&self, node: &Node) -> Result<bool, Status> {
-        let place = self.place_of(node.path.as_fd(), node.kind, node.key);
-        let dead =
-            matches!(place, Where::Unlinked | Where::Unknown) && node.attributes()?.links == 0;
+        let location = self.location_of(node.path.as_fd(), node.kind, node.key);
+        let dead = matches!(location, Location::Unlinked | Location::Unknown)
+            && node.attributes()?.links == 0;
         if dead {
             self.bury(node.key);
         }
         Ok(dead)
     }
 
-    /// True when the kernel finds files by handle; else places and search do.
+    /// True when the kernel finds files by handle; else hints and the scan do.
     pub fn finds_by_handle(&self) -> bool {
         self.by_handle
     }
@@ -173,13 +149,13 @@ impl Export {
 
     /// As if a caller walked, until the result is dropped.
     #[cfg(test)]
-    pub(crate) fn search_in_progress(&self) -> impl Drop + '_ {
-        self.search.in_progress()
+    pub(crate) fn scan_in_progress(&self) -> impl Drop + '_ {
+        self.scan.in_progress()
     }
 
     #[cfg(test)]
-    pub(crate) fn search_waiters(&self) -> usize {
-        self.search.waiters()
+    pub(crate) fn scan_waiters(&self) -> usize {
+        self.scan.waiters()
     }
 
     /// The number of a descriptor as a name in `/proc/self/fd`, without an allocation.
@@ -244,38 +220,43 @@ impl Export {
     }
 
     /// Where an open file lies now.
-    fn place_of(&self, file: BorrowedFd<'_>, kind: rustix::fs::FileType, key: FileKey) -> Where {
+    fn location_of(
+        &self,
+        file: BorrowedFd<'_>,
+        kind: rustix::fs::FileType,
+        key: FileKey,
+    ) -> Location {
         if key == self.root_key {
-            return Where::Inside;
+            return Location::Inside;
         }
         let mut room = [0; KERNEL_PATH_BYTES_MAX];
         let path = match self.kernel_path(file, &mut room) {
             Ok(path) if path.len() < KERNEL_PATH_BYTES_MAX => path,
             // Deeper than the kernel can say: directories are followed upwards.
             _ if kind == rustix::fs::FileType::Directory => return self.climb(file),
-            _ => return Where::Unknown,
+            _ => return Location::Unknown,
         };
         if path == b"/" {
-            return Where::Unknown;
+            return Location::Unknown;
         }
         if !self.is_below_root(path) && (self.refresh_root().is_err() || !self.is_below_root(path))
         {
             // Of a name outside that is gone nothing follows for a name inside.
             let gone = path.ends_with(DELETED);
             return if gone {
-                Where::Unlinked
+                Location::Unlinked
             } else {
-                Where::Outside
+                Location::Outside
             };
         }
         if path.ends_with(DELETED) && !self.is_named_deleted(path, key) {
-            return Where::Unlinked;
+            return Location::Unlinked;
         }
         let directory = kind == rustix::fs::FileType::Directory;
         if directory && path.len() + 1 + NAME_BYTES_MAX >= KERNEL_PATH_BYTES_MAX {
-            return Where::Deep;
+            return Location::Deep;
         }
-        Where::Inside
+        Location::Inside
     }
 
     /// The kernel marks a name that is gone, but a file may also be called that way.
@@ -295,14 +276,14 @@ impl Export {
 
     /// Follows `..` from a directory until the kernel has a path again. It has one for the root, so
     /// it has one for whatever of the way lies at the root or above it.
-    fn climb(&self, directory: BorrowedFd<'_>) -> Where {
+    fn climb(&self, directory: BorrowedFd<'_>) -> Location {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut room = [0; KERNEL_PATH_BYTES_MAX];
         let mut at = None::<OwnedFd>;
         for _ in 0..DEPTH_MAX {
             let here = at.as_ref().map_or(directory, AsFd::as_fd);
             let Ok(up) = rustix::fs::openat(here, c"..", flags, Mode::empty()) else {
-                return Where::Outside;
+                return Location::Outside;
             };
             if let Ok(path) = self.kernel_path(up.as_fd(), &mut room)
                 && path.len() < KERNEL_PATH_BYTES_MAX
@@ -313,14 +294,14 @@ impl Export {
                     }
                 };
                 return if below(path) {
-                    Where::Deep
+                    Location::Deep
                 } else {
-                    Where::Outside
+                    Location::Outside
                 };
             }
             at = Some(up);
         }
-        Where::Outside
+        Location::Outside
     }
 
     /// Attributes and handle of an open file.
@@ -342,8 +323,8 @@ impl Export {
     /// itself, or may have no path for it.
     pub(crate) fn saw_in(&self, file: FileKey, directory: &Node, name: &[u8]) {
         if directory.is_deep() {
-            self.places
-                .remember_below(file, directory.key, name, &directory.handle);
+            self.hints
+                .insert_below(file, directory.key, name, &directory.handle);
         } else {
             self.saw(file, directory.key, name);
         }
@@ -352,7 +333,7 @@ impl Export {
     /// A file was seen as `name` in `parent`; needed only where the kernel does not find it itself.
     pub(crate) fn saw(&self, file: FileKey, parent: FileKey, name: &[u8]) {
         if !self.by_handle {
-            self.places.remember(file, parent, name);
+            self.hints.insert(file, parent, name);
         }
     }
 
@@ -360,7 +341,7 @@ impl Export {
     ///
     /// # Errors
     /// [`Status::BadHandle`] for one we did not make, [`Status::Stale`] when its file is gone or no
-    /// longer inside, [`Status::Later`] while others search for long.
+    /// longer inside, [`Status::Later`] while others scan for long.
     pub(crate) fn resolve(&self, bytes: &[u8]) -> Result<Arc<Node>, Status> {
         let opened = handle::open(&self.secret, bytes)?;
         if opened.export != self.number {
@@ -371,14 +352,14 @@ impl Export {
             return self.root();
         }
         if let Some(node) = self.nodes.find(key) {
-            match self.place_of(node.path.as_fd(), node.kind, key) {
-                Where::Inside => return Ok(node),
-                Where::Deep => {
+            match self.location_of(node.path.as_fd(), node.kind, key) {
+                Location::Inside => return Ok(node),
+                Location::Deep => {
                     node.set_deep();
                     return Ok(node);
                 }
-                Where::Unknown if self.open_below(key).is_some() => return Ok(node),
-                place => self.check_lost(place, key, &node.attributes()?)?,
+                Location::Unknown if self.open_below(key).is_some() => return Ok(node),
+                location => self.check_lost(location, key, &node.attributes()?)?,
             }
             self.nodes.forget(key);
         }
@@ -388,14 +369,14 @@ impl Export {
             if attributes.key != key {
                 return Err(Status::Stale);
             }
-            match self.place_of(file.as_fd(), attributes.kind, key) {
-                Where::Inside => return Ok(self.keep(file, &attributes)),
-                Where::Deep => {
+            match self.location_of(file.as_fd(), attributes.kind, key) {
+                Location::Inside => return Ok(self.keep(file, &attributes)),
+                Location::Deep => {
                     let node = self.keep(file, &attributes);
                     node.set_deep();
                     return Ok(node);
                 }
-                place => self.check_lost(place, key, &attributes)?,
+                location => self.check_lost(location, key, &attributes)?,
             }
         }
         self.find_by_name(key)
@@ -414,7 +395,7 @@ impl Export {
                 Err(Status::Later) => Status::Later,
                 other => return other,
             };
-            if self.places.is_gone(key) {
+            if self.hints.is_gone(key) {
                 return Err(Status::Stale);
             }
             if pause > HANDLE_PAUSE_MAX {
@@ -426,14 +407,19 @@ impl Export {
     }
 
     /// A file is not where it was: stale, when it cannot be anywhere else in the export.
-    fn check_lost(&self, place: Where, key: FileKey, found: &Attributes) -> Result<(), Status> {
+    fn check_lost(
+        &self,
+        location: Location,
+        key: FileKey,
+        found: &Attributes,
+    ) -> Result<(), Status> {
         // Some file systems never say how many names there are; where it lies decides with that.
-        let dead = found.links == 0 && place != Where::Outside;
+        let dead = found.links == 0 && location != Location::Outside;
         if dead {
             self.bury(key);
         }
         let single = found.links <= 1 || found.is_directory();
-        if dead || (single && place == Where::Outside) {
+        if dead || (single && location == Location::Outside) {
             return Err(Status::Stale);
         }
         Ok(())
@@ -443,7 +429,7 @@ impl Export {
     /// file system gets its space back when the calls end that still use it.
     fn bury(&self, key: FileKey) {
         self.nodes.forget(key);
-        self.places.bury(key);
+        self.hints.mark_gone(key);
     }
 
     /// What a name stands for that is about to be taken away or given to another file.
@@ -469,22 +455,22 @@ impl Export {
     /// Where it was seen last, or wherever it is.
     fn find_by_name(&self, key: FileKey) -> Result<Arc<Node>, Status> {
         // The kernel's handles tell a new file that looks like it from it, so there it is not seen.
-        if !self.by_handle && self.places.is_gone(key) {
+        if !self.by_handle && self.hints.is_gone(key) {
             return Err(Status::Stale);
         }
-        if let Some(node) = self.find_at_place(key) {
+        if let Some(node) = self.find_by_hint(key) {
             return Ok(node);
         }
-        match self.search.find(self.root.as_fd(), key, &self.places)? {
+        match self.scan.find(self.root.as_fd(), key, &self.hints)? {
             Found::Here(file, attributes) => Ok(self.keep(file, &attributes)),
             // Moved again since: the client asks again, too.
-            Found::Remembered => self.find_at_place(key).ok_or(Status::Later),
+            Found::Hinted => self.find_by_hint(key).ok_or(Status::Later),
         }
     }
 
     /// Opens a file below a deep directory as it was seen there last.
     fn open_below(&self, key: FileKey) -> Option<(OwnedFd, Attributes)> {
-        let (directory, name) = self.places.below(key)?;
+        let (directory, name) = self.hints.below(key)?;
         let directory = self.resolve(directory.as_slice()).ok()?;
         if directory.kind != rustix::fs::FileType::Directory {
             return None;
@@ -494,17 +480,17 @@ impl Export {
         (attributes.key == key).then_some((file, attributes))
     }
 
-    fn find_at_place(&self, key: FileKey) -> Option<Arc<Node>> {
+    fn find_by_hint(&self, key: FileKey) -> Option<Arc<Node>> {
         if let Some((file, attributes)) = self.open_below(key) {
             return Some(self.keep(file, &attributes));
         }
-        let names = self.places.path(self.root_key, key)?;
+        let names = self.hints.path(self.root_key, key)?;
         if let Ok((file, attributes)) = self.open_path(&names)
             && attributes.key == key
         {
             return Some(self.keep(file, &attributes));
         }
-        self.places.forget(key);
+        self.hints.remove(key);
         None
     }
 
@@ -529,16 +515,16 @@ impl Export {
         }
         let up = rustix::fs::openat(&directory.path, c"..", PATH_ONLY, Mode::empty())?;
         let attributes = Attributes::of(&up)?;
-        match self.place_of(up.as_fd(), attributes.kind, attributes.key) {
-            Where::Inside | Where::Deep => Ok(up),
-            Where::Outside | Where::Unlinked | Where::Unknown => Err(Status::Stale),
+        match self.location_of(up.as_fd(), attributes.kind, attributes.key) {
+            Location::Inside | Location::Deep => Ok(up),
+            Location::Outside | Location::Unlinked | Location::Unknown => Err(Status::Stale),
         }
     }
 
     /// Keeps other changes made through this server away from a directory or file, so that what it
     /// was before and after a change says that nothing else came between.
     pub(crate) fn lock_change(&self, key: FileKey) -> MutexGuard<'_, ()> {
-        self.lock_place(self.change_place(key))
+        self.lock_at(self.change_lock(key))
     }
 
     /// The same for two; always in the same order, once if they share a lock.
@@ -547,18 +533,18 @@ impl Export {
         first: FileKey,
         second: FileKey,
     ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
-        let (first, second) = (self.change_place(first), self.change_place(second));
+        let (first, second) = (self.change_lock(first), self.change_lock(second));
         let (low, high) = (first.min(second), first.max(second));
-        let lower = self.lock_place(low);
-        (lower, (low != high).then(|| self.lock_place(high)))
+        let lower = self.lock_at(low);
+        (lower, (low != high).then(|| self.lock_at(high)))
     }
 
-    fn change_place(&self, key: FileKey) -> usize {
+    fn change_lock(&self, key: FileKey) -> usize {
         usize::from(key.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]) % CHANGE_LOCKS
     }
 
-    fn lock_place(&self, place: usize) -> MutexGuard<'_, ()> {
-        self.change_locks[place]
+    fn lock_at(&self, index: usize) -> MutexGuard<'_, ()> {
+        self.change_locks[index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
-//! inside the directory (`nodes`, `places`, `search` help, `sweep` closes again), `identity` lets a
+//! inside the directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity` lets a
 //! worker act as the caller, `request` is a call on its worker, `procedures` has one file per group of
 //! procedures, and `service` puts them behind ONC RPC.
 //!
@@ -18,8 +18,9 @@ mod attributes;
 mod handle;
 mod node;
 mod nodes;
-mod places;
-mod search;
+mod names;
+mod path_hints;
+mod tree_scan;
 mod export;
 mod sweep;
 mod verifier;

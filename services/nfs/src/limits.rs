@@ -65,7 +65,7 @@ pub const SWEEPS_PER_QUESTION: u8 = 4;
 /// Time after which no further idle file is written to disk in one sweep.
 pub const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Files that are closed at most when another one is kept: one for its place, and more where
+/// Files that are closed at most when another one is kept: one to make room, and more where
 /// connections need their descriptors, which the sweep closes faster.
 pub const EVICTED_PER_KEEP_MAX: usize = 2;
 
@@ -78,31 +78,31 @@ pub const NODE_SHARDS: usize = 16;
 /// Locks that make "before, change, after" of one directory a unit.
 pub const CHANGE_LOCKS: usize = 256;
 
-/// Places (parent and name) kept for files that the kernel cannot find by handle.
-pub const PLACES_MAX: usize = 128 * 1024;
+/// Hints (parent and name) kept for files that the kernel cannot find by handle.
+pub const PATH_HINTS_MAX: usize = 128 * 1024;
 
 /// Steps up from a file to where the kernel has a path, or down from the root. At most one system
 /// call for each, for files that lie so deep that their path is longer than 4,095 bytes.
 pub const DEPTH_MAX: usize = 16 * 1024;
 
-/// Entries looked at when the tree is searched for a file whose place is not known.
-pub const SEARCH_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
+/// Entries looked at when the tree is scanned for a file without a hint.
+pub const SCAN_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How long a fruitless search is remembered at least.
+/// How long a fruitless scan is remembered at least.
 pub const ABSENT_TIME_MIN: Duration = Duration::from_secs(5);
 
 /// How long it is remembered in times of what it took, so that clients with handles of files that
 /// are gone cost at most a twentieth of one worker, however large the tree.
 pub const ABSENT_SHARE: u32 = 19;
 
-/// Callers that wait for another one's search; each holds a worker meanwhile.
-pub const SEARCH_WAITERS_MAX: usize = 8;
+/// Callers that wait for another one's scan; each holds a worker meanwhile.
+pub const SCAN_WAITERS_MAX: usize = 8;
 
-/// How long such a caller waits, searches of others together: less than the time after which
+/// How long such a caller waits, scans of others together: less than the time after which
 /// clients send a call again. Tests wait for as long as a busy machine takes.
-pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
+pub const SCAN_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 
-/// Fruitless searches remembered.
+/// Fruitless scans remembered.
 pub const ABSENT_MAX: usize = 1024;
 
 /// Verdicts of the kernel remembered per open file.

@@ -11,8 +11,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
 use crate::attributes::Attributes;
-use crate::export::RESOLVE;
 use crate::limits::MOUNT_PATH_BYTES_MAX;
+use crate::names::RESOLVE;
 use crate::request::Request;
 use crate::status::Status;
 

@@ -121,7 +121,7 @@ impl Nodes {
         node
     }
 
-    /// Lets go of a node whose place in the tree is no longer what it was.
+    /// Takes out a node whose file was removed or moved.
     pub(crate) fn forget(&self, key: FileKey) {
         let mut shard = self.shard(key);
         let forgotten = shard.nodes.remove(&key);
@@ -155,7 +155,7 @@ impl Nodes {
         list.extend(lock(&self.shards[shard]).nodes.values().cloned());
     }
 
-    /// Puts a node without open data in the place of one that no call uses (N2): calls get nodes
+    /// Replaces a node that no call uses by one without open data (N2): calls get nodes
     /// under this lock, and those that are under way hold references beside the table's and the
     /// caller's.
     pub(crate) fn renew(&self, idle: &Arc<Node>) -> rustix::io::Result<()> {

@@ -10,8 +10,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, makedev};
 
 use crate::attributes::{Attributes, Change, SetAttributes, Time, write_after};
-use crate::export::{RESOLVE, check_name, open_name};
 use crate::limits::PATH_BYTES_MAX;
+use crate::names::{RESOLVE, check_name, open_name};
 use crate::node::Node;
 use crate::request::{Made, Request, read_handle, read_name};
 use crate::status::Status;

@@ -13,8 +13,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
 
 use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
-use crate::export::open_name;
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_BYTES};
+use crate::names::open_name;
 use crate::node::Node;
 use crate::request::{Made, Request, in_directory, read_handle};
 use crate::status::Status;

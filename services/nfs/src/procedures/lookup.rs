@@ -7,8 +7,8 @@ use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fs::FileType;
 
 use crate::attributes::{POST_OP_BYTES, write_after};
-use crate::export::{check_name, open_name};
 use crate::limits::PATH_BYTES_MAX;
+use crate::names::{check_name, open_name};
 use crate::node::Node;
 use crate::request::{Made, Request, in_directory, read_handle, read_name};
 use crate::status::Status;

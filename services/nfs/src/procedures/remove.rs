@@ -6,7 +6,7 @@ use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
 
 use crate::attributes::{Attributes, Change, write_after};
-use crate::export::check_name;
+use crate::names::check_name;
 use crate::request::{Request, in_directory, read_handle, read_name};
 use crate::status::Status;
 
@@ -92,7 +92,7 @@ fn rename_between(
         )
     })?;
     export.after_loss(lost);
-    if let Ok(moved) = crate::export::open_name(&to.path, to_name).and_then(Attributes::of) {
+    if let Ok(moved) = crate::names::open_name(&to.path, to_name).and_then(Attributes::of) {
         export.saw_in(moved.key, &to, to_name);
     }
     // The new name first: after a crash a file with two names is better than one with none.

@@ -330,7 +330,7 @@ fn use_depth(fixture: &Fixture) {
     let moved = moved.opaque(deep).opaque(b"moved");
     assert_eq!(fixture.nfs(14, &moved).status(), 0);
     assert_eq!(fixture.read(&file, 0, 9).expect("read").0, b"text");
-    // Nothing of this took a search through the tree.
+    // Nothing of this took a scan of the tree.
     let other = fixture.create(deep, "other", 0o666).expect("made");
     assert_eq!(fixture.attributes(&other).expect("there").size, 0);
     let words = Words::default().opaque(deep).opaque(b"moved");
@@ -341,21 +341,21 @@ fn use_depth(fixture: &Fixture) {
 }
 
 #[test]
-fn files_deeper_than_the_kernel_has_paths_are_served_without_a_search() {
+fn files_deeper_than_the_kernel_has_paths_are_served_without_a_scan() {
     for fixture in [Fixture::new(), Fixture::new().without_handles()] {
         let export = std::sync::Arc::clone(&fixture.nfs.state.export);
-        let search = export.search_in_progress();
+        let scan = export.scan_in_progress();
         std::thread::scope(|scope| {
-            // A search would wait for the one in progress.
+            // A scan would wait for the one in progress.
             let used = scope.spawn(|| use_depth(&fixture));
             assert!(used.join().is_ok());
         });
-        drop(search);
+        drop(scan);
     }
 }
 
 #[test]
-fn a_deep_file_is_found_by_a_search_and_is_stale_once_its_directory_is_moved_out() {
+fn a_deep_file_is_found_by_a_scan_and_is_stale_once_its_directory_is_moved_out() {
     let state = tempfile::tempdir().expect("a directory");
     let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
     for handles in [true, false] {

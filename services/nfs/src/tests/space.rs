@@ -110,14 +110,14 @@ fn a_file_that_nobody_uses_is_open_for_its_path_alone_and_is_served_again() {
 }
 
 #[test]
-fn what_this_server_removed_is_stale_for_all_while_another_search_is_on_its_way() {
+fn what_this_server_removed_is_stale_for_all_while_another_scan_is_on_its_way() {
     let fixture = Fixture::new().without_handles();
     let handles: Vec<Vec<u8>> = ["removed", "replaced", "locally"]
         .iter()
         .map(|name| used(&fixture, name))
         .collect();
     used(&fixture, "moved");
-    let search = fixture.nfs.state.export.search_in_progress();
+    let scan = fixture.nfs.state.export.scan_in_progress();
     assert_eq!(fixture.nfs(12, &named(&fixture, "removed")).status(), 0);
     let words = named(&fixture, "moved").opaque(&fixture.root());
     assert_eq!(fixture.nfs(14, &words.opaque(b"replaced")).status(), 0);
@@ -127,7 +127,7 @@ fn what_this_server_removed_is_stale_for_all_while_another_search_is_on_its_way(
             assert_eq!(fixture.attributes(handle), Err(Status::Stale as u32));
         }
     }
-    drop(search);
+    drop(scan);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn stress_a_removed_file_is_stale_while_others_take_its_inode() {
 }
 
 #[test]
-fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
+fn a_second_asker_waits_for_the_scan_that_is_on_its_way() {
     let state = tempfile::tempdir().expect("a directory");
     let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
     let fixture = Fixture::with(keep).without_handles();
@@ -179,7 +179,7 @@ fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
     fs::remove_file(fixture.path().join(&names[0])).expect("removed");
     // Nothing is remembered about any of them.
     let fixture = fixture.restarted(keep).without_handles();
-    let search = fixture.nfs.state.export.search_in_progress();
+    let scan = fixture.nfs.state.export.scan_in_progress();
     std::thread::scope(|scope| {
         let fixture = &fixture;
         let askers: Vec<_> = handles
@@ -187,9 +187,9 @@ fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
             .map(|handle| scope.spawn(|| fixture.attributes(handle).map(|found| found.size)))
             .collect();
         wait_until("all wait", || {
-            fixture.nfs.state.export.search_waiters() == handles.len()
+            fixture.nfs.state.export.scan_waiters() == handles.len()
         });
-        drop(search);
+        drop(scan);
         let found: Vec<_> = askers
             .into_iter()
             .map(std::thread::ScopedJoinHandle::join)
@@ -207,22 +207,22 @@ fn a_second_asker_waits_for_the_search_that_is_on_its_way() {
 }
 
 #[test]
-fn no_more_than_a_few_wait_for_a_search() {
-    use crate::limits::SEARCH_WAITERS_MAX;
+fn no_more_than_a_few_wait_for_a_scan() {
+    use crate::limits::SCAN_WAITERS_MAX;
     let state = tempfile::tempdir().expect("a directory");
     let keep = |options: &mut crate::Options| options.state = Some(state.path().to_owned());
     let fixture = Fixture::with(keep).without_handles();
     let handle = used(&fixture, "file");
     let fixture = fixture.restarted(keep).without_handles();
-    let search = fixture.nfs.state.export.search_in_progress();
+    let scan = fixture.nfs.state.export.scan_in_progress();
     std::thread::scope(|scope| {
         let ask = || fixture.attributes(&handle).map(|found| found.size);
-        let askers: Vec<_> = (0..SEARCH_WAITERS_MAX).map(|_| scope.spawn(ask)).collect();
+        let askers: Vec<_> = (0..SCAN_WAITERS_MAX).map(|_| scope.spawn(ask)).collect();
         wait_until("as many wait as may", || {
-            fixture.nfs.state.export.search_waiters() == SEARCH_WAITERS_MAX
+            fixture.nfs.state.export.scan_waiters() == SCAN_WAITERS_MAX
         });
         assert_eq!(ask(), Err(Status::Later as u32));
-        drop(search);
+        drop(scan);
         for asker in askers {
             assert_eq!(asker.join().expect("no panic"), Ok(5000));
         }

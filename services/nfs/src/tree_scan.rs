@@ -1,4 +1,4 @@
-//! Looks through the whole tree for inodes: the last way to find a file after a restart.
+//! A scan of the whole tree for inodes: the last way to find a file after a restart.
 //!
 //! Slow, so it is bounded: one walk at a time, a bound on entries, and what was not found is
 //! remembered for a while. Directories tell inode numbers with their names, so nothing but
@@ -24,18 +24,18 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::attributes::Attributes;
-use crate::export::{RESOLVE, open_name};
 use crate::handle::FileKey;
 use crate::limits::{
-    ABSENT_MAX, ABSENT_SHARE, ABSENT_TIME_MIN, ENTRIES_BYTES, PATH_BYTES_MAX, SEARCH_ENTRIES_MAX,
-    SEARCH_TIME_MAX, SEARCH_WAITERS_MAX,
+    ABSENT_MAX, ABSENT_SHARE, ABSENT_TIME_MIN, ENTRIES_BYTES, PATH_BYTES_MAX, SCAN_ENTRIES_MAX,
+    SCAN_TIME_MAX, SCAN_WAITERS_MAX,
 };
-use crate::places::Places;
+use crate::names::{RESOLVE, open_name};
+use crate::path_hints::PathHints;
 use crate::status::Status;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Search {
+pub(crate) struct TreeScan {
     state: Mutex<State>,
     walked: Condvar,
 }
@@ -47,25 +47,25 @@ struct State {
     waiting: usize,
     /// What they look for, for the next walk.
     wanted: Vec<FileKey>,
-    /// Until when fruitless searches are remembered.
+    /// Until when a fruitless scan is remembered.
     absent: HashMap<FileKey, Instant>,
 }
 
-/// Where a search has led.
+/// Where a scan has led.
 pub(crate) enum Found {
     Here(OwnedFd, Attributes),
-    /// Another caller's walk has met the file: its place is remembered.
-    Remembered,
+    /// Another caller's walk has met the file: there is a hint now.
+    Hinted,
 }
 
 /// The right to walk, given back whatever happens (S1).
 struct Walking<'a> {
-    search: &'a Search,
+    scan: &'a TreeScan,
     wanted: Vec<FileKey>,
     began: Instant,
 }
 
-impl Search {
+impl TreeScan {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that could panic half-way runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +75,7 @@ impl Search {
     pub(crate) fn in_progress(&self) -> impl Drop + '_ {
         self.lock().walking = true;
         Walking {
-            search: self,
+            scan: self,
             wanted: Vec::new(),
             began: Instant::now(),
         }
@@ -86,23 +86,23 @@ impl Search {
         self.lock().waiting
     }
 
-    /// Finds `wanted` below `root`, and leaves the places of the directories it passed.
+    /// Finds `wanted` below `root`, and leaves hints for the directories it passed.
     ///
     /// # Errors
-    /// [`Status::Stale`] when it is not there, [`Status::Later`] when others search for longer than
+    /// [`Status::Stale`] when it is not there, [`Status::Later`] when others scan for longer than
     /// this caller may wait.
     pub(crate) fn find(
         &self,
         root: BorrowedFd<'_>,
         wanted: FileKey,
-        places: &Places,
+        hints: &PathHints,
     ) -> Result<Found, Status> {
-        let Some(walking) = self.begin(wanted, places)? else {
-            return Ok(Found::Remembered);
+        let Some(walking) = self.begin(wanted, hints)? else {
+            return Ok(Found::Hinted);
         };
         let mut left = walking.wanted.clone();
         let mut found = None;
-        walk(root, &mut left, places, |file, attributes| {
+        walk(root, &mut left, hints, |file, attributes| {
             if attributes.key == wanted {
                 found = Some((file, attributes));
             }
@@ -113,7 +113,7 @@ impl Search {
     }
 
     /// Waits for its turn to walk. `None`: that is not needed any more.
-    fn begin(&self, wanted: FileKey, places: &Places) -> Result<Option<Walking<'_>>, Status> {
+    fn begin(&self, wanted: FileKey, hints: &PathHints) -> Result<Option<Walking<'_>>, Status> {
         let began = Instant::now();
         let mut state = self.lock();
         let mut waited = false;
@@ -122,14 +122,14 @@ impl Search {
             if state.absent.get(&wanted).is_some_and(|until| now < *until) {
                 return Err(Status::Stale);
             }
-            if waited && places.knows(wanted) {
+            if waited && hints.contains(wanted) {
                 return Ok(None);
             }
             if !state.walking {
                 break;
             }
-            let left = SEARCH_TIME_MAX.saturating_sub(now - began);
-            if left.is_zero() || state.waiting >= SEARCH_WAITERS_MAX {
+            let left = SCAN_TIME_MAX.saturating_sub(now - began);
+            if left.is_zero() || state.waiting >= SCAN_WAITERS_MAX {
                 return Err(Status::Later);
             }
             if !waited && !state.wanted.contains(&wanted) {
@@ -150,7 +150,7 @@ impl Search {
             all.push(wanted);
         }
         Ok(Some(Walking {
-            search: self,
+            scan: self,
             wanted: all,
             began: Instant::now(),
         }))
@@ -162,7 +162,7 @@ impl Walking<'_> {
     fn end(self, missed: &[FileKey]) {
         let now = Instant::now();
         let until = now + (self.began.elapsed() * ABSENT_SHARE).max(ABSENT_TIME_MIN);
-        let mut state = self.search.lock();
+        let mut state = self.scan.lock();
         for key in &self.wanted {
             state.absent.remove(key);
         }
@@ -179,8 +179,8 @@ impl Walking<'_> {
 
 impl Drop for Walking<'_> {
     fn drop(&mut self) {
-        self.search.lock().walking = false;
-        self.search.walked.notify_all();
+        self.scan.lock().walking = false;
+        self.scan.walked.notify_all();
     }
 }
 
@@ -214,10 +214,10 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
 fn walk(
     root: BorrowedFd<'_>,
     wanted: &mut Vec<FileKey>,
-    places: &Places,
+    hints: &PathHints,
     mut found: impl FnMut(OwnedFd, Attributes),
 ) -> Result<(), Status> {
-    let mut entries_left = SEARCH_ENTRIES_MAX;
+    let mut entries_left = SCAN_ENTRIES_MAX;
     let mut buffer = Vec::with_capacity(ENTRIES_BYTES);
     // Names from the root, so that the width of the tree is held and no descriptors are.
     let mut waiting: Vec<Vec<u8>> = vec![b".".to_vec()];
@@ -251,7 +251,7 @@ fn walk(
             };
             let met = wanted.iter().position(|key| *key == attributes.key);
             if met.is_some() || way_down {
-                places.remember(attributes.key, parent.key, name);
+                hints.insert(attributes.key, parent.key, name);
             }
             if let Some(at) = met {
                 wanted.swap_remove(at);

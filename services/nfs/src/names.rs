@@ -1,0 +1,32 @@
+//! Names of directory entries: which are valid, and how one is opened.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::limits::NAME_BYTES_MAX;
+use crate::status::Status;
+
+/// How a name is opened: what it is, not what it points to, and here, not elsewhere.
+pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_XDEV)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+pub(crate) const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Opens one name in a directory; the kernel checks whether the calling thread may.
+pub(crate) fn open_name(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Status> {
+    let opened = rustix::fs::openat2(directory, name, PATH_ONLY, Mode::empty(), RESOLVE);
+    Ok(opened?)
+}
+
+/// A name that may stand for an entry of a directory: not empty, no slash, no NUL, not too long.
+pub(crate) fn check_name(name: &[u8]) -> Result<&[u8], Status> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Status::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Status::Invalid);
+    }
+    Ok(name)
+}
