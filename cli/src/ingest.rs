@@ -3,13 +3,13 @@
 use std::io;
 
 use flatpath::SmallReceives;
-use flatpath_ingest::{Desk, Error, Ingest, Settings as IngestSettings};
+use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
 
-/// The service with these settings, and the desk where its consumers attach.
-pub(crate) fn open(settings: &Settings) -> Result<(Ingest, Desk), Failure> {
+/// The service with these settings, and the control where its consumers attach.
+pub(crate) fn open(settings: &Settings) -> Result<(Ingest, ControlThread), Failure> {
     let Some(socket) = &settings.ingest_socket else {
         return Err(Failure::WrongUse(
             "--ingest needs --ingest-socket PATH, where consumers attach".into(),
@@ -57,7 +57,7 @@ fn explain(error: &Error) -> Failure {
             "--ingest-socket {}: {cause}; stop who listens there, or name another path",
             path.display()
         )),
-        Error::Desk(_) => Failure::Failed(error.to_string()),
+        Error::Control(_) => Failure::Failed(error.to_string()),
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
     let port = nfs.as_ref().map(Nfs::port);
     let mut relays = Vec::new();
-    let (ingest, desk) = settings
+    let (ingest, control) = settings
         .ingest
         .map(|_| ingest::open(&settings))
         .transpose()?
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
     }
-    drop(desk);
+    drop(control);
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())

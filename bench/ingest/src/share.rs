@@ -67,7 +67,7 @@ fn welcome(
     let (returns, return_file) = SharedWords::to_read("returns", words)?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (their_bell, bell) = pipe_with(flags)?;
-    let (return_bell, their_return_bell) = pipe_with(flags)?;
+    let (return_doorbell, their_return_bell) = pipe_with(flags)?;
     let welcome = Welcome {
         entries: ENTRIES,
         message_bytes_max: slot_bytes,
@@ -104,7 +104,7 @@ fn welcome(
         slot_bytes,
         _socket: socket,
     };
-    Ok((share, return_bell))
+    Ok((share, return_doorbell))
 }
 
 impl Share {

@@ -38,9 +38,9 @@ pub struct Attached {
     /// Where tokens are returned.
     pub return_ring: OwnedFd,
     /// Read end: how many descriptors are new.
-    pub descriptor_bell: OwnedFd,
+    pub descriptor_doorbell: OwnedFd,
     /// Write end: how many returns are new.
-    pub return_bell: OwnedFd,
+    pub return_doorbell: OwnedFd,
 }
 
 /// Attaches to the server that listens at `path`.
@@ -81,8 +81,8 @@ pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error>
         regions,
         descriptor_ring: one()?,
         return_ring: one()?,
-        descriptor_bell: one()?,
-        return_bell: one()?,
+        descriptor_doorbell: one()?,
+        return_doorbell: one()?,
         welcome,
         socket,
     })

@@ -1,7 +1,7 @@
-//! The consumer: waits for the bell, reads descriptors, makes messages of them.
+//! The consumer: waits for the doorbell, reads descriptors, makes messages of them.
 //!
-//! Cost: a message costs one look at each of its descriptors; a `read` of the bell and a `poll` are
-//! shared by all messages that came since the last one. No payload is touched.
+//! Cost: a message costs one read of each of its descriptors; a `read` of the doorbell and a `poll`
+//! are shared by all messages that came since the last one. No payload is touched.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,45 +11,37 @@ use std::time::{Duration, Instant};
 
 use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced};
-use flatpath_messages::limits::BELL_BYTES_MAX;
+use flatpath_messages::limits::DOORBELL_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::attach::{Attached, attach, attach_for};
 use crate::error::Error;
 use crate::message::{Fragment, Message};
-use crate::returns::{Shared, Waiting};
+use crate::returns::Shared;
 
 /// An attachment to a server. One thread at a time receives; messages may go anywhere.
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
     ring: SharedWords,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     number: u32,
     /// Descriptors read since the beginning.
     read: u64,
-    /// Descriptors that the bell told of and nobody read yet.
+    /// Descriptors that were announced and not read yet.
     fresh: u64,
-    /// Fragments of a message whose end is not told yet, and whole messages are made of these.
+    /// Fragments of a message whose end was not announced yet.
     partial: Vec<Fragment>,
     ready: VecDeque<Message>,
     ended: bool,
-}
-
-/// What the bell said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bell {
-    Rang,
-    Silent,
-    Gone,
 }
 
 impl Consumer {
     /// Attaches to the server that listens at `path` (its `--ingest-socket`).
     ///
     /// # Errors
-    /// Nobody listens there, the server refuses, or its memory cannot be mapped.
+    /// No server listens there, it refuses, or its memory cannot be mapped.
     pub fn attach(path: impl AsRef<Path>) -> Result<Consumer, Error> {
         Consumer::new(attach(path)?)
     }
@@ -84,13 +76,13 @@ impl Consumer {
             regions,
             welcome.entries,
             returns.map_err(map)?,
-            attached.return_bell,
+            attached.return_doorbell,
             attached.socket,
         );
         Ok(Consumer {
             shared: Arc::new(shared),
             ring: ring.map_err(map)?,
-            bell: attached.descriptor_bell,
+            doorbell: attached.descriptor_doorbell,
             number: welcome.consumer,
             read: 0,
             fresh: 0,
@@ -100,7 +92,7 @@ impl Consumer {
         })
     }
 
-    /// The server's number for this consumer, as it stands in its log.
+    /// The server's number for this consumer, as in its log.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -110,7 +102,7 @@ impl Consumer {
         self.shared.entries
     }
 
-    /// Waits for a message. `None`: the server is gone, and nothing will come any more.
+    /// Waits for a message. `None`: the server has ended, and no message will come any more.
     ///
     /// # Errors
     /// A system call failed or the server broke its protocol.
@@ -126,7 +118,7 @@ impl Consumer {
         self.receive_until(Instant::now().checked_add(timeout))
     }
 
-    /// Tells the server of all that was given back, instead of when the next batch is full or
+    /// Announces all returns to the server now, instead of when the next batch is full or
     /// [`Consumer::receive`] waits.
     pub fn flush(&self) {
         self.shared.flush();
@@ -140,48 +132,45 @@ impl Consumer {
             if self.ended {
                 return Ok(None);
             }
-            match self.listen()? {
-                Bell::Rang => self.collect()?,
-                Bell::Gone => self.ended = true,
-                Bell::Silent => {
-                    self.shared.waits(Waiting::Yes);
-                    let waited = self.wait(deadline);
-                    self.shared.waits(Waiting::No);
-                    waited?;
-                }
+            self.read_doorbell()?;
+            if self.fresh > 0 {
+                self.collect()?;
+            } else if !self.ended {
+                self.shared.begin_wait();
+                let waited = self.wait(deadline);
+                self.shared.end_wait();
+                waited?;
             }
         }
     }
 
-    /// Reads the bell, which does not block.
-    fn listen(&mut self) -> Result<Bell, Error> {
-        let mut bytes = [0; BELL_BYTES_MAX];
-        match rustix::io::read(&self.bell, &mut bytes) {
-            Ok(0) => Ok(Bell::Gone),
-            Ok(count) => {
-                self.fresh += announced(&bytes[..count]);
-                if self.fresh > u64::from(self.shared.entries) {
-                    return Err(Error::Broken("more descriptors than the ring has"));
-                }
-                Ok(Bell::Rang)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Bell::Silent),
-            Err(errno) => Err(Error::System("reading the bell", errno)),
+    /// Does not block.
+    fn read_doorbell(&mut self) -> Result<(), Error> {
+        let mut bytes = [0; DOORBELL_BYTES_MAX];
+        match rustix::io::read(&self.doorbell, &mut bytes) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.fresh += announced(&bytes[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(Error::System("reading the doorbell", errno)),
         }
+        if self.fresh > u64::from(self.shared.entries) {
+            return Err(Error::Broken("more descriptors than the ring has"));
+        }
+        Ok(())
     }
 
     fn wait(&self, deadline: Option<Instant>) -> Result<(), Error> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut waited = [PollFd::new(&self.bell, PollFlags::IN)];
+        let mut waited = [PollFd::new(&self.doorbell, PollFlags::IN)];
         match poll(&mut waited, timeout.as_ref()) {
             Ok(0) => Err(Error::TimedOut),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::System("waiting for the bell", errno)),
+            Err(errno) => Err(Error::System("waiting for the doorbell", errno)),
         }
     }
 
-    /// Makes messages of the descriptors that are new.
+    /// Makes messages of the new descriptors.
     fn collect(&mut self) -> Result<(), Error> {
         while self.fresh > 0 {
             let descriptor = self.next_descriptor();
@@ -223,8 +212,8 @@ impl Consumer {
 
 impl AsFd for Consumer {
     /// Readable when a message may have come; for programs that wait for other things too. Wait for
-    /// it only after [`Consumer::flush`], and after `receive_timeout` with no time left said so.
+    /// it only after [`Consumer::flush`], and after `receive_timeout(ZERO)` has timed out.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }

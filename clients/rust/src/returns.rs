@@ -1,9 +1,9 @@
-//! Tokens on their way back, from any thread: a ring in shared memory and a bell.
+//! Tokens on their way back, from any thread: a ring in shared memory and a doorbell.
 //!
 //! Invariants
-//! - R1: an entry is written before the bell tells of it, both under the lock.
-//! - R2: what was not told yet is told before anybody waits for more, and at once while somebody
-//!   waits: else both sides could wait for each other.
+//! - R1: an entry is written before the doorbell announces it, both under the lock.
+//! - R2: all returns are announced before a thread waits for messages, and at once while one waits:
+//!   otherwise both sides could wait for each other.
 //! - R3: the socket lives as long as any fragment, so that the server does not take back memory
 //!   that a slice of this process still points to.
 
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use flatpath_driver::shared::{SharedBytes, SharedWords};
 use flatpath_messages::layout::{RETURN_WORDS, Return, announcement};
 
-/// Returns that are gathered before the bell is rung.
+/// Returns that are gathered before the doorbell is rung.
 const BATCH_MAX: u32 = 32;
 
 /// What all fragments of an attachment share.
@@ -21,20 +21,20 @@ const BATCH_MAX: u32 = 32;
 pub(crate) struct Shared {
     pub(crate) regions: Vec<SharedBytes>,
     pub(crate) entries: u32,
-    desk: Mutex<Desk>,
-    bell: OwnedFd,
+    queue: Mutex<ReturnQueue>,
+    doorbell: OwnedFd,
     /// R3.
     _socket: OwnedFd,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct ReturnQueue {
     ring: SharedWords,
     /// Entries written since the beginning.
     written: u64,
-    /// Entries that the bell has not told of.
-    untold: u32,
-    /// Somebody waits for messages.
+    /// Entries that the doorbell has not announced.
+    unannounced: u32,
+    /// A thread waits for messages.
     waiting: bool,
 }
 
@@ -43,72 +43,68 @@ impl Shared {
         regions: Vec<SharedBytes>,
         entries: u32,
         ring: SharedWords,
-        bell: OwnedFd,
+        doorbell: OwnedFd,
         socket: OwnedFd,
     ) -> Shared {
-        let desk = Mutex::new(Desk {
+        let queue = Mutex::new(ReturnQueue {
             ring,
             written: 0,
-            untold: 0,
+            unannounced: 0,
             waiting: false,
         });
         Shared {
             regions,
             entries,
-            desk,
-            bell,
+            queue,
+            doorbell,
             _socket: socket,
         }
     }
 
     pub(crate) fn give_back(&self, given: Return) {
-        let mut desk = self.desk();
-        let place = (desk.written % u64::from(self.entries)) as usize * RETURN_WORDS;
+        let mut queue = self.queue();
+        let place = (queue.written % u64::from(self.entries)) as usize * RETURN_WORDS;
         for (word, value) in given.words().into_iter().enumerate() {
-            desk.ring.store(place + word, value);
+            queue.ring.store(place + word, value);
         }
-        desk.written += 1;
-        desk.untold += 1;
+        queue.written += 1;
+        queue.unannounced += 1;
         let batch = BATCH_MAX.min(self.entries / 8).max(1);
-        if desk.waiting || desk.untold >= batch {
-            self.tell(&mut desk);
+        if queue.waiting || queue.unannounced >= batch {
+            self.announce(&mut queue);
         }
     }
 
-    /// Tells the server of everything that was given back.
+    /// Announces everything that was given back.
     pub(crate) fn flush(&self) {
-        self.tell(&mut self.desk());
+        self.announce(&mut self.queue());
     }
 
-    /// Somebody begins to wait for messages, or has ended.
-    pub(crate) fn waits(&self, waiting: Waiting) {
-        let mut desk = self.desk();
-        desk.waiting = waiting == Waiting::Yes;
-        if desk.waiting {
-            self.tell(&mut desk);
-        }
+    /// A thread begins to wait for messages.
+    pub(crate) fn begin_wait(&self) {
+        let mut queue = self.queue();
+        queue.waiting = true;
+        self.announce(&mut queue);
     }
 
-    fn tell(&self, desk: &mut Desk) {
-        if desk.untold == 0 {
+    /// It has ended.
+    pub(crate) fn end_wait(&self) {
+        self.queue().waiting = false;
+    }
+
+    fn announce(&self, queue: &mut ReturnQueue) {
+        if queue.unannounced == 0 {
             return;
         }
-        let bytes: Vec<u8> = announcement(desk.untold).collect();
-        desk.untold = 0;
+        let bytes: Vec<u8> = announcement(queue.unannounced).collect();
+        queue.unannounced = 0;
         // A server that is gone needs nothing back. The pipe is never full: there is room for a
         // byte for each entry of the ring.
-        let _ = rustix::io::write(&self.bell, &bytes);
+        let _ = rustix::io::write(&self.doorbell, &bytes);
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn queue(&self) -> MutexGuard<'_, ReturnQueue> {
         // Nothing under the lock panics half way.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether somebody waits for messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    Yes,
-    No,
 }

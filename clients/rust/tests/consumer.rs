@@ -25,8 +25,8 @@ struct Server {
     returns: SharedWords,
     written: usize,
     read: usize,
-    descriptor_bell: Option<File>,
-    return_bell: File,
+    descriptor_doorbell: Option<File>,
+    return_doorbell: File,
     socket: OwnedFd,
 }
 
@@ -37,8 +37,8 @@ fn pair() -> (Server, Consumer) {
     let words = ENTRIES as usize * RETURN_WORDS;
     let (returns, return_ring) = SharedWords::to_read("r", words).expect("made");
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-    let (descriptor_bell, ours) = pipe_with(flags).expect("a pipe");
-    let (theirs, return_bell) = pipe_with(flags).expect("a pipe");
+    let (descriptor_doorbell, ours) = pipe_with(flags).expect("a pipe");
+    let (theirs, return_doorbell) = pipe_with(flags).expect("a pipe");
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, end) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
@@ -55,8 +55,8 @@ fn pair() -> (Server, Consumer) {
         regions: vec![region_file],
         descriptor_ring,
         return_ring,
-        descriptor_bell,
-        return_bell,
+        descriptor_doorbell,
+        return_doorbell,
     };
     let server = Server {
         region,
@@ -64,8 +64,8 @@ fn pair() -> (Server, Consumer) {
         returns,
         written: 0,
         read: 0,
-        descriptor_bell: Some(File::from(ours)),
-        return_bell: File::from(theirs),
+        descriptor_doorbell: Some(File::from(ours)),
+        return_doorbell: File::from(theirs),
         socket,
     };
     (server, Consumer::new(attached).expect("mapped"))
@@ -82,7 +82,7 @@ impl Server {
 
     fn ring(&mut self, entries: u32) {
         let bytes: Vec<u8> = announcement(entries).collect();
-        let bell = self.descriptor_bell.as_mut().expect("not closed");
+        let bell = self.descriptor_doorbell.as_mut().expect("not closed");
         bell.write_all(&bytes).expect("written");
     }
 
@@ -103,7 +103,7 @@ impl Server {
     /// What was returned and told of.
     fn returned(&mut self) -> Vec<u64> {
         let mut bytes = [0; 4096];
-        let count = match self.return_bell.read(&mut bytes) {
+        let count = match self.return_doorbell.read(&mut bytes) {
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
             Err(error) => panic!("{error}"),
@@ -225,7 +225,7 @@ fn returns_are_gathered_and_told_of_before_waiting_and_at_once_while_waiting() {
     // The bell of the returns rings once both are told of: at the drop or when the wait begins.
     while tokens.len() < 2 {
         let mut waited = [rustix::event::PollFd::new(
-            &server.return_bell,
+            &server.return_doorbell,
             rustix::event::PollFlags::IN,
         )];
         let limit = rustix::event::Timespec {
@@ -241,7 +241,7 @@ fn returns_are_gathered_and_told_of_before_waiting_and_at_once_while_waiting() {
     }
     tokens.sort_unstable();
     assert_eq!(tokens, [3, 4]);
-    server.descriptor_bell = None;
+    server.descriptor_doorbell = None;
     assert!(waiting.join().expect("no panic").expect("an end").is_none());
 }
 
@@ -264,7 +264,7 @@ fn the_rings_go_round() {
 fn a_server_that_goes_ends_the_stream_after_the_last_message() {
     let (mut server, mut consumer) = pair();
     server.deliver(1, 0, 8);
-    server.descriptor_bell = None;
+    server.descriptor_doorbell = None;
     assert!(consumer.receive().expect("fine").is_some());
     assert!(consumer.receive().expect("fine").is_none());
     assert!(consumer.receive().expect("fine").is_none());

@@ -1,18 +1,18 @@
 //! Messages in a stream: four bytes of length, big endian, then as many bytes.
 //!
 //! In front of the first message a producer may name a token: a length of `0xffff_ffff`, then eight
-//! bytes, big endian. Where that may come is for whoever uses the decoder.
+//! bytes, big endian. The decoder's user decides where that may come.
 //!
-//! The length counts the payload only. A length of zero is a sign of life and delivered to nobody.
-//! A length above the limit is a fault, found before a byte of the payload is looked at; there is
-//! no way to find the next message after it, so the connection ends.
+//! The length counts the payload only. A length of zero only proves that the producer lives, and is
+//! not delivered. A length above the limit is a fault, found before a byte of the payload is read;
+//! the next message after it cannot be found, so the connection ends.
 //!
 //! Invariants
 //! - F1: between two calls the decoder holds at most the bytes of a length or a token, and a count:
 //!   no payload.
 //! - F2: however a stream is cut into inputs, the messages in it are the same.
 //!
-//! Cost: O(1) a call; a call per piece of a message.
+//! Cost: O(1) a call; a call per chunk of a message.
 
 /// Bytes in front of a message.
 pub const LENGTH_BYTES: usize = 4;
@@ -24,12 +24,11 @@ pub const TOKEN_MARK: u32 = u32::MAX;
 pub const TOKEN_BYTES: usize = 8;
 
 /// What the front of the input is.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The input is used up.
     Nothing,
-    /// A message of this many bytes begins behind what was consumed; never zero.
+    /// A message of this many bytes begins after what was consumed; never zero.
     Begin {
         /// Its length.
         message_bytes: u32,
@@ -47,23 +46,12 @@ pub enum Part {
 }
 
 /// A length above the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {message_bytes} bytes is longer than allowed")]
 pub struct TooLong {
     /// The length that the producer announced, in bytes.
     pub message_bytes: u32,
 }
-
-impl std::fmt::Display for TooLong {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = self.message_bytes;
-        write!(
-            formatter,
-            "a message of {bytes} bytes is longer than allowed"
-        )
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// Finds messages in what one producer sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,11 +67,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Looks at the front of `input`; how many bytes of it were consumed, and what they are. To be
-    /// called until it says [`Part::Nothing`]. No payload is longer than `payload_bytes_max`.
+    /// Decodes the front of `input`; how many bytes of it were consumed, and what they are. Call it
+    /// until it returns [`Part::Nothing`].
     ///
     /// # Errors
-    /// [`TooLong`] if a message is longer than `message_bytes_max`. The decoder is of no use then.
+    /// [`TooLong`] if a message is longer than `message_bytes_max`: the end of the stream.
     pub fn next(&mut self, input: &[u8], message_bytes_max: u32) -> Result<(usize, Part), TooLong> {
         if self.left > 0 {
             return Ok(self.payload(input));
@@ -139,14 +127,14 @@ impl Decoder {
     }
 }
 
-/// What names a token, in front of the first message.
+/// The bytes that name a token, in front of the first message.
 pub fn naming(token: u64) -> [u8; LENGTH_BYTES + TOKEN_BYTES] {
     let mut bytes = [0xff; LENGTH_BYTES + TOKEN_BYTES];
     bytes[LENGTH_BYTES..].copy_from_slice(&token.to_be_bytes());
     bytes
 }
 
-/// The length that goes in front of a message. `None` if no length can say so much.
+/// The length that goes in front of a message. `None`: it does not fit 32 bits.
 pub fn length(message_bytes: usize) -> Option<[u8; LENGTH_BYTES]> {
     u32::try_from(message_bytes).ok().map(u32::to_be_bytes)
 }
@@ -166,7 +154,7 @@ mod tests {
                 let (consumed, part) = decoder.next(input, max)?;
                 match part {
                     Part::Nothing => {
-                        assert_eq!(consumed, input.len(), "nothing is left behind");
+                        assert_eq!(consumed, input.len(), "all is consumed");
                         break;
                     }
                     Part::Begin { message_bytes } => {
@@ -227,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_zero_is_delivered_to_nobody() {
+    fn a_length_of_zero_is_not_delivered() {
         let stream = encode(&[vec![], vec![], vec![7], vec![]]);
         let all: Vec<usize> = (0..stream.len()).collect();
         assert_eq!(decode(&stream, &[], 1), Ok(vec![vec![7]]));
@@ -265,21 +253,15 @@ mod tests {
 
     #[test]
     fn model_random_cuts_of_random_messages_agree() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % below
-        };
+        let mut rng = fastrand::Rng::with_seed(1);
         for round in 0..200 {
-            let count = random(6) as usize;
+            let count = rng.usize(..6);
             let messages: Vec<Vec<u8>> = (0..count)
-                .map(|message| vec![message as u8; 1 + random(40) as usize])
+                .map(|message| vec![message as u8; rng.usize(1..=40)])
                 .collect();
             let stream = encode(&messages);
-            let mut cuts: Vec<usize> = (0..random(8))
-                .map(|_| random(stream.len() as u64 + 1) as usize)
+            let mut cuts: Vec<usize> = (0..rng.usize(..8))
+                .map(|_| rng.usize(..=stream.len()))
                 .collect();
             cuts.sort_unstable();
             assert_eq!(

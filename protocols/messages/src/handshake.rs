@@ -20,8 +20,8 @@
 //! | 40   | u64… | bytes of each region                                     |
 //!
 //! With it come descriptors, in this order: the regions, the descriptor ring, the return ring, the
-//! read end of the descriptor bell, the write end of the return bell. Nothing more is ever said on
-//! the socket; its end on either side is the end of the attachment.
+//! read end of the descriptor doorbell, the write end of the return doorbell. Nothing more is ever
+//! sent on the socket; its end on either side is the end of the attachment.
 
 use crate::layout::ENTRIES_MAX;
 
@@ -35,58 +35,43 @@ pub const HELLO_BYTES: usize = 16;
 pub const WELCOME_BYTES: usize = 40;
 /// Most regions: one for each network thread of the server.
 pub const REGIONS_MAX: usize = 64;
-/// Descriptors beside the regions'.
+/// Descriptors of a welcome in addition to the regions'.
 pub const DESCRIPTORS_BESIDE: usize = 4;
 
-/// What the server says to a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The server's answer to a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u16)]
 pub enum Status {
     /// Attached.
+    #[error("attached")]
     Welcome = 0,
     /// The server does not speak this version.
+    #[error("the server does not speak version {VERSION}")]
     WrongVersion = 1,
     /// As many consumers are attached as may be.
+    #[error("the server has as many consumers as it may have")]
     Full = 2,
     /// The server could not make what is shared.
+    #[error("the server could not make what is shared")]
     Failed = 3,
     /// Another consumer has named this token.
+    #[error("another consumer has this token")]
     Taken = 4,
 }
 
 /// Why a packet was not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misunderstanding {
     /// Not a packet of this protocol, or cut off.
+    #[error("not a packet of this protocol")]
     Malformed,
     /// Another version.
+    #[error("version {0} is spoken there, {VERSION} here")]
     Version(u16),
-    /// The other side said no.
+    /// The server refused.
+    #[error("{0}")]
     Refused(Status),
 }
-
-impl std::fmt::Display for Misunderstanding {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Misunderstanding::Malformed => formatter.write_str("not a packet of this protocol"),
-            Misunderstanding::Version(version) => {
-                write!(
-                    formatter,
-                    "version {version} is spoken there, {VERSION} here"
-                )
-            }
-            Misunderstanding::Refused(Status::Full) => {
-                formatter.write_str("the server has as many consumers as it may have")
-            }
-            Misunderstanding::Refused(Status::Taken) => {
-                formatter.write_str("another consumer has this token")
-            }
-            Misunderstanding::Refused(status) => write!(formatter, "refused: {status:?}"),
-        }
-    }
-}
-
-impl std::error::Error for Misunderstanding {}
 
 /// The consumer's packet; a token of 0 is none.
 pub fn hello(token: u64) -> [u8; HELLO_BYTES] {

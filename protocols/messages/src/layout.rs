@@ -123,7 +123,7 @@ pub fn announcement(entries: u32) -> impl Iterator<Item = u8> {
     std::iter::repeat_n(255, full as usize).chain((rest > 0).then_some(rest))
 }
 
-/// How many entries the bytes of a bell announce.
+/// How many entries the bytes of a doorbell announce.
 pub fn announced(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }

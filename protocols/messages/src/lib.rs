@@ -13,14 +13,14 @@
 //! | regions          | reads, writes | reads         | the memory that the kernel receives to  |
 //! | descriptor ring  | writes        | reads         | where the fragments of messages lie     |
 //! | return ring      | reads         | writes        | tokens of fragments that are done with  |
-//! | descriptor bell  | writes        | reads         | a pipe: how many descriptors are new    |
-//! | return bell      | reads         | writes        | a pipe: how many returns are new        |
+//! | descriptor doorbell  | writes        | reads         | a pipe: how many descriptors are new    |
+//! | return doorbell      | reads         | writes        | a pipe: how many returns are new        |
 //! | the Unix socket  |               |               | its end is the end of the attachment    |
 //!
 //! # There is no index in shared memory
 //!
 //! A ring has a power of two of entries, and each side counts them in memory of its own. What is
-//! new travels through the bell: each byte of the pipe is a number of entries from 1 to 255. So
+//! new travels through the doorbell: each byte of the pipe is a number of entries from 1 to 255. So
 //! nobody can be led astray by an index that changes under its eyes, and neither side can claim to
 //! have written what it has not (it would be read as what was there before, which is refused).
 //!
@@ -30,16 +30,16 @@
 //!   were returned are among the descriptors that the consumer has read, and it reads in order, so
 //!   it has read at least as many as it returned; hence `n - entries` was read.
 //! - L2: a token is returned once, so at most `entries` returns wait to be read.
-//! - L3: each byte in a bell stands for at least one entry, so at most `entries` bytes wait: a pipe
-//!   of one page has room for [`ENTRIES_MAX`](layout::ENTRIES_MAX). A bell that is full is proof
+//! - L3: each byte in a doorbell stands for at least one entry, so at most `entries` bytes wait: a pipe
+//!   of one page has room for [`ENTRIES_MAX`](layout::ENTRIES_MAX). A doorbell that is full is proof
 //!   that the other side broke these rules.
 //!
 //! # Ordering
 //!
-//! - E1 deliver: payload and descriptors are written, then the bell's `write` -> the bell's `read`,
+//! - E1 deliver: payload and descriptors are written, then the doorbell's `write` -> the doorbell's `read`,
 //!   then descriptors and payload are read.
-//! - E2 return: reads of the payload, then entries are written, then the bell's `write` -> the
-//!   bell's `read`, then entries are read and pages used anew.
+//! - E2 return: reads of the payload, then entries are written, then the doorbell's `write` -> the
+//!   doorbell's `read`, then entries are read and pages used anew.
 //!
 //! Both edges are made by the pipe: the kernel takes and releases the lock of one pipe in `write`
 //! and in `read`, which is release and acquire on every machine it runs on, and a byte cannot be
@@ -64,9 +64,9 @@
 //! - Return twice, or what is forged, stale or another one's: refused and counted; after
 //!   [`REFUSALS_MAX`](limits::REFUSALS_MAX) of them it is detached.
 //! - Announce more returns than it wrote: what was there before is read again, and is stale.
-//! - Flood the return bell: a bounded number is read each round, and each claim is a refusal.
-//! - Return nothing, or leave its bell unread: its window fills and its producers wait.
-//! - Fill its own bell: the server's write, which never waits, finds it full and detaches it.
+//! - Flood the return doorbell: a bounded number is read each round, and each claim is a refusal.
+//! - Return nothing, or leave its doorbell unread: its window fills and its producers wait.
+//! - Fill its own doorbell: the server's write, which never waits, finds it full and detaches it.
 //! - Read a page that it has returned: it sees what came there since. Consumers of one listener can
 //!   read all that is received there, in any case.
 //! - Die at any moment: what it held is taken back, exactly.

@@ -10,5 +10,5 @@ pub const MESSAGE_BYTES_DEFAULT: u32 = 16 << 20;
 /// a faulty one should be seen in the statistics before it is gone.
 pub const REFUSALS_MAX: u32 = 1024;
 
-/// Bytes of a bell that one read takes: a page, which is more than an honest peer has waiting.
-pub const BELL_BYTES_MAX: usize = 4096;
+/// Bytes of a doorbell that one read takes: a page, which is more than an honest peer has waiting.
+pub const DOORBELL_BYTES_MAX: usize = 4096;

@@ -40,7 +40,7 @@ pub(crate) fn consume(socket: &Path, token: u64) -> Result<Consumer, flatpath_co
 #[allow(dead_code, reason = "the test has one of its own")]
 fn main() -> Result<(), Failure> {
     let socket = std::env::temp_dir().join(format!("flatpath-paired-{}", std::process::id()));
-    let (ingest, _desk) = Ingest::open(Settings::new(socket.clone()))?;
+    let (ingest, _control) = Ingest::open(Settings::new(socket.clone()))?;
     let running = Server::new().listen("127.0.0.1:0", ingest).start()?;
     let address = running.addresses()[0].address;
     let mut consumer = consume(&socket, 7)?;

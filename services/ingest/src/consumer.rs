@@ -1,32 +1,31 @@
-//! One attached consumer, as the server has it: its window, its holders, its rings and its bells.
+//! One attached consumer, as the server has it: its window, its holders, its rings and doorbells.
 //!
-//! | who            | does                                                    |
-//! |----------------|---------------------------------------------------------|
-//! | network thread | reserve, claim, give up, deliver; ring and collect at the turn's end |
-//! | desk           | collect, end                                            |
+//! | thread         | does                                                                     |
+//! |----------------|--------------------------------------------------------------------------|
+//! | network thread | reserve, claim, give up, deliver; announce and collect at the turn's end |
+//! | control thread | collect, end                                                             |
 //!
-//! All of it is under one lock, which nobody holds while waiting for anything.
+//! All of it is under one lock, and no thread waits for anything while it holds that.
 //!
-//! Returns are collected by whoever comes first. The network thread does it behind each turn in
-//! which the consumer got something, and when there is no room; it is awake anyway, and pages that
-//! come back at once are received into while they are warm. So the desk need not be quick: it
-//! pauses between two looks at the bells, unless somebody waits for room.
+//! Whichever thread comes first collects returns. The network thread does it after each turn in
+//! which the consumer got something, and when there is no room: it is awake anyway, and pages that
+//! come back at once are received into while they are warm. So the control thread need not be
+//! quick: it pauses between two rounds, unless a producer waits for room.
 //!
 //! Invariants
 //! - C1: a fragment that was delivered is a token of this consumer's holder, and counts in the
 //!   window until the token is returned or the consumer ends.
-//! - C2: descriptors are written before the bell tells of them; a message's all at once.
+//! - C2: descriptors are written before the doorbell announces them; a message's all at once.
 //! - C3: after the end nothing is taken, delivered or returned any more, so what the holders had at
 //!   the end is what the dead consumer held.
-//! - C4: nothing that the other side can write decides an index, a length or a wait here: places in
-//!   the rings are counted on this side, tokens are checked by the holder, bells are never waited
-//!   for.
-//! - C5: a bell is read under the lock, and what it told of is taken before the end: returns are
-//!   taken once, in order, by whichever thread, and what was returned is not reclaimed.
-//! - C6: the doorbell rings for a broken consumer, and for somebody who begins to wait while the
-//!   desk pauses.
+//! - C4: nothing that the other side can write decides an index, a length or a wait here: entries of
+//!   the rings are counted on this side, tokens are checked by the holder, doorbells never block.
+//! - C5: a doorbell is read under the lock, and what it announced is taken before the end: returns
+//!   are taken once, in order, by whichever thread, and what was returned is not reclaimed.
+//! - C6: the control thread is woken for a broken consumer, and for a producer that begins to wait
+//!   while it pauses.
 //!
-//! Cost: a collect is a `read` of the bell, which does not block.
+//! Cost: a collect is a `read` of the doorbell, which does not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,12 +36,12 @@ use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
-use flatpath_messages::limits::{BELL_BYTES_MAX, REFUSALS_MAX};
+use flatpath_messages::limits::{DOORBELL_BYTES_MAX, REFUSALS_MAX};
 use flatpath_structures::tokens::{PageToken, TakeError};
 use rustix::io::Errno;
 
-use crate::doorbell::Doorbell;
 use crate::statistics::Statistics;
+use crate::wakeup::Wakeup;
 use crate::window::{Room, Ticket, Window};
 
 /// Returns that are taken under one hold of the lock.
@@ -52,17 +51,17 @@ const RETURNS_PER_HOLD: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) number: u32,
-    /// What it named; 0: it shares the producers that named nothing.
+    /// The token it named; 0: it shares the producers that named none.
     pub(crate) token: u64,
     entries: u32,
     /// The regions' names, in the order of their numbers.
     regions: Vec<u64>,
     statistics: Arc<Statistics>,
-    doorbell: Arc<Doorbell>,
-    /// Tells of returns.
-    return_bell: OwnedFd,
+    wakeup: Arc<Wakeup>,
+    /// Announces returns.
+    return_doorbell: OwnedFd,
     state: Mutex<State>,
-    /// For both bells, dropped after them.
+    /// For both doorbells, dropped after them.
     _hold: DescriptorHold,
 }
 
@@ -73,16 +72,16 @@ struct State {
     holders: Vec<Attachment>,
     descriptors: SharedWords,
     returns: SharedWords,
-    /// Descriptors written, and how many of them the bell has not told of.
+    /// Descriptors written, and how many of them the doorbell has not announced.
     written: u64,
-    untold: u32,
-    /// Returns read, and how many more the bell has told of.
+    unannounced: u32,
+    /// Returns read, and how many more the doorbell has announced.
     read: u64,
-    told: u64,
+    announced: u64,
     refused: u32,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     alive: bool,
-    /// How the other side broke the rules: the desk ends it.
+    /// How the other side broke the rules: the control thread ends it.
     broken: Option<&'static str>,
 }
 
@@ -91,10 +90,10 @@ struct State {
 pub(crate) struct Parts {
     pub(crate) descriptors: SharedWords,
     pub(crate) returns: SharedWords,
-    pub(crate) bell: OwnedFd,
-    pub(crate) return_bell: OwnedFd,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) return_doorbell: OwnedFd,
     pub(crate) statistics: Arc<Statistics>,
-    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) hold: DescriptorHold,
 }
 
@@ -120,19 +119,19 @@ impl Consumer {
             entries,
             regions: regions.iter().map(Region::serial).collect(),
             statistics: parts.statistics,
-            doorbell: parts.doorbell,
-            return_bell: parts.return_bell,
+            wakeup: parts.wakeup,
+            return_doorbell: parts.return_doorbell,
             state: Mutex::new(State {
                 window: Window::new(entries),
                 holders: holders?,
                 descriptors: parts.descriptors,
                 returns: parts.returns,
                 written: 0,
-                untold: 0,
+                unannounced: 0,
                 read: 0,
-                told: 0,
+                announced: 0,
                 refused: 0,
-                bell: parts.bell,
+                doorbell: parts.doorbell,
                 alive: true,
                 broken: None,
             }),
@@ -140,7 +139,7 @@ impl Consumer {
         })
     }
 
-    /// Reserves room for a message, now or in turn; then `resumer` is told.
+    /// Reserves room for a message, now or in turn; then `resumer` is called.
     pub(crate) fn reserve(
         &self,
         need: u32,
@@ -157,12 +156,12 @@ impl Consumer {
         drop(state);
         if room != Room::Reserved {
             // C6.
-            self.doorbell.somebody_waits();
+            self.wakeup.end_pause();
         }
         Ok(room)
     }
 
-    /// Whether somebody waits for room.
+    /// Whether a producer waits for room.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.state().window.is_waited_for()
     }
@@ -176,7 +175,7 @@ impl Consumer {
         Ok(state.window.claim(ticket))
     }
 
-    /// Who waited does not any more.
+    /// A producer no longer waits.
     pub(crate) fn give_up(&self, ticket: Ticket) {
         self.with_woken(|state, woken| state.window.give_up(ticket, woken));
     }
@@ -190,8 +189,8 @@ impl Consumer {
         });
     }
 
-    /// Delivers a whole message out of `reserved` room; what is over comes free. The bell is rung
-    /// by [`Consumer::ring`].
+    /// Delivers a whole message out of `reserved` room, and frees the rest of it. The message is
+    /// announced by [`Consumer::announce`].
     pub(crate) fn deliver(
         &self,
         fragments: &[Fragment],
@@ -230,7 +229,7 @@ impl Consumer {
                 };
                 state.write(descriptor, self.entries);
             }
-            state.untold += count;
+            state.unannounced += count;
             state.window.release(reserved - count, woken);
             // Under the lock, so that the end cannot count them off before.
             self.statistics.messages.add(1);
@@ -252,25 +251,26 @@ impl Consumer {
         u64::from(fragment.region().page_bytes())
     }
 
-    /// Tells the consumer of what was delivered.
-    pub(crate) fn ring(&self) {
+    /// Announces what was delivered.
+    pub(crate) fn announce(&self) {
         let mut state = self.state();
-        let untold = std::mem::take(&mut state.untold);
-        if untold == 0 || !state.alive {
+        let unannounced = std::mem::take(&mut state.unannounced);
+        if unannounced == 0 || !state.alive {
             return;
         }
-        let bytes: Vec<u8> = announcement(untold).collect();
-        match rustix::io::write(&state.bell, &bytes) {
+        let bytes: Vec<u8> = announcement(unannounced).collect();
+        match rustix::io::write(&state.doorbell, &bytes) {
             Ok(written) if written == bytes.len() => {}
-            // L3: there is room unless the other side filled the pipe. Gone: the desk hears of it.
-            Ok(_) | Err(_) => self.sentence(&mut state, "its bell is full or closed"),
+            // L3: there is room unless the other side filled the pipe. Closed: the control thread
+            // sees the end of the socket.
+            Ok(_) | Err(_) => self.condemn(&mut state, "its doorbell is full or closed"),
         }
     }
 
-    /// C6: the desk ends it, for this reason.
-    fn sentence(&self, state: &mut State, why: &'static str) {
+    /// C6: the control thread ends it, for this reason.
+    fn condemn(&self, state: &mut State, why: &'static str) {
         state.broken = state.broken.or(Some(why));
-        self.doorbell.ring();
+        self.wakeup.wake();
     }
 
     /// How it broke the rules, if it did.
@@ -279,39 +279,39 @@ impl Consumer {
     }
 
     /// Readable when there is something to collect, or the other side has closed it.
-    pub(crate) fn return_bell(&self) -> BorrowedFd<'_> {
-        self.return_bell.as_fd()
+    pub(crate) fn return_doorbell(&self) -> BorrowedFd<'_> {
+        self.return_doorbell.as_fd()
     }
 
-    /// Takes what the return bell tells of, from the ring. Reads it once: the other side cannot
-    /// keep us.
+    /// Takes the announced returns from the ring. Reads the doorbell once: the other side cannot
+    /// keep this thread busy.
     pub(crate) fn collect(&self) {
-        if self.hear() {
+        if self.read_doorbell() {
             while self.take_some() {}
         }
     }
 
-    /// C5: reads the bell. Whether there is something to take.
-    fn hear(&self) -> bool {
+    /// C5. Whether there is something to take.
+    fn read_doorbell(&self) -> bool {
         let mut state = self.state();
         if !state.alive || state.broken.is_some() {
             return false;
         }
-        let mut bytes = [0; BELL_BYTES_MAX];
-        match rustix::io::read(&self.return_bell, &mut bytes) {
-            Ok(0) => self.sentence(&mut state, "its return bell is closed"),
-            Ok(count) => state.told += announced(&bytes[..count]),
+        let mut bytes = [0; DOORBELL_BYTES_MAX];
+        match rustix::io::read(&self.return_doorbell, &mut bytes) {
+            Ok(0) => self.condemn(&mut state, "its return doorbell is closed"),
+            Ok(count) => state.announced += announced(&bytes[..count]),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
-                log::warn!("a return bell cannot be read: {errno}");
-                self.sentence(&mut state, "its return bell failed");
+                log::warn!("a return doorbell cannot be read: {errno}");
+                self.condemn(&mut state, "its return doorbell failed");
             }
         }
-        if state.told > u64::from(self.entries) {
-            self.sentence(&mut state, "it tells of more returns than the ring has");
+        if state.announced > u64::from(self.entries) {
+            self.condemn(&mut state, "it announces more returns than the ring has");
             return false;
         }
-        state.told > 0
+        state.announced > 0
     }
 
     /// Takes returns under one hold of the lock. Whether there are more.
@@ -320,8 +320,8 @@ impl Consumer {
             if !state.alive || state.broken.is_some() {
                 return false;
             }
-            let now = state.told.min(RETURNS_PER_HOLD);
-            state.told -= now;
+            let now = state.announced.min(RETURNS_PER_HOLD);
+            state.announced -= now;
             let accepted = state.take_returns(now, self.entries);
             state.window.release(accepted, woken);
             state.refused += now as u32 - accepted;
@@ -329,9 +329,9 @@ impl Consumer {
             self.statistics.held.subtract(u64::from(accepted));
             self.statistics.refused.add(now - u64::from(accepted));
             if state.refused > REFUSALS_MAX {
-                self.sentence(state, "it returns what it does not hold");
+                self.condemn(state, "it returns what it does not hold");
             }
-            state.told > 0
+            state.announced > 0
         })
     }
 
@@ -346,7 +346,8 @@ impl Consumer {
         }
     }
 
-    /// The end: takes back what it holds, exactly, and tells all who wait. How much that was.
+    /// The end: takes back what it holds, exactly, and wakes all waiting producers. The number of
+    /// fragments taken back.
     pub(crate) fn end(&self) -> u32 {
         self.with_woken(|state, woken| {
             if !state.alive {
@@ -363,7 +364,7 @@ impl Consumer {
         })
     }
 
-    /// Acts under the lock, and tells who may go on after it.
+    /// Acts under the lock, and resumes the woken producers after it.
     fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<Resumer>) -> R) -> R {
         let mut woken = Vec::new();
         let result = act(&mut self.state(), &mut woken);
@@ -374,7 +375,7 @@ impl Consumer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked under the lock left counts that are true; the consumer may go on.
+        // A panic under the lock leaves true counts; the consumer may continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

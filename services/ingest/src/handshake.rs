@@ -24,19 +24,19 @@ use rustix::net::{
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::consumer::{Consumer, Parts};
-use crate::protocol::Shared;
+use crate::shared::Shared;
 
 /// Consumers that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Pipes' ends that the server keeps of a consumer: what rings there, and what rings here.
-const BELLS: usize = 2;
+/// Ends of pipes that the server keeps of a consumer: of either doorbell one.
+const DOORBELLS: usize = 2;
 
 /// Descriptors that one welcome may bring.
 const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
-/// Listens for consumers at `path`, for this user only. A socket there that nobody listens at, left
-/// by a server that was killed, is replaced.
+/// Listens for consumers at `path`, for this user only. Replaces a socket that a killed server left
+/// there: no process listens at it.
 pub(crate) fn listener(path: &Path) -> Result<OwnedFd> {
     let socket = seqpacket()?;
     // Before it has a name: the name is made with this mode.
@@ -62,17 +62,16 @@ fn seqpacket() -> std::result::Result<OwnedFd, Errno> {
     )
 }
 
-/// What came of a look at a new connection.
+/// What a new connection has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
     /// With a token, or 0.
     Said(u64),
     NotYet,
-    /// To be told so, if there is a word for it, and closed.
+    /// To be refused with this status, if there is one for it, and closed.
     Wrong(Option<Status>),
 }
 
-/// Reads the hello.
 pub(crate) fn hello(socket: impl AsFd) -> Hello {
     let mut packet = [0; HELLO_BYTES + 1];
     match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
@@ -86,7 +85,7 @@ pub(crate) fn hello(socket: impl AsFd) -> Hello {
     }
 }
 
-/// Says no. Whether it arrives is the consumer's affair.
+/// Refuses a client. It may have left already.
 pub(crate) fn refuse(socket: impl AsFd, status: Status) {
     let _ = send(
         socket,
@@ -107,10 +106,10 @@ pub(crate) fn welcome(
     let (descriptors, descriptor_ring) = SharedWords::to_write("flatpath-descriptors", words)?;
     let words = entries as usize * RETURN_WORDS;
     let (returns, return_ring) = SharedWords::to_read("flatpath-returns", words)?;
-    let hold = shared.hold_descriptors(BELLS).ok_or(Errno::MFILE)?;
+    let hold = shared.hold_descriptors(DOORBELLS).ok_or(Errno::MFILE)?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-    let (their_descriptor_bell, bell) = pipe_with(flags)?;
-    let (return_bell, their_return_bell) = pipe_with(flags)?;
+    let (their_descriptor_doorbell, doorbell) = pipe_with(flags)?;
+    let (return_doorbell, their_return_doorbell) = pipe_with(flags)?;
     let packet = Welcome {
         entries,
         message_bytes_max: shared.plan.message_bytes_max,
@@ -121,10 +120,10 @@ pub(crate) fn welcome(
     let parts = Parts {
         descriptors,
         returns,
-        bell,
-        return_bell,
+        doorbell,
+        return_doorbell,
         statistics: Arc::clone(&shared.statistics),
-        doorbell: Arc::clone(&shared.doorbell),
+        wakeup: Arc::clone(&shared.wakeup),
         hold,
     };
     let consumer =
@@ -134,12 +133,15 @@ pub(crate) fn welcome(
         files.push(region.descriptor().ok_or(Errno::BADF)?);
     }
     files.extend([descriptor_ring.as_fd(), return_ring.as_fd()]);
-    files.extend([their_descriptor_bell.as_fd(), their_return_bell.as_fd()]);
-    give(socket, &packet.packet(), &files)?;
+    files.extend([
+        their_descriptor_doorbell.as_fd(),
+        their_return_doorbell.as_fd(),
+    ]);
+    send_welcome(socket, &packet.packet(), &files)?;
     Ok(Arc::new(consumer))
 }
 
-fn give(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
+fn send_welcome(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(files)) {

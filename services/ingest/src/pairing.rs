@@ -1,13 +1,13 @@
-//! Pairing: a producer and a consumer that name the same token have each other, and nobody else.
+//! Pairing: a producer and a consumer that name the same token are each other's only partner.
 //!
-//! A producer names its token before its first message, a consumer in its hello. Whoever comes
-//! first waits: the producer is not received from, the consumer gets nothing. What connecting means
-//! here is that the producer's session knows its consumer.
+//! A producer names its token before its first message, a consumer in its hello. The first of them
+//! waits: the producer is not received from, the consumer gets nothing. Connected means that the
+//! producer's session has its consumer.
 //!
 //! Invariants
-//! - A1: the consumer that a producer knows is attached: the desk ends the registration, and with
-//!   that the knowledge, before it ends the consumer.
-//! - A2: a registration lives in the session or in the desk's guest, and ends with it.
+//! - A1: the consumer that a producer has is attached: the control thread ends the registration, and
+//!   so takes the consumer from the producer, before it ends the consumer.
+//! - A2: a registration lives in the session or in the attached peer, and ends with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ use flatpath::pairing::{self, Endpoint, PairingKey, Registration, Registry};
 
 use crate::consumer::Consumer;
 
-/// A token as the registry wants it; 0 is nobody's.
+/// A token as the registry wants it; 0 names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u64);
 
@@ -48,7 +48,7 @@ impl Seeker {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The consumer of its token; if there is none, its connection is told of the first that comes.
+    /// The consumer of its token; if there is none, its connection is resumed when one attaches.
     pub(crate) fn consumer(&self) -> Option<Arc<Consumer>> {
         self.found().clone()
     }
@@ -67,7 +67,7 @@ impl pairing::Producer<Sought> for Seeker {
     }
 
     fn start(&self) {
-        // Connected or parted: it has something to look at.
+        // Connected or disconnected: the session has something to do.
         self.resumer.resume();
     }
 }

@@ -1,4 +1,4 @@
-//! A producer's connection: where it is in a message, what it keeps, and where it is seated.
+//! A producer's connection: where it is in a message, what it keeps, and which consumer it has.
 //!
 //! ```text
 //! between messages ─length─► wants room ─reserved─► takes payload ─last byte─► delivers ─► between
@@ -9,19 +9,18 @@
 //! Invariants
 //! - S1: payload is kept only while room for the whole message is reserved, or was reserved with a
 //!   consumer that has died meanwhile.
-//! - S2: a reservation, a ticket and a place among the lonely are given back once: when they turn
-//!   into the next thing, or in `leave`.
+//! - S2: a reservation, a ticket and a position among the unassigned are given back once: when they
+//!   turn into the next state, or in `leave`.
 
 use std::sync::Arc;
 
-use flatpath::Resumer;
 use flatpath::pairing::Endpoint;
-use flatpath_driver::Fragment;
+use flatpath::{Fragment, Pages, Resumer};
 use flatpath_messages::framing::Decoder;
 
 use crate::consumer::{Consumer, Ended};
+use crate::consumers::{Assignment, ConsumerSet};
 use crate::pairing::{Pairings, Registered, Seeker};
-use crate::roster::{Roster, Seat};
 use crate::window::{Room, Ticket};
 
 /// What one connection keeps. Small while idle: no fragments, no message.
@@ -31,12 +30,10 @@ pub struct Session {
     /// Numbered when the first byte comes.
     pub(crate) producer: Option<u32>,
     pub(crate) message: Option<Message>,
-    place: Place,
-    /// With a token of its own: whom it seeks.
-    seeks: Option<Seeks>,
+    state: State,
+    /// With a token of its own: the consumer it seeks.
+    seeks: Option<(Arc<Endpoint<Seeker>>, Registered)>,
 }
-
-type Seeks = (Arc<Endpoint<Seeker>>, Registered);
 
 /// A message on its way.
 #[derive(Debug)]
@@ -49,34 +46,67 @@ pub(crate) struct Message {
     pub(crate) whole: bool,
 }
 
-/// Where a producer is seated.
+/// How far a producer has come on its way to room.
 #[derive(Debug, Default)]
-enum Place {
-    /// With nobody yet.
+enum State {
     #[default]
-    Nowhere,
-    /// No consumer is there: a place in the roster's queue.
-    Lonely(u64),
-    /// With a consumer, and nothing reserved.
-    Seated(Arc<Consumer>),
+    New,
+    /// No consumer is attached: a position in the set's queue.
+    Unassigned(u64),
+    /// Assigned to a consumer, and nothing reserved.
+    Assigned(Arc<Consumer>),
     /// In the queue of a consumer.
     Waiting(Arc<Consumer>, Ticket),
     /// With room for the message.
     Reserved(Arc<Consumer>, u32),
 }
 
-/// Whether there is room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Come,
-    Wait,
-}
-
 impl Session {
-    /// Sees to it that room is reserved for the message; else the resumer is told of the turn.
-    pub(crate) fn want_room(&mut self, roster: &Roster, resumer: &Resumer) -> Turn {
+    /// A message of this many bytes begins, which takes at most `need` fragments.
+    pub(crate) fn begin(&mut self, bytes: u32, need: u32) {
+        self.message = Some(Message {
+            bytes,
+            need,
+            fragments: Vec::new(),
+            whole: false,
+        });
+    }
+
+    /// Copies a chunk after the one before it, if it fits there. See [`Fragment::try_append`].
+    pub(crate) fn gather(&mut self, chunk: &[u8]) -> bool {
+        let message = self.message.as_mut();
+        let last = message.and_then(|message| message.fragments.last_mut());
+        last.is_some_and(|last| last.try_append(chunk))
+    }
+
+    /// Retains a chunk of the message where it lies.
+    pub(crate) fn retain(&mut self, fragment: Fragment) {
+        let message = self.message.as_mut().expect("payload follows a length");
+        message.fragments.push(fragment);
+        debug_assert!(
+            message.fragments.len() <= message.need as usize,
+            "pages of a message are half full on average"
+        );
+    }
+
+    /// Where to receive the next bytes. Those of a message under way are not cut small: room was
+    /// reserved for `need` fragments.
+    pub(crate) fn next_pages(&self) -> Pages {
+        match &self.message {
+            Some(message) if !message.whole && !message.fragments.is_empty() => Pages::Listener,
+            Some(_) | None => Pages::Shared,
+        }
+    }
+
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.message.is_none() && self.decoder.is_between_messages()
+    }
+
+    /// Reserves room for the message, if there is one. False: `resumer` is called when its turn has
+    /// come.
+    pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, resumer: &Resumer) -> bool {
         let Some(message) = &self.message else {
-            return Turn::Come;
+            return true;
         };
         let need = match message.whole {
             true => message.fragments.len() as u32,
@@ -84,81 +114,79 @@ impl Session {
         };
         // Bounded: each round ends a consumer's part in it, and consumers are few.
         loop {
-            match std::mem::take(&mut self.place) {
-                Place::Reserved(consumer, reserved) => {
-                    self.place = Place::Reserved(consumer, reserved);
-                    return Turn::Come;
+            let (state, is_blocked) = match std::mem::take(&mut self.state) {
+                State::Reserved(consumer, reserved) => {
+                    self.state = State::Reserved(consumer, reserved);
+                    return true;
                 }
-                Place::Lonely(place) => roster.leave(place),
-                Place::Nowhere if self.seeks.is_some() => match self.sought() {
-                    Some(consumer) => self.place = Place::Seated(consumer),
-                    // Its connection is told when one comes.
-                    None => return Turn::Wait,
+                State::Unassigned(position) => {
+                    consumers.leave(position);
+                    (State::New, false)
+                }
+                State::New => self.assign(consumers, resumer),
+                State::Assigned(consumer) => match consumer.reserve(need, || resumer.clone()) {
+                    Ok(Room::Reserved) => (State::Reserved(consumer, need), false),
+                    Ok(Room::Wait(ticket)) => (State::Waiting(consumer, ticket), true),
+                    Err(Ended) => (State::New, false),
                 },
-                Place::Nowhere => match roster.seat(|| resumer.clone()) {
-                    Seat::With(consumer) => self.place = Place::Seated(consumer),
-                    Seat::Alone(place) => {
-                        self.place = Place::Lonely(place);
-                        return Turn::Wait;
-                    }
+                State::Waiting(consumer, ticket) => match consumer.claim(ticket) {
+                    Ok(Some(granted)) => (State::Reserved(consumer, granted), false),
+                    Ok(None) => (State::Waiting(consumer, ticket), true),
+                    Err(Ended) => (State::New, false),
                 },
-                Place::Seated(consumer) => match consumer.reserve(need, || resumer.clone()) {
-                    Ok(Room::Reserved) => self.place = Place::Reserved(consumer, need),
-                    Ok(Room::Wait(ticket)) => {
-                        self.place = Place::Waiting(consumer, ticket);
-                        return Turn::Wait;
-                    }
-                    Err(Ended) => {}
-                },
-                Place::Waiting(consumer, ticket) => match consumer.claim(ticket) {
-                    Ok(Some(granted)) => self.place = Place::Reserved(consumer, granted),
-                    Ok(None) => {
-                        self.place = Place::Waiting(consumer, ticket);
-                        return Turn::Wait;
-                    }
-                    Err(Ended) => {}
-                },
+            };
+            self.state = state;
+            if is_blocked {
+                return false;
             }
         }
     }
 
-    fn sought(&self) -> Option<Arc<Consumer>> {
-        self.seeks.as_ref()?.0.consumer()
+    /// A consumer for a producer without one; else true, and the resumer is called when one comes.
+    fn assign(&self, consumers: &ConsumerSet, resumer: &Resumer) -> (State, bool) {
+        if let Some((seeker, _)) = &self.seeks {
+            let found = seeker.consumer();
+            return found.map_or((State::New, true), |found| (State::Assigned(found), false));
+        }
+        match consumers.assign(|| resumer.clone()) {
+            Assignment::To(consumer) => (State::Assigned(consumer), false),
+            Assignment::Unassigned(position) => (State::Unassigned(position), true),
+        }
     }
 
     /// The producer names a token. False: it may not, or another producer has it.
     pub(crate) fn seek(&mut self, token: u64, pairings: &Pairings, resumer: Resumer) -> bool {
-        let is_first = self.seeks.is_none() && matches!(self.place, Place::Nowhere);
+        let is_first = self.seeks.is_none() && matches!(self.state, State::New);
         if is_first && self.message.is_none() {
             self.seeks = pairings.seek(token, resumer);
         }
         is_first && self.seeks.is_some()
     }
 
-    /// Hands a whole message to the consumer. `Err`: that one died; the message is kept, and wants
+    /// Delivers a whole message to the consumer. `Err`: that one died; the message is kept, and wants
     /// room with the next.
     pub(crate) fn deliver(&mut self) -> Result<Arc<Consumer>, Ended> {
-        let producer = self.producer.unwrap_or_default();
-        let place = std::mem::take(&mut self.place);
-        let (Some(message), Place::Reserved(consumer, reserved)) = (&self.message, place) else {
+        let producer = self.producer.expect("numbered with its first byte");
+        let state = std::mem::take(&mut self.state);
+        let (Some(message), State::Reserved(consumer, reserved)) = (&self.message, state) else {
             debug_assert!(false, "S1: only a message with room is delivered");
             return Err(Ended);
         };
         consumer.deliver(&message.fragments, message.bytes, producer, reserved)?;
         // The consumer's tokens hold the pages now.
         self.message = None;
-        self.place = Place::Seated(Arc::clone(&consumer));
+        self.state = State::Assigned(Arc::clone(&consumer));
         Ok(consumer)
     }
 
-    /// The connection is gone. Whether a message was cut off.
-    pub(crate) fn leave(&mut self, roster: &Roster) -> bool {
+    /// The connection is closed. Whether a message was cut off.
+    pub(crate) fn leave(&mut self, consumers: &ConsumerSet) -> bool {
         self.seeks = None;
-        match std::mem::take(&mut self.place) {
-            Place::Nowhere | Place::Seated(_) => {}
-            Place::Lonely(place) => roster.leave(place),
-            Place::Waiting(consumer, ticket) => consumer.give_up(ticket),
-            Place::Reserved(consumer, reserved) => consumer.release(reserved),
+        match std::mem::take(&mut self.state) {
+            State::New | State::Assigned(_) => {}
+            State::Unassigned(position) => consumers.leave(position),
+            State::Waiting(consumer, ticket) => consumer.give_up(ticket),
+            State::Reserved(consumer, reserved) => consumer.release(reserved),
         }
         self.message.take().is_some() || !self.decoder.is_between_messages()
     }

@@ -1,6 +1,5 @@
 //! What can be set, and what follows from it: how the pages of a region are shared out.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -15,7 +14,7 @@ const RESERVE_SHARE: u32 = 16;
 /// Settings of one ingest listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where consumers attach. A socket that nobody listens at any more is replaced.
+    /// Where consumers attach. A socket that no process listens at is replaced.
     pub socket: PathBuf,
     /// Network threads of the server: each has a region of its own.
     pub network_threads: usize,
@@ -31,28 +30,19 @@ pub struct Settings {
     pub small_receives: SmallReceives,
 }
 
-/// Why an ingest listener cannot be.
-#[derive(Debug)]
+/// Why an ingest listener cannot start.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Settings that cannot be, in words.
+    /// Settings that do not fit each other or a bound; says what would be right.
+    #[error("{0}")]
     Settings(String),
     /// The socket for consumers cannot be made.
-    Socket(PathBuf, io::Error),
-    /// The desk cannot be started.
-    Desk(io::Error),
+    #[error("{}: {_1}", _0.display())]
+    Socket(PathBuf, #[source] io::Error),
+    /// The control thread cannot be started.
+    #[error("starting the control thread of ingest: {0}")]
+    Control(#[source] io::Error),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Settings(what) => formatter.write_str(what),
-            Error::Socket(path, cause) => write!(formatter, "{}: {cause}", path.display()),
-            Error::Desk(cause) => write!(formatter, "starting the desk: {cause}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl Settings {
     /// 4,096 pages of 64 KiB for up to four consumers, one network thread.
@@ -68,10 +58,6 @@ impl Settings {
         }
     }
 
-    /// What the settings come to.
-    ///
-    /// # Errors
-    /// [`Error::Settings`] says what is wrong and what would be right.
     pub(crate) fn plan(&self) -> Result<Plan, Error> {
         let wrong = |what: String| Err(Error::Settings(what));
         let (pages, page_bytes) = (self.pages, self.page_bytes);
@@ -122,7 +108,7 @@ impl Settings {
                 backing: Backing::Shared,
                 small_receives: self.small_receives,
             },
-            producers_max: u64::from(producers_max) * self.network_threads as u64,
+            producers_max: producers_max * u32::try_from(threads).expect("at most REGIONS_MAX"),
             window,
             message_bytes_max: self.message_bytes_max.min(longest).min(MESSAGE_BYTES_MAX),
         })
@@ -133,7 +119,7 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) region: RegionConfig,
-    pub(crate) producers_max: u64,
+    pub(crate) producers_max: u32,
     /// Fragments that one consumer may have, held or promised; entries of its rings.
     pub(crate) window: u32,
     pub(crate) message_bytes_max: u32,
@@ -141,7 +127,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Fragments that a message may take: the first may lie in a shared page, however short; pages
-    /// behind it are at least half full on average, but for the last one; and a fragment has a byte
+    /// after it are at least half full on average, but for the last one; and a fragment has a byte
     /// at least.
     pub(crate) fn need(&self, message_bytes: u32) -> u32 {
         let pages = message_bytes.div_ceil(self.region.page_bytes);
@@ -166,8 +152,7 @@ mod tests {
                     assert!(pages / consumers_max < 20, "{pages} pages, {consumers_max}");
                     continue;
                 };
-                let producers = u32::try_from(plan.producers_max).expect("few");
-                let promised = producers + plan.window * consumers_max;
+                let promised = plan.producers_max + plan.window * consumers_max;
                 assert!(promised + plan.region.reserve_pages <= pages);
                 assert!(plan.window.is_power_of_two() && plan.window <= ENTRIES_MAX);
                 assert!(plan.need(plan.message_bytes_max) <= plan.window);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that many threads change.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds to it; the sum.
@@ -18,48 +18,61 @@ impl Counter {
         self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// The number now.
-    pub fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The counters of one listener.
+/// The counters of one listener; [`Figures`] says what each counts.
 #[derive(Debug, Default)]
-pub struct Statistics {
-    /// Messages delivered to consumers.
-    pub messages: Counter,
-    /// Bytes of them.
-    pub bytes: Counter,
-    /// Fragments of them.
-    pub fragments: Counter,
-    /// Bytes that were copied into a page that another piece of the same message left unfilled.
-    pub bytes_gathered: Counter,
-    /// Times a producer waited for room of its consumer, or for a consumer.
-    pub stalls: Counter,
-    /// Messages that began and whose producer went before their end.
-    pub messages_cut_off: Counter,
-    /// Producers that were cut off for a length above the limit.
-    pub messages_too_long: Counter,
-    /// Producers that were refused because as many are connected as may be.
-    pub producers_refused: Counter,
-    /// Producers connected that have sent something.
-    pub producers: Counter,
-    /// Consumers attached since the start.
-    pub attached: Counter,
-    /// Consumers that are gone, for whatever reason.
-    pub detached: Counter,
-    /// Fragments with consumers.
-    pub held: Counter,
-    /// Fragments that consumers returned.
-    pub returned: Counter,
-    /// Returns that were refused: twice, forged, stale or another one's.
-    pub refused: Counter,
-    /// Fragments that consumers held when they went, taken back.
-    pub reclaimed: Counter,
+pub(crate) struct Statistics {
+    pub(crate) messages: Counter,
+    pub(crate) bytes: Counter,
+    pub(crate) fragments: Counter,
+    pub(crate) stalls: Counter,
+    pub(crate) messages_cut_off: Counter,
+    pub(crate) messages_too_long: Counter,
+    pub(crate) producers_refused: Counter,
+    pub(crate) producers: Counter,
+    pub(crate) detached: Counter,
+    pub(crate) held: Counter,
+    pub(crate) returned: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) reclaimed: Counter,
 }
 
-/// All of it at one moment, and where the pages are.
+impl Statistics {
+    /// The counters at this moment, without pages and consumers.
+    pub(crate) fn read(&self) -> Figures {
+        Figures {
+            messages: self.messages.read(),
+            bytes: self.bytes.read(),
+            fragments: self.fragments.read(),
+            stalls: self.stalls.read(),
+            messages_cut_off: self.messages_cut_off.read(),
+            messages_too_long: self.messages_too_long.read(),
+            producers_refused: self.producers_refused.read(),
+            producers: self.producers.read(),
+            detached: self.detached.read(),
+            held: self.held.read(),
+            returned: self.returned.read(),
+            refused: self.refused.read(),
+            reclaimed: self.reclaimed.read(),
+            ..Figures::default()
+        }
+    }
+}
+
+/// Counts what a producer did wrong, and logs it when the count is a power of two: any client can
+/// make it happen as often as it likes.
+pub(crate) fn log_seldom(counter: &Counter, what: &dyn fmt::Display) {
+    let count = counter.add(1);
+    if count.is_power_of_two() {
+        log::info!("{what} ({count} until now)");
+    }
+}
+
+/// What a listener has done and where its pages are, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Pages of all regions.
@@ -68,31 +81,40 @@ pub struct Figures {
     pub pages_retained: u64,
     /// Of these, pages of which consumers have tokens.
     pub pages_with_consumers: u64,
-    /// Fragments with consumers.
-    pub held: u64,
+    /// Consumers attached now.
+    pub consumers: u64,
     /// Messages delivered.
     pub messages: u64,
     /// Bytes delivered.
     pub bytes: u64,
     /// Fragments delivered.
     pub fragments: u64,
+    /// Times a producer waited for room of its consumer, or for a consumer.
+    pub stalls: u64,
+    /// Messages whose producer left before their end.
+    pub messages_cut_off: u64,
+    /// Producers cut off for a length above the limit.
+    pub messages_too_long: u64,
+    /// Producers refused: as many are connected as may be, or the token is not theirs to name.
+    pub producers_refused: u64,
+    /// Producers connected now that have sent something.
+    pub producers: u64,
+    /// Consumers that have left, for whatever reason.
+    pub detached: u64,
+    /// Fragments with consumers.
+    pub held: u64,
     /// Fragments returned.
     pub returned: u64,
-    /// Times a producer waited.
-    pub stalls: u64,
-    /// Returns that were refused.
+    /// Returns that were refused: repeated, forged, stale or another consumer's.
     pub refused: u64,
-    /// Fragments taken back from consumers that were gone.
+    /// Fragments taken back from consumers that have left.
     pub reclaimed: u64,
-    /// Consumers attached now.
-    pub consumers: u64,
-    /// Producers connected now.
-    pub producers: u64,
 }
 
 impl Figures {
     /// Pages that can be received into.
     pub fn pages_in_ring(&self) -> u64 {
+        // Read while pages move: the two figures may not fit each other.
         self.pages.saturating_sub(self.pages_retained)
     }
 
@@ -122,10 +144,7 @@ impl fmt::Display for Figures {
             ("producers", self.producers),
             ("stalls", self.stalls),
         ];
-        for (position, (name, count)) in pairs.into_iter().enumerate() {
-            let gap = if position == 0 { "" } else { " " };
-            write!(formatter, "{gap}{name}={count}")?;
-        }
-        Ok(())
+        let pairs = pairs.map(|(name, count)| format!("{name}={count}"));
+        formatter.write_str(&pairs.join(" "))
     }
 }

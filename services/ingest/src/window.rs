@@ -1,9 +1,9 @@
-//! The window of a consumer: who may begin a message, and who waits, in which order.
+//! The window of a consumer: which producers may begin a message, and which wait, in which order.
 //!
-//! A consumer has room for so many fragments. A message reserves what it may need before its first
-//! byte is kept, and gives back what it did not need when it is delivered. Who finds no room waits
-//! in a queue; room that comes free is granted in order, so a long message is not overtaken for
-//! ever by short ones.
+//! A consumer has room for `room` fragments. A message reserves what it may need before its first
+//! byte is retained, and gives back what it did not need when it is delivered. A producer that finds
+//! no room waits in a queue; free room is granted in order, so short messages cannot overtake a long
+//! one for ever.
 //!
 //! Invariants
 //! - W1: `used` is the sum of all reservations, grants not yet claimed, and fragments held; it is
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Names a place in the queue, in order of arrival.
 pub(crate) type Ticket = u64;
 
-/// See the module. `W` is told when its turn has come.
+/// See the header. `W` wakes a producer whose turn has come.
 #[derive(Debug)]
 pub(crate) struct Window<W> {
     room: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Window<W> {
     granted: HashMap<Ticket, u32>,
 }
 
-/// What became of a wish for room.
+/// The answer to [`Window::reserve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Reserved,
@@ -46,9 +46,9 @@ impl<W> Window<W> {
         }
     }
 
-    /// Reserves `need`, now or in turn. More than the whole room never comes: the caller knows.
+    /// Reserves `need`, now or in turn; at most the whole room.
     pub(crate) fn reserve(&mut self, need: u32, waker: impl FnOnce() -> W) -> Room {
-        debug_assert!(need <= self.room, "no window has so much room");
+        debug_assert!(need <= self.room, "no window has as much room");
         if self.has_room(need) {
             self.used += need;
             return Room::Reserved;
@@ -64,7 +64,7 @@ impl<W> Window<W> {
         self.waiting.is_empty() && need <= self.room - self.used
     }
 
-    /// Whether somebody is in the queue.
+    /// Whether a producer is in the queue.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -74,14 +74,14 @@ impl<W> Window<W> {
         self.granted.remove(&ticket)
     }
 
-    /// Gives up a ticket, whether its turn has come or not. Who may go on now is told.
+    /// Gives up a ticket, whether its turn has come or not; wakes those whose turn comes by that.
     pub(crate) fn give_up(&mut self, ticket: Ticket, woken: &mut Vec<W>) {
         self.waiting.remove(&ticket);
         let granted = self.granted.remove(&ticket).unwrap_or(0);
         self.release(granted, woken);
     }
 
-    /// Room comes free: reserved and not needed, or returned. Who may go on now is told.
+    /// Room comes free: reserved and not needed, or returned; wakes those whose turn comes by that.
     pub(crate) fn release(&mut self, count: u32, woken: &mut Vec<W>) {
         assert!(count <= self.used, "W1: more is released than was used");
         self.used -= count;
@@ -98,7 +98,7 @@ impl<W> Window<W> {
         }
     }
 
-    /// Nobody will ever be granted anything here: all who wait are told.
+    /// Nothing is granted any more: wakes all who wait.
     pub(crate) fn end(&mut self, woken: &mut Vec<W>) {
         woken.extend(
             std::mem::take(&mut self.waiting)
@@ -107,7 +107,6 @@ impl<W> Window<W> {
         );
     }
 
-    /// W1.
     #[cfg(test)]
     pub(crate) fn used(&self) -> u32 {
         self.used
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_given_up_lets_the_next_one_go_on() {
+    fn a_ticket_given_up_makes_room_for_the_next() {
         let mut window = Window::new(4);
         let mut woken = vec![];
         assert_eq!(window.reserve(3, || 'a'), Room::Reserved);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_tells_everybody() {
+    fn the_end_wakes_all() {
         let mut window = Window::new(1);
         let mut woken = vec![];
         assert_eq!(window.reserve(1, || 'a'), Room::Reserved);
@@ -170,14 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn model_room_is_never_exceeded_and_everybody_comes_to_his_turn() {
-        let mut state = 1_u64;
-        let mut random = move |below: u32| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as u32 % below
-        };
+    fn model_room_is_never_exceeded_and_every_turn_comes() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut random = move |below: u32| rng.u32(..below);
         let mut window = Window::new(50);
         let (mut held, mut waiting): (Vec<u32>, Vec<(Ticket, u32)>) = (vec![], vec![]);
         for step in 0..20_000 {

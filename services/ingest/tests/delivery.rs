@@ -299,7 +299,7 @@ fn a_producer_that_goes_too_far_is_cut_off_alone() {
             .write_all(&too_long.to_be_bytes())
             .expect("written");
         rig.wait("it is cut off", |_| {
-            rig.ingest.statistics().messages_too_long.read() == 1
+            rig.ingest.figures().messages_too_long == 1
         });
         short
             .stream
@@ -307,7 +307,7 @@ fn a_producer_that_goes_too_far_is_cut_off_alone() {
             .expect("written");
         drop(short);
         rig.wait("it is dropped", |_| {
-            rig.ingest.statistics().messages_cut_off.read() == 1
+            rig.ingest.figures().messages_cut_off == 1
         });
         good.send(&message(1, 1, 100));
         assert_eq!(check(&next(&mut consumer).to_vec()), (1, 1));
@@ -332,7 +332,7 @@ fn a_drain_takes_a_message_that_has_begun_to_its_end() {
         consumer.flush();
         drop((busy, idle));
         rig.running.wait().expect("drained");
-        drop(rig.desk);
+        drop(rig.control);
         assert!(
             consumer
                 .receive_timeout(rig::PATIENCE)

@@ -73,8 +73,8 @@ impl Hostile {
     }
 
     fn tell(&self, bytes: &[u8]) {
-        // A bell that is closed or full: the server has had enough.
-        let _ = rustix::io::write(&self.attached.return_bell, bytes);
+        // A doorbell that is closed or full: the server has had enough.
+        let _ = rustix::io::write(&self.attached.return_doorbell, bytes);
     }
 }
 
@@ -129,7 +129,6 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
             to_honest,
         } = pair(&rig);
         let own: Vec<u64> = hostile.read(4).iter().map(|one| one.token).collect();
-        let statistics = rig.ingest.statistics();
         let mut refused = 0;
         let mut expect = |hostile: &mut Hostile, words: [u64; 2], what: &str| {
             hostile.write(words);
@@ -141,7 +140,7 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
         // One real return, so that there is something stale.
         hostile.give_back(own[0]);
         rig.wait("it is returned", |figures| {
-            statistics.returned.read() == 1 && figures.held == 4
+            figures.returned == 1 && figures.held == 4
         });
         expect(&mut hostile, [own[0], 0], "double");
         for bit in 0..64 {
@@ -207,20 +206,20 @@ fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
             let socket = &hostile.attached.socket;
             rustix::net::send(socket, b"hello?", SendFlags::NOSIGNAL).expect("sent");
         }),
-        ("a closed return bell", |hostile| {
+        ("a closed return doorbell", |hostile| {
             let (other, _) = rustix::pipe::pipe().expect("a pipe");
-            hostile.attached.return_bell = other;
+            hostile.attached.return_doorbell = other;
         }),
         ("a socket that is shut down", |hostile| {
             let both = rustix::net::Shutdown::Both;
             rustix::net::shutdown(&hostile.attached.socket, both).expect("shut down");
         }),
         ("a killed process", |hostile| {
-            let (bell, _) = rustix::pipe::pipe().expect("a pipe");
+            let (doorbell, _) = rustix::pipe::pipe().expect("a pipe");
             let (other, _) = rustix::pipe::pipe().expect("a pipe");
             let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
-            hostile.attached.descriptor_bell = bell;
-            hostile.attached.return_bell = other;
+            hostile.attached.descriptor_doorbell = doorbell;
+            hostile.attached.return_doorbell = other;
             hostile.attached.socket = socket.expect("a socket");
         }),
     ];
@@ -234,7 +233,7 @@ fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
             } = pair(&rig);
             offend(&mut hostile);
             rig.wait_for_detached(1);
-            assert_eq!(rig.ingest.statistics().reclaimed.read(), 4, "{what}");
+            assert_eq!(rig.ingest.figures().reclaimed, 4, "{what}");
             let figures = rig.ingest.figures();
             assert_eq!((figures.consumers, figures.held), (1, 1), "{what}");
             nothing_else_happened(&rig, honest, to_honest);
@@ -244,7 +243,7 @@ fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
 }
 
 #[test]
-fn a_consumer_that_fills_its_own_bell_does_not_stop_the_server() {
+fn a_consumer_that_fills_its_own_doorbell_does_not_stop_the_server() {
     on_every_driver(Settings::new, |rig| {
         let Pair {
             hostile,
@@ -255,7 +254,7 @@ fn a_consumer_that_fills_its_own_bell_does_not_stop_the_server() {
         // The read end is its own; opened anew for writing it is filled, and made to block.
         let path = format!(
             "/proc/self/fd/{}",
-            hostile.attached.descriptor_bell.as_raw_fd()
+            hostile.attached.descriptor_doorbell.as_raw_fd()
         );
         let mut writer = OpenOptions::new()
             .write(true)
@@ -395,7 +394,7 @@ fn the_dead_are_taken_back_from_and_what_was_not_delivered_goes_to_the_next() {
         rig.wait("it has begun", |figures| figures.pages_with_handlers() > 0);
         drop((first, kept));
         rig.wait_for_detached(1);
-        assert_eq!(rig.ingest.statistics().reclaimed.read(), 3, "read or not");
+        assert_eq!(rig.ingest.figures().reclaimed, 3, "read or not");
         producer
             .stream
             .write_all(&fourth[70_000..])
@@ -545,12 +544,12 @@ fn model_consumers_that_die_at_random_leave_exact_accounts() {
         assert!(seen.len() <= sent as usize);
         last.flush();
         rig.wait_for_rest();
-        assert_eq!(rig.ingest.statistics().refused.read(), 0);
+        assert_eq!(rig.ingest.figures().refused, 0);
     });
 }
 
 #[test]
-fn what_the_bell_tells_is_what_was_delivered() {
+fn what_the_doorbell_announces_is_what_was_delivered() {
     on_every_driver(Settings::new, |rig| {
         let hostile = Hostile::new(&rig);
         let mut producer = rig.producer();
@@ -562,8 +561,8 @@ fn what_the_bell_tells_is_what_was_delivered() {
         let mut bytes = [0; 4096];
         let deadline = Instant::now() + PATIENCE;
         while told < 50 {
-            assert!(Instant::now() < deadline, "the bell told of {told}");
-            if let Ok(count) = rustix::io::read(&hostile.attached.descriptor_bell, &mut bytes) {
+            assert!(Instant::now() < deadline, "the doorbell told of {told}");
+            if let Ok(count) = rustix::io::read(&hostile.attached.descriptor_doorbell, &mut bytes) {
                 told += announced(&bytes[..count]);
             }
         }

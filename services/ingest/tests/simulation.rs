@@ -2,7 +2,7 @@
 //!
 //! Network, kernel and clock are simulated. The region is a real sealed memfd, the consumers are
 //! real ones that attach over a real socket and read real pipes; nothing of that moves by itself,
-//! because the desk has no thread here: the run gives it its rounds. Always
+//! because the control has no thread here: the run gives it its rounds. Always
 //! - a message comes whole and unchanged, those of a producer in order, none twice;
 //! - each fragment that was delivered is returned or taken back, and no return is refused;
 //! - at the end no page is kept, nobody is left, and nothing is leaked.
@@ -21,7 +21,7 @@ use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
-use flatpath_ingest::{DeskByHand, Ingest, Settings};
+use flatpath_ingest::{Control, Ingest, Settings};
 use rig::{check, message};
 
 const SEEDS: u64 = 120;
@@ -81,12 +81,12 @@ struct Reader {
 }
 
 impl Reader {
-    /// Attaches: blocks, so somebody else does it while the desk has its rounds.
-    fn attach(socket: &Path, desk: &mut DeskByHand) -> Reader {
+    /// Attaches: blocks, so somebody else does it while the control has its rounds.
+    fn attach(socket: &Path, control: &mut Control) -> Reader {
         let consumer = std::thread::scope(|scope| {
             let attaching = scope.spawn(|| Consumer::attach(socket));
             while !attaching.is_finished() {
-                desk.round();
+                control.round();
                 std::thread::yield_now();
             }
             attaching.join().expect("no panic").expect("attached")
@@ -168,7 +168,7 @@ struct World {
     dice: Random,
     lossless: bool,
     directory: tempfile::TempDir,
-    desk: DeskByHand,
+    control: Control,
     ingest: Ingest,
     server: SimulatedServer,
     producers: Vec<Producer>,
@@ -185,13 +185,13 @@ impl World {
             consumers_max: 2,
             ..rig::small(directory.path().join("ingest"))
         };
-        let (ingest, desk) = Ingest::open_by_hand(settings).expect("open");
+        let (ingest, control) = Ingest::open_without_thread(settings).expect("open");
         let server = SimulatedServer::new(conditions(seed, &mut dice, faults), ingest.clone());
         World {
             dice,
             lossless,
             directory,
-            desk,
+            control,
             ingest,
             server,
             producers: Vec::new(),
@@ -214,7 +214,7 @@ impl World {
         }
         if self.readers.len() < 2 && dice.below(10) == 0 {
             let socket = self.directory.path().join("ingest");
-            let reader = Reader::attach(&socket, &mut self.desk);
+            let reader = Reader::attach(&socket, &mut self.control);
             self.readers.push(reader);
         }
         self.server.turn();
@@ -229,7 +229,7 @@ impl World {
             self.readers.swap_remove(which);
         }
         if dice.below(2) == 0 {
-            self.desk.round();
+            self.control.round();
         }
     }
 
@@ -254,17 +254,17 @@ impl World {
             for reader in &mut self.readers {
                 reader.step(&mut self.dice, &mut self.seen);
             }
-            self.desk.round();
+            self.control.round();
         }
     }
 
     fn check(&mut self) {
-        let statistics = self.ingest.statistics();
-        let delivered = statistics.fragments.read();
-        let back = statistics.returned.read() + statistics.reclaimed.read();
+        let figures = self.ingest.figures();
+        let delivered = figures.fragments;
+        let back = figures.returned + figures.reclaimed;
         assert_eq!(delivered, back, "each fragment came back once");
-        assert_eq!(statistics.refused.read(), 0);
-        let messages = statistics.messages.read();
+        assert_eq!(figures.refused, 0);
+        let messages = figures.messages;
         assert!(self.seen.count <= messages && messages <= self.sent);
         if self.lossless {
             assert_eq!((self.seen.count, messages), (self.sent, self.sent));
@@ -291,17 +291,17 @@ fn run(seed: u64, faults: Faults, lossless: bool, came: &mut Came) {
         world.turn(producers);
         let all_said = world.producers.len() == producers
             && world.producers.iter().all(|producer| producer.finished);
-        let over = world.ingest.statistics().messages.read() == world.sent;
+        let over = world.ingest.figures().messages == world.sent;
         if all_said && (over || !lossless && turn > 300) {
             break;
         }
     }
     world.settle();
     world.check();
-    let statistics = world.ingest.statistics();
+    let figures = world.ingest.figures();
     came.messages += world.seen.count;
-    came.stalls += statistics.stalls.read();
-    came.reclaimed += statistics.reclaimed.read();
+    came.stalls += figures.stalls;
+    came.reclaimed += figures.reclaimed;
     came.injected.add(&world.server.world().injected());
 }
 

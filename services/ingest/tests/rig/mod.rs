@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
-use flatpath_ingest::{Desk, Figures, Ingest, Settings};
+use flatpath_ingest::{ControlThread, Figures, Ingest, Settings};
 
 /// Longer than anything here takes; a hang becomes a named failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// See the module. Drop order: the engine first, then the desk.
+/// See the module. Drop order: the engine first, then the control.
 pub struct Rig {
     pub running: Running,
     pub ingest: Ingest,
-    pub desk: Option<Desk>,
+    pub control: Option<ControlThread>,
     pub address: SocketAddr,
     pub socket: PathBuf,
     _directory: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Rig {
         let socket = directory.path().join("ingest");
         let settings = settings(socket.clone());
         let network_threads = settings.network_threads;
-        let (ingest, desk) = Ingest::open(settings).expect("open");
+        let (ingest, control) = Ingest::open(settings).expect("open");
         let server = Server::new()
             .driver(choice)
             .network_threads(network_threads);
@@ -53,7 +53,7 @@ impl Rig {
         Rig {
             running,
             ingest,
-            desk: Some(desk),
+            control: Some(control),
             address,
             socket,
             _directory: directory,
@@ -63,7 +63,7 @@ impl Rig {
     pub fn consumer(&self) -> Consumer {
         let count = self.ingest.figures().consumers;
         let consumer = Consumer::attach(&self.socket).expect("attached");
-        self.wait("the consumer is in the roster", |figures| {
+        self.wait("the consumer is attached", |figures| {
             figures.consumers > count
         });
         consumer
@@ -90,11 +90,9 @@ impl Rig {
     }
 
     /// Waits until so many consumers are gone since the start, and what they held is taken back: a
-    /// consumer is counted as the last thing of its end, and leaves the roster before it.
+    /// consumer is counted as the last thing of its end, and is removed from the set before it.
     pub fn wait_for_detached(&self, count: u64) {
-        self.wait("it is gone", |_| {
-            self.ingest.statistics().detached.read() == count
-        });
+        self.wait("it is gone", |_| self.ingest.figures().detached == count);
     }
 
     /// Waits until no page and no token is with anybody.
@@ -102,11 +100,8 @@ impl Rig {
         self.wait("all is back", |figures| {
             figures.held == 0 && figures.pages_retained == 0
         });
-        let statistics = self.ingest.statistics();
-        let (out, back) = (
-            statistics.fragments.read(),
-            statistics.returned.read() + statistics.reclaimed.read(),
-        );
+        let figures = self.ingest.figures();
+        let (out, back) = (figures.fragments, figures.returned + figures.reclaimed);
         assert_eq!(out, back, "each fragment came back once");
     }
 }

@@ -1,0 +1,108 @@
+//! What network threads and the control thread of one listener share.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use flatpath::{DescriptorBudget, DescriptorHold, Region};
+
+use crate::consumers::ConsumerSet;
+use crate::pairing::Pairings;
+use crate::settings::{Error, Plan, Settings};
+use crate::statistics::{Figures, Statistics, log_seldom};
+use crate::wakeup::Wakeup;
+
+/// See the header.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) plan: Plan,
+    pub(crate) consumers: ConsumerSet,
+    pub(crate) pairings: Pairings,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) wakeup: Arc<Wakeup>,
+    /// By network thread, once it has made its own.
+    regions: Mutex<Vec<Option<Region>>>,
+    producers: AtomicU32,
+    /// Of the server, once it starts.
+    descriptors: OnceLock<DescriptorBudget>,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings) -> Result<Shared, Error> {
+        let plan = settings.plan()?;
+        // A producer and a consumer may each have a token of their own.
+        let tokens_max = plan.producers_max + settings.consumers_max;
+        Ok(Shared {
+            pairings: Pairings::new(tokens_max),
+            plan,
+            consumers: ConsumerSet::default(),
+            statistics: Arc::default(),
+            wakeup: Arc::new(Wakeup::new().map_err(Error::Control)?),
+            regions: Mutex::new(vec![None; settings.network_threads]),
+            producers: AtomicU32::new(0),
+            descriptors: OnceLock::new(),
+            settings,
+        })
+    }
+
+    /// The server starts: descriptors count in its budget from now on.
+    pub(crate) fn count_descriptors_in(&self, budget: &DescriptorBudget) {
+        let _ = self.descriptors.set(budget.clone());
+    }
+
+    /// Reserves descriptors for a consumer or a handshake; `None`: the server has none to spare.
+    pub(crate) fn hold_descriptors(&self, count: usize) -> Option<DescriptorHold> {
+        // Without a server nothing is counted.
+        let budget = self.descriptors.get().cloned().unwrap_or_default();
+        budget.hold(count)
+    }
+
+    /// A network thread has made its region.
+    pub(crate) fn add_region(&self, network_thread: usize, region: &Region) {
+        let mut made = self.made();
+        let own = made.get_mut(network_thread);
+        *own.expect("as many network threads as in the settings") = Some(region.clone());
+        drop(made);
+        self.wakeup.wake();
+    }
+
+    /// The regions, when all network threads have made theirs.
+    pub(crate) fn regions(&self) -> Option<Vec<Region>> {
+        self.made().iter().cloned().collect()
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Option<Region>>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a connection that has sent its first byte; `None`: too many are connected.
+    pub(crate) fn admit(&self) -> Option<u32> {
+        if self.statistics.producers.read() >= u64::from(self.plan.producers_max) {
+            let why = "a producer is refused: as many are connected as may be";
+            log_seldom(&self.statistics.producers_refused, &why);
+            return None;
+        }
+        self.statistics.producers.add(1);
+        Some(self.producers.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let regions: Vec<Region> = self.made().iter().flatten().cloned().collect();
+        let sum = |of: fn(&Region) -> u32| regions.iter().map(|region| u64::from(of(region))).sum();
+        let mut marks: Vec<_> = regions
+            .iter()
+            .map(|region| vec![false; region.pages() as usize])
+            .collect();
+        for consumer in self.consumers.all() {
+            consumer.mark_held(&mut marks);
+        }
+        let marked = marks.iter().flatten().filter(|mark| **mark).count();
+        Figures {
+            pages: sum(Region::pages),
+            pages_retained: sum(Region::retained),
+            pages_with_consumers: marked as u64,
+            consumers: self.consumers.len() as u64,
+            ..self.statistics.read()
+        }
+    }
+}
