@@ -23,62 +23,62 @@
 //!
 //! Not a ring: room in front comes back only when all was consumed.
 
-use crate::memory::{Lease, Marks};
+use crate::memory::{Marks, OwnedBlock};
 use std::io;
 
 /// A block of memory on loan from a [`Pool`](crate::pool::Pool). One pointer wide.
 #[derive(Debug)]
 pub struct Buffer {
-    lease: Lease,
+    block: OwnedBlock,
 }
 
 impl Buffer {
     #[inline]
-    pub(crate) fn new(lease: Lease) -> Buffer {
+    pub(crate) fn new(block: OwnedBlock) -> Buffer {
         debug_assert_eq!(
-            lease.marks().written,
+            block.marks().written,
             0,
-            "a lease begins with a block of zeros"
+            "a block begins with a block of zeros"
         );
-        Buffer { lease }
+        Buffer { block }
     }
 
     /// Counts it for an owner, from now until it is returned.
     #[inline]
     pub(crate) fn charge(&mut self, owner: u32) {
-        self.lease.charge(owner);
+        self.block.charge(owner);
     }
 
     /// Bytes it can hold.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.lease.memory().len()
+        self.block.memory().len()
     }
 
     /// What was filled and not consumed yet.
     #[inline]
     pub fn filled(&self) -> &[u8] {
-        let marks = self.lease.marks();
-        &self.lease.memory()[marks.from as usize..marks.to as usize]
+        let marks = self.block.marks();
+        &self.block.memory()[marks.from as usize..marks.to as usize]
     }
 
     /// The same, to change in place.
     #[inline]
     pub fn filled_mut(&mut self) -> &mut [u8] {
-        let (memory, marks) = self.lease.parts();
+        let (memory, marks) = self.block.parts();
         &mut memory[marks.from as usize..marks.to as usize]
     }
 
     /// Whether nothing is filled.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.lease.marks().from == self.lease.marks().to
+        self.block.marks().from == self.block.marks().to
     }
 
     /// Bytes that can still be added.
     #[inline]
     pub fn room(&self) -> usize {
-        self.capacity() - self.lease.marks().to as usize
+        self.capacity() - self.block.marks().to as usize
     }
 
     /// Adds as much of `bytes` as there is room for; returns how many that were.
@@ -105,7 +105,7 @@ impl Buffer {
     #[inline]
     pub fn spare_up_to(&mut self, bytes_max: usize) -> &mut [u8] {
         let bytes = bytes_max.min(self.room());
-        let (memory, marks) = self.lease.parts();
+        let (memory, marks) = self.block.parts();
         let spare = marks.to as usize..marks.to as usize + bytes;
         marks.written = marks.written.max(spare.end as u32);
         &mut memory[spare]
@@ -118,7 +118,7 @@ impl Buffer {
     #[inline]
     pub fn advance(&mut self, bytes: usize) {
         assert!(bytes <= self.room(), "advanced beyond the room");
-        let (_, marks) = self.lease.parts();
+        let (_, marks) = self.block.parts();
         marks.to += bytes as u32;
         marks.written = marks.written.max(marks.to);
     }
@@ -130,7 +130,7 @@ impl Buffer {
     #[inline]
     pub fn consume_front(&mut self, bytes: usize) {
         assert!(bytes <= self.filled().len(), "consumed more than is filled");
-        let (_, marks) = self.lease.parts();
+        let (_, marks) = self.block.parts();
         marks.from += bytes as u32;
         if marks.from == marks.to {
             self.clear();
@@ -141,7 +141,7 @@ impl Buffer {
     /// return.
     #[inline]
     pub fn clear(&mut self) {
-        let (_, marks) = self.lease.parts();
+        let (_, marks) = self.block.parts();
         marks.from = 0;
         marks.to = 0;
     }
@@ -162,10 +162,10 @@ impl io::Write for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        // Before the lease ends: the next holder must not see what was here.
-        if self.lease.marks().written > 0 {
-            let zeroes = self.lease.zeroes();
-            let (memory, marks) = self.lease.parts();
+        // Before the block is returned: the next holder must not see what was here.
+        if self.block.marks().written > 0 {
+            let zeroes = self.block.zeroes();
+            let (memory, marks) = self.block.parts();
             if zeroes {
                 memory[..marks.written as usize].fill(0);
             }
@@ -191,12 +191,12 @@ mod tests {
         let pool = pool(64);
         let mut buffer = pool.take(64).expect("room");
         // Behind the buffer's back: what it does not know of, it does not zero.
-        buffer.lease.parts().0.fill(9);
+        buffer.block.parts().0.fill(9);
         buffer.append(&[1; 10]);
         buffer.spare_up_to(6);
         drop(buffer);
         let buffer = pool.take(64).expect("room");
-        let (zeroed, left) = buffer.lease.memory().split_at(16);
+        let (zeroed, left) = buffer.block.memory().split_at(16);
         assert!(zeroed.iter().all(|&byte| byte == 0));
         assert!(left.iter().all(|&byte| byte == 9));
     }
@@ -209,7 +209,7 @@ mod tests {
         assert!(buffer.is_empty());
         drop(buffer);
         let buffer = pool.take(16).expect("room");
-        assert_eq!(buffer.lease.memory(), [0; 16]);
+        assert_eq!(buffer.block.memory(), [0; 16]);
     }
 
     #[test]

@@ -1,41 +1,41 @@
 //! Memory: blocks of a few sizes, handed out by index and returned from any thread. The one file of
 //! this crate with `unsafe`.
 //!
-//! A [`Shelf`] keeps the blocks of one size: a depot says which are idle, a table where they are. A
-//! [`Budget`] bounds the bytes of all shelves of a pool. A [`Lease`] is one block in somebody's
-//! hands, and the right to it.
+//! A [`SizeClass`] keeps the blocks of one size: a depot says which are idle, a table where they
+//! are. A [`Budget`] bounds the bytes of all size classes of a pool. An [`OwnedBlock`] is one block
+//! and the right to use it.
 //!
 //! Why it is sound
-//! - S1: a claim, and from it a lease, is made in two ways only: for an index that the depot has
-//!   just handed out, or for a block that was just put under an index that was vacant. Depot and
-//!   vacant stack hand an index to one caller at a time (their I1, shown by their loom bodies). So
-//!   there is at most one lease of an index, and its record and block are nobody else's. Debug
-//!   builds check it with a flag per index.
-//! - S2: the pointer in a place is written only when a block is put under its index, by whoever has
-//!   that index alone. Depot and vacant stack order that before every later lease.
-//! - S3: every record, leased or idle, holds a count on its shelf, so the shelf outlives all of
-//!   them.
-//! - S4: once a returned block is in the depot, its record is another's, who may free it, and with
-//!   it the last count of the shelf. So the return touches nothing of either after the step that
-//!   enters the index, for whose end a close waits (the depot's I5); where it must, it holds a
-//!   count of its own.
+//! - S1: a claim, and from it an owned block, is made in two ways only: for an index that the depot
+//!   has just handed out, or for a block that was just put under a vacant index. Depot and vacant
+//!   stack hand an index to one caller at a time (their I1, shown by their loom bodies). So at most
+//!   one owner of an index exists, and header and block are nobody else's. Debug builds check it
+//!   with a flag per index.
+//! - S2: the pointer in a slot is written only when a block is put under its index, by the thread
+//!   that has that index alone. Depot and vacant stack order that before every later claim.
+//! - S3: every header, of an owned or an idle block, holds a count on its size class, so the size
+//!   class outlives all of them.
+//! - S4: once a returned block is in the depot, its header is another's, who may free it, and with
+//!   it the last count of the size class. So the return touches neither after the step that commits
+//!   the index, for whose end a close waits (the depot's I5); where it must, it holds a count of
+//!   its own.
 //!
 //! Ordering
 //! - E1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
-//!   before its bytes can be had again. There are as many indices as blocks fit the budget, so who
-//!   has the bytes finds an index. The swaps in between continue the release sequence.
+//!   before its bytes can be had again. As many indices exist as blocks fit the budget, so a thread
+//!   that has the bytes finds an index. The swaps in between continue the release sequence.
 //! - The blocks themselves go along with their index: the edges of depot and stack.
 //!
-//! Teardown: `close` is called when nobody can take any more. It frees what is idle; what comes
-//! back later finds the depot closed and frees itself, and the last of them frees the shelf. Where
-//! the depot says that a return may have been missed, the shelf is leaked.
+//! Teardown: `close` is called when no thread can take any more. It frees what is idle; what comes
+//! back later finds the depot closed and frees itself, and the last of them frees the size class.
+//! Where the depot reports that a return may have been missed, the size class is leaked.
 
 #![allow(
     unsafe_code,
     reason = "memory itself is handed out here, and nowhere else in the crate"
 )]
 
-use crate::depot::{Depot, Door};
+use crate::depot::{Depot, PutSlot};
 use crate::number::{known_number, thread_number};
 use crate::owners::Owners;
 use crate::stack::{INDICES_MAX, Stack};
@@ -47,7 +47,7 @@ use std::mem::ManuallyDrop;
 const RESERVE: Ordering = edge!("memory_reserve_acquire", Acquire, Relaxed);
 const GIVE_BACK: Ordering = edge!("memory_give_back_release", Release, Relaxed);
 
-/// What all shelves of a pool share.
+/// What all size_classes of a pool share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
@@ -58,9 +58,9 @@ pub(crate) struct Budget {
 
 /// The blocks of one size.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct SizeClass {
     depot: Depot,
-    places: Box<[Place]>,
+    slots: Box<[Slot]>,
     block_bytes: usize,
     zeroes: bool,
     budget: Arc<Budget>,
@@ -72,29 +72,29 @@ pub(crate) struct Shelf {
     freed: AtomicU64,
 }
 
-/// Where the record of an index is.
+/// Where the header of an index is.
 #[derive(Debug)]
-struct Place {
-    record: AtomicPtr<Record>,
+struct Slot {
+    header: AtomicPtr<BlockHeader>,
     #[cfg(debug_assertions)]
-    leased: crate::sync::AtomicBool,
+    owned: crate::sync::AtomicBool,
 }
 
-/// A block, what it needs to find its way back, and the marks of whoever has it on lease. Alone on
+/// A block, what it needs to find its way back, and the marks of its user. Alone on
 /// its cache line, as neighbours are in other hands.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Record {
+struct BlockHeader {
     memory: Box<[u8]>,
-    shelf: Arc<Shelf>,
+    size_class: Arc<SizeClass>,
     index: u32,
-    /// Whom the lease is charged to; 0 for nobody, and while the block is idle.
+    /// The owner charged with the block; 0 for none, and while the block is idle.
     owner: u32,
     marks: Marks,
     watch: Watch,
 }
 
-/// How far a block was filled. All 0 when a lease begins.
+/// How far a block was filled. All 0 when a block is handed out.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) from: u32,
@@ -102,14 +102,14 @@ pub(crate) struct Marks {
     pub(crate) written: u32,
 }
 
-/// Counts of a shelf since it was made.
+/// Counts of a size class since it was made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShelfCounts {
+pub(crate) struct SizeClassCounts {
     pub(crate) allocated: u64,
     pub(crate) freed: u64,
-    /// Leases of blocks that were idle.
+    /// Blocks handed out that were idle.
     pub(crate) reused: u64,
-    /// Leases that ended.
+    /// Blocks that were returned.
     pub(crate) returned: u64,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct ShelfCounts {
 #[derive(Debug)]
 #[must_use = "a claim that is dropped loses its block"]
 pub(crate) struct Claim<'a> {
-    shelf: &'a Arc<Shelf>,
+    size_class: &'a Arc<SizeClass>,
     index: u32,
 }
 
@@ -127,12 +127,12 @@ pub(crate) struct Claim<'a> {
 ///
 /// One word: moving a wider one through memory right after it was made costs more than the depot.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    record: ManuallyDrop<Box<Record>>,
+pub(crate) struct OwnedBlock {
+    header: ManuallyDrop<Box<BlockHeader>>,
 }
 
 impl Budget {
-    /// `zeroes`: whether what was written in a block is to be zeroed before its lease ends.
+    /// `zeroes`: whether what was written in a block is to be zeroed before it is returned.
     pub(crate) fn new(bytes_max: usize, zeroes: bool, owners: Owners) -> Budget {
         Budget {
             bytes_max,
@@ -146,7 +146,7 @@ impl Budget {
         self.bytes_max
     }
 
-    /// Bytes of all blocks, leased and idle.
+    /// Bytes of all blocks, owned and idle.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
@@ -167,20 +167,20 @@ impl Budget {
     }
 }
 
-impl Shelf {
-    /// An empty shelf for blocks of `block_bytes`.
+impl SizeClass {
+    /// A size class without blocks, of blocks of `block_bytes`.
     ///
     /// # Panics
     /// If that is 0 or above `isize::MAX`.
-    pub(crate) fn new(block_bytes: usize, budget: Arc<Budget>) -> Shelf {
+    pub(crate) fn new(block_bytes: usize, budget: Arc<Budget>) -> SizeClass {
         assert!(
             block_bytes > 0 && isize::try_from(block_bytes).is_ok(),
             "a block of no use"
         );
         let blocks_max = (budget.bytes_max / block_bytes).min(INDICES_MAX as usize) as u32;
-        Shelf {
+        SizeClass {
             depot: Depot::new(blocks_max),
-            places: (0..blocks_max).map(|_| Place::new()).collect(),
+            slots: (0..blocks_max).map(|_| Slot::new()).collect(),
             block_bytes,
             zeroes: budget.zeroes,
             owners: budget.owners.clone(),
@@ -197,12 +197,12 @@ impl Shelf {
         self.block_bytes
     }
 
-    pub(crate) fn counts(&self) -> ShelfCounts {
-        // In this order, so that a snapshot while blocks move counts rather too many as leased.
+    pub(crate) fn counts(&self) -> SizeClassCounts {
+        // In this order, so that a snapshot while blocks move counts rather too many as owned.
         let freed = self.freed.load(Ordering::Relaxed);
         let (reused, returned) = self.depot.tally();
         let allocated = self.allocated.load(Ordering::Relaxed);
-        ShelfCounts {
+        SizeClassCounts {
             allocated,
             freed,
             reused,
@@ -212,12 +212,12 @@ impl Shelf {
 
     /// Claims an idle block, if there is one.
     #[inline(always)]
-    pub(crate) fn reuse(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
-        let index = match shelf.depot.take_near(known_number()) {
+    pub(crate) fn reuse(size_class: &Arc<SizeClass>) -> Option<Claim<'_>> {
+        let index = match size_class.depot.take_near(known_number()) {
             Some(index) => index,
-            None => shelf.take_otherwise()?,
+            None => size_class.take_otherwise()?,
         };
-        Some(Claim { shelf, index })
+        Some(Claim { size_class, index })
     }
 
     // Not inlined, here and below: calls on the short path make it save registers, and each saved
@@ -229,67 +229,70 @@ impl Shelf {
     }
 
     /// Claims an idle block for removal; not counted as reused.
-    pub(crate) fn withdraw(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
-        let index = shelf.depot.take_aside()?;
-        Some(Claim { shelf, index })
+    pub(crate) fn withdraw(size_class: &Arc<SizeClass>) -> Option<Claim<'_>> {
+        let index = size_class.depot.take_shared()?;
+        Some(Claim { size_class, index })
     }
 
     /// Allocates a block of zeros, if budget and system allow, and claims it.
-    pub(crate) fn allocate(shelf: &Arc<Shelf>) -> Option<Claim<'_>> {
-        if !shelf.budget.reserve(shelf.block_bytes) {
+    pub(crate) fn allocate(size_class: &Arc<SizeClass>) -> Option<Claim<'_>> {
+        if !size_class.budget.reserve(size_class.block_bytes) {
             return None;
         }
-        let Some(index) = Shelf::new_block(shelf) else {
-            shelf.budget.release(shelf.block_bytes);
+        let Some(index) = SizeClass::new_block(size_class) else {
+            size_class.budget.release(size_class.block_bytes);
             return None;
         };
-        shelf.allocated.fetch_add(1, Ordering::Relaxed);
-        Some(Claim { shelf, index })
+        size_class.allocated.fetch_add(1, Ordering::Relaxed);
+        Some(Claim { size_class, index })
     }
 
     /// Frees every idle block and lets those that come back free themselves. Nobody takes any more.
-    pub(crate) fn close(shelf: &Arc<Shelf>) {
-        let is_settled = shelf
+    pub(crate) fn close(size_class: &Arc<SizeClass>) {
+        let is_settled = size_class
             .depot
-            .close(|index| Claim { shelf, index }.lease().free());
+            .close(|index| Claim { size_class, index }.into_block().free());
         if !is_settled {
             // A count that is never given up: a returning thread may still write to the depot.
-            std::mem::forget(Arc::clone(shelf));
+            std::mem::forget(Arc::clone(size_class));
         }
     }
 
     /// After a close: frees what somebody pushed on the depot's stack meanwhile.
     #[cold]
-    fn free_stacked(shelf: &Arc<Shelf>) {
-        shelf
+    fn free_stacked(size_class: &Arc<SizeClass>) {
+        size_class
             .depot
-            .drain(|index| Claim { shelf, index }.lease().free());
+            .empty(|index| Claim { size_class, index }.into_block().free());
     }
 
     /// Puts a new block under an index that has none, and returns the index.
-    fn new_block(shelf: &Arc<Shelf>) -> Option<u32> {
-        let index = shelf.vacant.pop().or_else(|| shelf.next_fresh())?;
-        let Some(memory) = zeros(shelf.block_bytes) else {
-            shelf.vacant.push(index);
+    fn new_block(size_class: &Arc<SizeClass>) -> Option<u32> {
+        let index = size_class
+            .vacant
+            .pop()
+            .or_else(|| size_class.next_fresh())?;
+        let Some(memory) = zeros(size_class.block_bytes) else {
+            size_class.vacant.push(index);
             return None;
         };
-        let record = Box::new(Record {
+        let header = Box::new(BlockHeader {
             memory,
-            shelf: Arc::clone(shelf),
+            size_class: Arc::clone(size_class),
             index,
             owner: 0,
             marks: Marks::default(),
             watch: Watch::new(),
         });
-        shelf.places[index as usize]
-            .record
+        size_class.slots[index as usize]
+            .header
             // ORDER: Relaxed: the depot or the vacant stack publishes the index (S2).
-            .store(Box::into_raw(record), Ordering::Relaxed);
+            .store(Box::into_raw(header), Ordering::Relaxed);
         Some(index)
     }
 
     fn next_fresh(&self) -> Option<u32> {
-        let next = |fresh| (fresh < self.places.len() as u32).then_some(fresh + 1);
+        let next = |fresh| (fresh < self.slots.len() as u32).then_some(fresh + 1);
         self.fresh
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
             .ok()
@@ -311,22 +314,22 @@ fn zeros(bytes: usize) -> Option<Box<[u8]>> {
     Some(unsafe { Box::from_raw(block) })
 }
 
-impl Place {
-    fn new() -> Place {
-        Place {
-            record: AtomicPtr::new(std::ptr::null_mut()),
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            header: AtomicPtr::new(std::ptr::null_mut()),
             #[cfg(debug_assertions)]
-            leased: crate::sync::AtomicBool::new(false),
+            owned: crate::sync::AtomicBool::new(false),
         }
     }
 
     #[inline]
-    fn note_leased(&self) {
+    fn note_owned(&self) {
         #[cfg(debug_assertions)]
         assert!(
             // ORDER: Relaxed: a check of debug builds; it orders nothing.
-            !self.leased.swap(true, Ordering::Relaxed),
-            "a second lease of one block (S1)"
+            !self.owned.swap(true, Ordering::Relaxed),
+            "a second block of one block (S1)"
         );
     }
 }
@@ -334,147 +337,147 @@ impl Place {
 impl Claim<'_> {
     #[inline]
     pub(crate) fn block_bytes(&self) -> usize {
-        self.shelf.block_bytes
+        self.size_class.block_bytes
     }
 
     /// Takes the block itself.
     #[inline(always)]
-    pub(crate) fn lease(self) -> Lease {
-        let place = &self.shelf.places[self.index as usize];
-        place.note_leased();
-        let record = place.record.load(Ordering::Relaxed);
+    pub(crate) fn into_block(self) -> OwnedBlock {
+        let slot = &self.size_class.slots[self.index as usize];
+        slot.note_owned();
+        let header = slot.header.load(Ordering::Relaxed);
         // SAFETY: the pointer came from `Box::into_raw` (S2), and nobody else has the right to what
         // it points to (S1).
-        let record = unsafe { Box::from_raw(record) };
-        Lease {
-            record: ManuallyDrop::new(record),
+        let header = unsafe { Box::from_raw(header) };
+        OwnedBlock {
+            header: ManuallyDrop::new(header),
         }
     }
 }
 
-impl Lease {
+impl OwnedBlock {
     #[inline]
     pub(crate) fn zeroes(&self) -> bool {
-        self.record.shelf.zeroes
+        self.header.size_class.zeroes
     }
 
     #[inline]
     pub(crate) fn memory(&self) -> &[u8] {
-        self.record.watch.read();
-        &self.record.memory
+        self.header.watch.read();
+        &self.header.memory
     }
 
     #[inline]
     pub(crate) fn marks(&self) -> &Marks {
-        self.record.watch.read();
-        &self.record.marks
+        self.header.watch.read();
+        &self.header.marks
     }
 
     /// The block and its marks, to write.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut [u8], &mut Marks) {
-        let record = &mut **self.record;
-        record.watch.write();
-        (&mut record.memory, &mut record.marks)
+        let header = &mut **self.header;
+        header.watch.write();
+        (&mut header.memory, &mut header.marks)
     }
 
-    /// Counts the block for `owner` until the lease ends.
+    /// Counts the block for `owner` until it is returned.
     #[inline]
     pub(crate) fn charge(&mut self, owner: u32) {
-        debug_assert_eq!(self.record.owner, 0, "a lease is charged once");
-        self.record.watch.write();
-        self.record.owner = owner;
-        let shelf = &self.record.shelf;
-        shelf.owners.add(owner, shelf.block_bytes);
+        debug_assert_eq!(self.header.owner, 0, "a block is charged once");
+        self.header.watch.write();
+        self.header.owner = owner;
+        let size_class = &self.header.size_class;
+        size_class.owners.add(owner, size_class.block_bytes);
     }
 
     #[inline]
     fn discharge(&mut self) {
-        let owner = self.record.owner;
+        let owner = self.header.owner;
         if owner > 0 {
-            self.record.watch.write();
-            self.record.owner = 0;
-            let shelf = &self.record.shelf;
-            shelf.owners.subtract(owner, shelf.block_bytes);
+            self.header.watch.write();
+            self.header.owner = 0;
+            let size_class = &self.header.size_class;
+            size_class.owners.subtract(owner, size_class.block_bytes);
         }
     }
 
     /// Frees the block instead of returning it.
     pub(crate) fn free(self) {
-        let mut lease = ManuallyDrop::new(self);
-        lease.discharge();
-        lease.note_returned();
-        // SAFETY: `lease` is neither dropped nor used again.
-        unsafe { ManuallyDrop::take(&mut lease.record) }.free();
+        let mut block = ManuallyDrop::new(self);
+        block.discharge();
+        block.note_returned();
+        // SAFETY: `block` is neither dropped nor used again.
+        unsafe { ManuallyDrop::take(&mut block.header) }.free();
     }
 
     #[inline]
     fn note_returned(&self) {
         #[cfg(debug_assertions)]
         {
-            let place = &self.record.shelf.places[self.record.index as usize];
+            let slot = &self.header.size_class.slots[self.header.index as usize];
             // ORDER: Relaxed: a check of debug builds; it orders nothing.
-            let was_leased = place.leased.swap(false, Ordering::Relaxed);
-            assert!(was_leased, "returned without a lease (S1)");
+            let was_owned = slot.owned.swap(false, Ordering::Relaxed);
+            assert!(was_owned, "returned without a block (S1)");
         }
     }
 }
 
-impl Record {
+impl BlockHeader {
     /// Frees the block, makes its index vacant, and drops its count, last.
     #[expect(
         clippy::boxed_local,
-        reason = "records live in boxes, and end with them"
+        reason = "headers live in boxes, and end with them"
     )]
-    fn free(self: Box<Record>) {
-        let Record {
+    fn free(self: Box<BlockHeader>) {
+        let BlockHeader {
             memory,
-            shelf,
+            size_class,
             index,
             watch,
             ..
         } = *self;
         watch.write();
         drop(memory);
-        shelf.freed.fetch_add(1, Ordering::Relaxed);
-        shelf.vacant.push(index);
-        shelf.budget.release(shelf.block_bytes);
+        size_class.freed.fetch_add(1, Ordering::Relaxed);
+        size_class.vacant.push(index);
+        size_class.budget.release(size_class.block_bytes);
     }
 }
 
-impl Drop for Lease {
+impl Drop for OwnedBlock {
     #[inline(always)]
     fn drop(&mut self) {
         self.discharge();
         self.note_returned();
-        match self.record.shelf.depot.door_near(known_number()) {
-            // After `enter` neither the record nor its shelf is touched (S4).
-            Some(entrance) => entrance.enter(self.record.index),
+        match self.header.size_class.depot.reserve_near(known_number()) {
+            // After `commit` neither the header nor its size_class is touched (S4).
+            Some(reservation) => reservation.commit(self.header.index),
             None => self.return_otherwise(),
         }
     }
 }
 
-impl Lease {
+impl OwnedBlock {
     /// What `drop` does where the short path does not lead.
     #[cold]
     #[inline(never)]
     fn return_otherwise(&mut self) {
-        let (shelf, index) = (&self.record.shelf, self.record.index);
-        match shelf.depot.door(thread_number()) {
-            // After `enter` neither the record nor its shelf is touched (S4).
-            Door::Slot(entrance) => entrance.enter(index),
-            Door::Aside => {
+        let (size_class, index) = (&self.header.size_class, self.header.index);
+        match size_class.depot.reserve(thread_number()) {
+            // After `commit` neither the header nor its size_class is touched (S4).
+            PutSlot::Reserved(reservation) => reservation.commit(index),
+            PutSlot::Shared => {
                 // A count of our own, as the block's is gone with the index (S4).
-                let shelf = Arc::clone(shelf);
-                if shelf.depot.put_aside(index) {
-                    Shelf::free_stacked(&shelf);
+                let size_class = Arc::clone(size_class);
+                if size_class.depot.put_shared(index) {
+                    SizeClass::free_stacked(&size_class);
                 }
             }
-            Door::Closed => {
-                Shelf::free_stacked(shelf);
-                // SAFETY: the index was refused, so the record is still ours; this is its last use.
-                unsafe { ManuallyDrop::take(&mut self.record) }.free();
+            PutSlot::Closed => {
+                SizeClass::free_stacked(size_class);
+                // SAFETY: the index was refused, so the header is still ours; this is its last use.
+                unsafe { ManuallyDrop::take(&mut self.header) }.free();
             }
         }
     }

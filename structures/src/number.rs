@@ -1,8 +1,8 @@
 //! A small number for every thread: dense, unique among the threads that are alive, used again.
 //!
-//! For what is kept per thread inside a structure that all threads share: thread `n` owns line `n`.
-//! The lock that hands the numbers out orders what one owner of a number did before what the next
-//! one does, so a line may have fields that only its owner writes.
+//! For what is kept per thread inside a structure that all threads share: thread `n` owns magazine
+//! `n`. The lock that hands the numbers out orders what one owner of a number did before what the
+//! next one does, so a magazine may have fields that only its owner writes.
 //!
 //! Cost: one thread-local load; the first call of a thread takes a lock.
 //!

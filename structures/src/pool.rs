@@ -11,11 +11,11 @@
 //!
 //! Invariants
 //! - I1: the bytes of all blocks, in use and idle, never exceed the budget.
-//! - I2: a block belongs to the shelf of its size for life and returns to that one.
+//! - I2: a block belongs to its size class for life and returns to that one.
 //! - I3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
 //!   can find it, and only as far as it was written.
 //! - I4: nothing is refused or degraded while an idle buffer of the size stays where it is, in
-//!   whatever thread's line.
+//!   whatever thread's magazine.
 //! - I5: blocks are freed when the last `Pool` is dropped, those in use when they come back. No
 //!   order of drops is wrong.
 //!
@@ -29,7 +29,7 @@
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.
 
-use crate::memory::{Budget, Claim, Shelf};
+use crate::memory::{Budget, Claim, SizeClass};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::buffer::Buffer;
@@ -90,14 +90,14 @@ pub enum Zero {
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// By size, the smallest first.
-    shelves: Box<[Arc<Shelf>]>,
+    size_classes: Box<[Arc<SizeClass>]>,
     users: Arc<Users>,
 }
 
 /// What may take: the pools, not the buffers.
 #[derive(Debug)]
 struct Users {
-    shelves: Box<[Arc<Shelf>]>,
+    size_classes: Box<[Arc<SizeClass>]>,
     budget: Arc<Budget>,
     degraded: AtomicU64,
     refused: AtomicU64,
@@ -148,24 +148,28 @@ impl Pool {
         );
         let zeroes = config.zero == Zero::WrittenOnPut;
         let budget = Arc::new(Budget::new(config.budget_bytes, zeroes, owners));
-        let shelf = |&bytes| Arc::new(Shelf::new(bytes, Arc::clone(&budget)));
-        let shelves: Box<[Arc<Shelf>]> = classes.iter().map(shelf).collect();
+        let size_class = |&bytes| Arc::new(SizeClass::new(bytes, Arc::clone(&budget)));
+        let size_classes: Box<[Arc<SizeClass>]> = classes.iter().map(size_class).collect();
         let users = Arc::new(Users {
-            shelves: shelves.clone(),
+            size_classes: size_classes.clone(),
             budget,
             degraded: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             is_pressed: AtomicBool::new(false),
             fair_bytes: AtomicUsize::new(usize::MAX),
         });
-        Pool { shelves, users }
+        Pool {
+            size_classes,
+            users,
+        }
     }
 
     /// A buffer of at least `bytes_min`, if there is one to be had; else a smaller one, as large as
     /// possible; else `None`. The capacity says what it became.
     ///
-    /// O(1) when a buffer is reused from the caller's line or the common stack. The other ways, in
-    /// the order of the module's first paragraph, cost an allocation, or a walk over the threads.
+    /// O(1) when a buffer is reused from the caller's magazine or the common stack. The other ways,
+    /// in the order of the module's first paragraph, cost an allocation, or a walk over the
+    /// threads.
     // Always inline, here and below: a buffer that is returned through memory costs as much again.
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
@@ -179,10 +183,14 @@ impl Pool {
     /// The same, without counting what is refused.
     #[inline(always)]
     pub(crate) fn take_uncounted(&self, bytes_min: usize) -> Option<Buffer> {
-        let is_enough = |shelf: &&Arc<Shelf>| shelf.block_bytes() >= bytes_min;
-        let claim = self.shelves.iter().find(is_enough).and_then(Shelf::reuse);
+        let is_enough = |size_class: &&Arc<SizeClass>| size_class.block_bytes() >= bytes_min;
+        let claim = self
+            .size_classes
+            .iter()
+            .find(is_enough)
+            .and_then(SizeClass::reuse);
         match claim {
-            Some(claim) => Some(Buffer::new(claim.lease())),
+            Some(claim) => Some(Buffer::new(claim.into_block())),
             None => self.take_otherwise(bytes_min),
         }
     }
@@ -196,38 +204,40 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn take_otherwise(&self, bytes_min: usize) -> Option<Buffer> {
-        let is_short = |shelf: &Arc<Shelf>| shelf.block_bytes() < bytes_min;
+        let is_short = |size_class: &Arc<SizeClass>| size_class.block_bytes() < bytes_min;
         // The smallest size that is large enough, or the largest.
         let wanted = self
-            .shelves
+            .size_classes
             .partition_point(is_short)
-            .min(self.shelves.len() - 1);
-        let any_of = |shelf| Shelf::reuse(shelf).or_else(|| Shelf::allocate(shelf));
-        let mut smaller = self.shelves[..wanted].iter().rev();
-        let claim = any_of(&self.shelves[wanted])
+            .min(self.size_classes.len() - 1);
+        let any_of =
+            |size_class| SizeClass::reuse(size_class).or_else(|| SizeClass::allocate(size_class));
+        let mut smaller = self.size_classes[..wanted].iter().rev();
+        let claim = any_of(&self.size_classes[wanted])
             .or_else(|| self.make_room_and_allocate(wanted))
             .or_else(|| smaller.find_map(any_of))?;
         if claim.block_bytes() < bytes_min {
             self.users.degraded.fetch_add(1, Ordering::Relaxed);
         }
-        Some(Buffer::new(claim.lease()))
+        Some(Buffer::new(claim.into_block()))
     }
 
     /// Frees idle buffers of other sizes, the largest first, until one of the wanted size fits.
     fn make_room_and_allocate(&self, wanted: usize) -> Option<Claim<'_>> {
-        let wanted = &self.shelves[wanted];
+        let wanted = &self.size_classes[wanted];
         if wanted.block_bytes() > self.users.budget.bytes_max() {
             return None;
         }
         let others = self
-            .shelves
+            .size_classes
             .iter()
             .rev()
-            .filter(|&shelf| !Arc::ptr_eq(shelf, wanted));
-        let idle = others.flat_map(|shelf| std::iter::from_fn(|| Shelf::withdraw(shelf)));
+            .filter(|&size_class| !Arc::ptr_eq(size_class, wanted));
+        let idle =
+            others.flat_map(|size_class| std::iter::from_fn(|| SizeClass::withdraw(size_class)));
         idle.take(FREED_PER_TAKE_MAX).find_map(|claim| {
-            claim.lease().free();
-            Shelf::allocate(wanted)
+            claim.into_block().free();
+            SizeClass::allocate(wanted)
         })
     }
 
@@ -236,13 +246,13 @@ impl Pool {
     pub fn trim(&self, keep_bytes: usize) -> usize {
         let surplus = self.statistics().idle_bytes.saturating_sub(keep_bytes);
         let mut freed_bytes = 0;
-        for shelf in self.shelves.iter().rev() {
+        for size_class in self.size_classes.iter().rev() {
             while freed_bytes < surplus {
-                let Some(claim) = Shelf::withdraw(shelf) else {
+                let Some(claim) = SizeClass::withdraw(size_class) else {
                     break;
                 };
-                claim.lease().free();
-                freed_bytes += shelf.block_bytes();
+                claim.into_block().free();
+                freed_bytes += size_class.block_bytes();
             }
         }
         freed_bytes
@@ -255,15 +265,15 @@ impl Pool {
             refused: self.users.refused.load(Ordering::Relaxed),
             ..PoolStatistics::default()
         };
-        for shelf in &self.shelves {
-            let counts = shelf.counts();
+        for size_class in &self.size_classes {
+            let counts = size_class.counts();
             let in_use = (counts.allocated + counts.reused).saturating_sub(counts.returned);
             let idle = counts.allocated.saturating_sub(counts.freed + in_use);
             sum.reused += counts.reused;
             sum.allocated += counts.allocated;
             sum.freed += counts.freed;
-            sum.in_use_bytes += in_use as usize * shelf.block_bytes();
-            sum.idle_bytes += idle as usize * shelf.block_bytes();
+            sum.in_use_bytes += in_use as usize * size_class.block_bytes();
+            sum.idle_bytes += idle as usize * size_class.block_bytes();
         }
         sum
     }
@@ -333,7 +343,7 @@ impl Pool {
 /// Runs when the last `Pool` is gone, so that no `take` is under way or to come.
 impl Drop for Users {
     fn drop(&mut self) {
-        self.shelves.iter().for_each(Shelf::close);
+        self.size_classes.iter().for_each(SizeClass::close);
     }
 }
 

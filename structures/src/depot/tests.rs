@@ -6,7 +6,7 @@ use crate::sync::{Arc, Ordering::Relaxed};
 use crate::testing::race;
 
 #[cfg(not(any(loom, shuttle)))]
-const LINES: u32 = NEAR_LINES + FAR_LINES;
+const MAGAZINES: u32 = NEAR_MAGAZINES + FAR_MAGAZINES;
 
 /// A depot whose indices carry a payload and a holder's mark, both written with Relaxed: the depot
 /// alone must order them. What is disposed of is noted, and must not be disposed of twice.
@@ -50,23 +50,23 @@ impl Marked {
 
     /// What the pool does with its buffers.
     fn put(&self, thread: u32, index: u32) {
-        let door = self.depot.door(thread);
+        let slot = self.depot.reserve(thread);
         // After the step's fence, which is whole in a model and would publish this as well.
         self.payload[index as usize].store(index + 100, Relaxed);
         self.held[index as usize].store(false, Relaxed);
-        let is_in = match door {
-            Door::Slot(entrance) => {
-                entrance.enter(index);
+        let is_in = match slot {
+            PutSlot::Reserved(reservation) => {
+                reservation.commit(index);
                 true
             }
-            Door::Aside => {
-                if self.depot.put_aside(index) {
-                    self.depot.drain(|index| self.dispose(index));
+            PutSlot::Shared => {
+                if self.depot.put_shared(index) {
+                    self.depot.empty(|index| self.dispose(index));
                 }
                 true
             }
-            Door::Closed => {
-                self.depot.drain(|index| self.dispose(index));
+            PutSlot::Closed => {
+                self.depot.empty(|index| self.dispose(index));
                 false
             }
         };
@@ -133,17 +133,17 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_a_line_that_is_new_is_seen_whole() {
+    fn loom_a_magazine_that_is_new_is_seen_whole() {
         race(
             || Marked::new(1),
-            |marked| marked.put(NEAR_LINES, 0),
+            |marked| marked.put(NEAR_MAGAZINES, 0),
             |marked| marked.take(1),
             |marked, (), taken| assert_eq!(taken.iter().count() + marked.take_rest(2), 1),
         );
     }
 
     #[test]
-    fn loom_a_chain_from_a_full_line_arrives_whole() {
+    fn loom_a_chain_from_a_full_magazine_arrives_whole() {
         race(
             || Marked::holding(4, 0, &[0, 1, 2]),
             |marked| marked.put(0, 3),
@@ -156,7 +156,7 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_two_thieves_share_what_one_line_holds() {
+    fn loom_two_thieves_share_what_one_magazine_holds() {
         race(
             || Marked::holding(3, 0, &[0, 1, 2]),
             |marked| marked.take(1).is_some(),
@@ -172,13 +172,13 @@ mod loom_bodies {
     }
 
     /// What a fetch has put in a slot can be stolen at once, and go to the stack with others. With
-    /// the models' lines of three.
+    /// the models' magazines of three.
     #[cfg(any(loom, shuttle))]
     #[test]
     fn loom_a_fetch_has_read_a_link_before_another_thread_can_write_it() {
         race(
             || {
-                // The far line spills 1 and 2 as a chain of two, and is emptied then.
+                // The far magazine spills 1 and 2 as a chain of two, and is emptied then.
                 let marked = Marked::holding(6, 2, &[0, 1, 2, 3]);
                 assert_eq!([marked.take(2), marked.take(2)], [Some(3), Some(0)]);
                 marked
@@ -186,7 +186,7 @@ mod loom_bodies {
             |marked| usize::from(marked.take(0).is_some()),
             |marked| {
                 let stolen = marked.take(1);
-                // A full line, of which the last two before the fourth spill.
+                // A full magazine, of which the last two before the fourth spill.
                 let others = [4, 5].into_iter();
                 let all: Vec<u32> = others.chain(stolen).chain([0]).collect();
                 all.iter().for_each(|&index| marked.put(1, index));
@@ -221,7 +221,7 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_threads_without_a_line_share_the_stack() {
+    fn loom_threads_without_a_magazine_share_the_stack() {
         race(
             || Marked::holding(2, NO_NUMBER, &[0, 1]),
             |marked| {
@@ -247,10 +247,10 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_what_is_put_in_a_new_line_while_the_depot_closes_is_disposed_of() {
+    fn loom_what_is_put_in_a_new_magazine_while_the_depot_closes_is_disposed_of() {
         race(
             || Marked::new(1),
-            |marked| marked.put(NEAR_LINES, 0),
+            |marked| marked.put(NEAR_MAGAZINES, 0),
             Marked::close,
             |marked, (), ()| marked.assert_all_disposed(),
         );
@@ -267,7 +267,7 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_what_is_put_aside_while_the_depot_closes_is_disposed_of() {
+    fn loom_what_is_put_on_the_stack_while_the_depot_closes_is_disposed_of() {
         race(
             || Marked::new(1),
             |marked| marked.put(NO_NUMBER, 0),
@@ -297,10 +297,19 @@ mod ordinary {
 
     #[test]
     fn an_idle_index_is_found_wherever_it_lies() {
-        // With nothing but the lines of these two: most far lines are never made.
-        let far = [NEAR_LINES, NEAR_LINES + 1, NEAR_LINES + 5, LINES - 1, LINES];
-        for holder in [0, 1, 3, NEAR_LINES - 1, NO_NUMBER].into_iter().chain(far) {
-            for taker in [0, 3, NEAR_LINES - 1, NO_NUMBER].into_iter().chain(far) {
+        // With nothing but the magazines of these two: most far magazines are never made.
+        let far = [
+            NEAR_MAGAZINES,
+            NEAR_MAGAZINES + 1,
+            NEAR_MAGAZINES + 5,
+            MAGAZINES - 1,
+            MAGAZINES,
+        ];
+        for holder in [0, 1, 3, NEAR_MAGAZINES - 1, NO_NUMBER]
+            .into_iter()
+            .chain(far)
+        {
+            for taker in [0, 3, NEAR_MAGAZINES - 1, NO_NUMBER].into_iter().chain(far) {
                 let marked = Marked::holding(1, holder, &[0]);
                 assert_eq!(
                     marked.take(taker),
@@ -317,19 +326,19 @@ mod ordinary {
         let indices: Vec<u32> = (0..8).collect();
         let marked = Marked::holding(8, 0, &indices);
         assert_eq!(marked.take(1), Some(0), "the oldest go first");
-        let line = |number: usize| {
+        let magazine = |number: usize| {
             marked.depot.near[number]
                 .slots
                 .iter()
                 .filter(|slot| slot.load(Relaxed) != EMPTY)
                 .count()
         };
-        assert_eq!((line(0), line(1)), (4, 3));
+        assert_eq!((magazine(0), magazine(1)), (4, 3));
         assert_eq!(marked.take_rest(0), 7);
     }
 
     #[test]
-    fn a_full_line_sends_half_to_all_others() {
+    fn a_full_magazine_sends_half_to_all_others() {
         let indices: Vec<u32> = (0..=SLOTS as u32).collect();
         let marked = Marked::holding(SLOTS as u32 + 1, 0, &indices);
         assert!(!marked.depot.chains.is_empty());
@@ -357,11 +366,11 @@ mod ordinary {
     }
 
     #[test]
-    fn a_line_whose_owner_is_gone_is_emptied_by_the_others() {
+    fn a_magazine_whose_owner_is_gone_is_emptied_by_the_others() {
         let marked = Marked::new(3);
         let gone = Arc::clone(&marked);
         join(spawn(move || {
-            (0..3).for_each(|index| gone.put(NEAR_LINES + 5, index));
+            (0..3).for_each(|index| gone.put(NEAR_MAGAZINES + 5, index));
         }));
         assert_eq!(marked.take_rest(0), 3);
     }
@@ -378,7 +387,7 @@ mod ordinary {
         assert_eq!(marked.depot.tally(), (15, 40));
         marked.put(NO_NUMBER, 0);
         assert_eq!(marked.depot.tally(), (15, 41));
-        marked.depot.take_aside();
+        marked.depot.take_shared();
         assert_eq!(marked.depot.tally(), (15, 41), "taken for removal");
     }
 
@@ -386,17 +395,17 @@ mod ordinary {
     fn a_closed_depot_keeps_nothing() {
         let marked = Marked::holding(60, 0, &(0..50).collect::<Vec<_>>());
         marked.close();
-        for (index, thread) in (50..60).zip([0, 1, NO_NUMBER, LINES].into_iter().cycle()) {
+        for (index, thread) in (50..60).zip([0, 1, NO_NUMBER, MAGAZINES].into_iter().cycle()) {
             marked.put(thread, index);
         }
         marked.assert_all_disposed();
     }
 
     #[test]
-    fn a_full_line_of_a_closing_depot_gives_everything_back() {
+    fn a_full_magazine_of_a_closing_depot_gives_everything_back() {
         let indices: Vec<u32> = (0..SLOTS as u32).collect();
         let marked = Marked::holding(SLOTS as u32 + 1, 0, &indices);
-        // The lines are not emptied yet: the middle of a close.
+        // The magazines are not emptied yet: the middle of a close.
         marked.depot.closed.store(true, Relaxed);
         marked.put(0, SLOTS as u32);
         let disposed = marked
@@ -416,7 +425,8 @@ mod ordinary {
             let marked = Marked::new(capacity);
             let mut held: Vec<u32> = (0..capacity).collect();
             for _ in 0..repeats(600) {
-                let thread = [0, 1, NEAR_LINES, LINES - 1, NO_NUMBER][random.below(5) as usize];
+                let thread =
+                    [0, 1, NEAR_MAGAZINES, MAGAZINES - 1, NO_NUMBER][random.below(5) as usize];
                 if random.below(100) < if random.below(3) == 0 { 80 } else { 30 } {
                     let taken = marked.take(thread);
                     assert_eq!(taken.is_some(), (held.len() as u32) < capacity);
@@ -478,7 +488,7 @@ mod ordinary {
         let mut random = Random::new(u64::from(thread));
         let mut held = Vec::new();
         for _ in 0..rounds {
-            // Long waves, so that lines fill up and run dry and there is stealing.
+            // Long waves, so that magazines fill up and run dry and there is stealing.
             if random.below(64) < 32 + u32::from(held.len() < 12) {
                 held.extend(marked.take(thread));
             } else if let Some(index) = held.pop() {

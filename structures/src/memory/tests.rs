@@ -1,7 +1,7 @@
 //! Memory: one lease of a block at a time, a budget that holds, and no order of ends that leaks.
 //!
-//! Loom sees the accesses to a block through its watch, and counts the shelves that are left over:
-//! a body that ends with a shelf alive has leaked a block.
+//! Loom sees the accesses to a block through its watch, and counts the size_classes that are left
+//! over: a body that ends with a size_class alive has leaked a block.
 
 use super::*;
 use crate::number::{NO_NUMBER, be_number};
@@ -9,29 +9,29 @@ use crate::testing::race;
 
 const BLOCK_BYTES: usize = 8;
 
-fn shelf(blocks: usize) -> Arc<Shelf> {
+fn size_class(blocks: usize) -> Arc<SizeClass> {
     let budget = Arc::new(Budget::new(blocks * BLOCK_BYTES, true, Owners::new(0)));
-    Arc::new(Shelf::new(BLOCK_BYTES, budget))
+    Arc::new(SizeClass::new(BLOCK_BYTES, budget))
 }
 
 /// A lease by whichever way there is.
-fn lease(shelf: &Arc<Shelf>) -> Option<Lease> {
-    let claim = Shelf::reuse(shelf).or_else(|| Shelf::allocate(shelf));
-    claim.map(Claim::lease)
+fn block(size_class: &Arc<SizeClass>) -> Option<OwnedBlock> {
+    let claim = SizeClass::reuse(size_class).or_else(|| SizeClass::allocate(size_class));
+    claim.map(Claim::into_block)
 }
 
-/// As a shelf whose blocks are all idle in the line of thread 0.
-fn idle_shelf(blocks: usize) -> Arc<Shelf> {
+/// As a size_class whose blocks are all idle in the line of thread 0.
+fn idle_shelf(blocks: usize) -> Arc<SizeClass> {
     be_number(0);
-    let shelf = shelf(blocks);
-    let leases: Vec<_> = (0..blocks).map(|_| lease(&shelf)).collect();
+    let size_class = size_class(blocks);
+    let leases: Vec<_> = (0..blocks).map(|_| block(&size_class)).collect();
     drop(leases);
-    shelf
+    size_class
 }
 
 /// Writes all of the block; what was there before is what `expected` allows.
-fn write(lease: &mut Lease, byte: u8) {
-    lease.parts().0.fill(byte);
+fn write(block: &mut OwnedBlock, byte: u8) {
+    block.parts().0.fill(byte);
 }
 
 mod loom_bodies {
@@ -40,21 +40,21 @@ mod loom_bodies {
     /// Debug builds assert S1 meanwhile, and loom that the two accesses are ordered.
     #[test]
     fn loom_one_block_has_one_holder_at_a_time() {
-        let hold = |shelf: &Arc<Shelf>, thread| {
+        let hold = |size_class: &Arc<SizeClass>, thread| {
             be_number(thread);
-            let Some(mut held) = lease(shelf) else {
+            let Some(mut held) = block(size_class) else {
                 return false;
             };
             write(&mut held, 7);
             true
         };
         race(
-            || Arc::new(shelf(1)),
-            move |shelf| hold(shelf, 0),
-            move |shelf| hold(shelf, 1),
-            |shelf, left, right| {
+            || Arc::new(size_class(1)),
+            move |size_class| hold(size_class, 0),
+            move |size_class| hold(size_class, 1),
+            |size_class, left, right| {
                 assert!(left || right, "one block, and nobody else who had it");
-                Shelf::close(shelf);
+                SizeClass::close(size_class);
             },
         );
     }
@@ -63,20 +63,20 @@ mod loom_bodies {
     fn loom_a_thief_of_a_block_sees_what_its_last_holder_wrote() {
         race(
             || Arc::new(idle_shelf(1)),
-            |shelf| {
+            |size_class| {
                 be_number(0);
-                if let Some(claim) = Shelf::reuse(shelf) {
-                    write(&mut claim.lease(), 3);
+                if let Some(claim) = SizeClass::reuse(size_class) {
+                    write(&mut claim.into_block(), 3);
                 }
             },
-            |shelf| {
+            |size_class| {
                 be_number(1);
-                let stolen = Shelf::reuse(shelf).map(Claim::lease);
-                stolen.map(|lease| lease.memory()[0])
+                let stolen = SizeClass::reuse(size_class).map(Claim::into_block);
+                stolen.map(|block| block.memory()[0])
             },
-            |shelf, (), seen| {
+            |size_class, (), seen| {
                 assert!(matches!(seen, None | Some(0 | 3)));
-                Shelf::close(shelf);
+                SizeClass::close(size_class);
             },
         );
     }
@@ -86,34 +86,36 @@ mod loom_bodies {
     fn loom_who_has_the_bytes_of_a_freed_block_finds_its_index() {
         race(
             || Arc::new(idle_shelf(1)),
-            |shelf| {
+            |size_class| {
                 be_number(0);
-                let idle = Shelf::withdraw(shelf).expect("nobody else takes it");
-                idle.lease().free();
+                let idle = SizeClass::withdraw(size_class).expect("nobody else takes it");
+                idle.into_block().free();
             },
-            |shelf| {
+            |size_class| {
                 be_number(1);
-                if shelf.budget.reserve(BLOCK_BYTES) {
-                    let index = Shelf::new_block(shelf).expect("the bytes come with an index");
-                    drop(Claim { shelf, index }.lease());
+                if size_class.budget.reserve(BLOCK_BYTES) {
+                    let index =
+                        SizeClass::new_block(size_class).expect("the bytes come with an index");
+                    drop(Claim { size_class, index }.into_block());
                 }
             },
-            |shelf, (), ()| Shelf::close(shelf),
+            |size_class, (), ()| SizeClass::close(size_class),
         );
     }
 
     #[test]
     fn loom_the_budget_bounds_what_two_threads_allocate_at_once() {
-        let allocate = |shelf: &Arc<Shelf>| Shelf::allocate(shelf).map(Claim::lease);
+        let allocate =
+            |size_class: &Arc<SizeClass>| SizeClass::allocate(size_class).map(Claim::into_block);
         race(
-            || Arc::new(shelf(1)),
+            || Arc::new(size_class(1)),
             allocate,
             allocate,
-            |shelf, left, right| {
+            |size_class, left, right| {
                 assert!(left.is_some() != right.is_some(), "room for one block");
-                assert_eq!(shelf.budget.allocated_bytes(), BLOCK_BYTES);
+                assert_eq!(size_class.budget.allocated_bytes(), BLOCK_BYTES);
                 drop((left, right));
-                Shelf::close(shelf);
+                SizeClass::close(size_class);
             },
         );
     }
@@ -125,16 +127,16 @@ mod loom_bodies {
             race(
                 move || {
                     be_number(0);
-                    let shelf = shelf(1);
-                    let held = crate::sync::Mutex::new(lease(&shelf));
-                    Arc::new((shelf, held))
+                    let size_class = size_class(1);
+                    let held = crate::sync::Mutex::new(block(&size_class));
+                    Arc::new((size_class, held))
                 },
                 move |state| {
                     be_number(thread);
                     let mut held = crate::sync::lock(&state.1).take().expect("leased");
                     write(&mut held, 1);
                 },
-                |state| Shelf::close(&state.0),
+                |state| SizeClass::close(&state.0),
                 |state, (), ()| {
                     assert_eq!(state.0.counts().freed, 1);
                     assert_eq!(state.0.budget.allocated_bytes(), 0);
@@ -148,22 +150,22 @@ mod loom_bodies {
     fn loom_an_idle_block_is_taken_or_trimmed_and_never_both() {
         race(
             || Arc::new(idle_shelf(1)),
-            |shelf| {
+            |size_class| {
                 be_number(0);
-                let claim = Shelf::reuse(shelf)?;
-                write(&mut claim.lease(), 5);
+                let claim = SizeClass::reuse(size_class)?;
+                write(&mut claim.into_block(), 5);
                 Some(())
             },
-            |shelf| {
+            |size_class| {
                 be_number(1);
-                let claim = Shelf::withdraw(shelf)?;
-                claim.lease().free();
+                let claim = SizeClass::withdraw(size_class)?;
+                claim.into_block().free();
                 Some(())
             },
-            |shelf, taken, trimmed| {
+            |size_class, taken, trimmed| {
                 assert!(taken.is_some() || trimmed.is_some());
-                assert_eq!(shelf.counts().freed, u64::from(trimmed.is_some()));
-                Shelf::close(shelf);
+                assert_eq!(size_class.counts().freed, u64::from(trimmed.is_some()));
+                SizeClass::close(size_class);
             },
         );
     }
@@ -175,26 +177,26 @@ mod on_one_thread {
 
     #[test]
     fn the_budget_bounds_what_is_allocated_and_comes_back_when_freed() {
-        let shelf = shelf(2);
-        let (one, two) = (lease(&shelf), lease(&shelf));
+        let size_class = size_class(2);
+        let (one, two) = (block(&size_class), block(&size_class));
         assert!(one.is_some() && two.is_some());
-        assert!(lease(&shelf).is_none());
+        assert!(block(&size_class).is_none());
         if let Some(one) = one {
             one.free();
         }
-        assert!(lease(&shelf).is_some());
+        assert!(block(&size_class).is_some());
         drop(two);
-        Shelf::close(&shelf);
+        SizeClass::close(&size_class);
     }
 
     #[test]
     fn a_lease_that_ends_after_the_close_frees_its_block() {
-        let shelf = shelf(1);
-        let held = lease(&shelf);
-        Shelf::close(&shelf);
-        assert_eq!(shelf.counts().freed, 0);
+        let size_class = size_class(1);
+        let held = block(&size_class);
+        SizeClass::close(&size_class);
+        assert_eq!(size_class.counts().freed, 0);
         drop(held);
-        assert_eq!(shelf.counts().freed, 1);
-        assert_eq!(shelf.budget.allocated_bytes(), 0);
+        assert_eq!(size_class.counts().freed, 1);
+        assert_eq!(size_class.budget.allocated_bytes(), 0);
     }
 }

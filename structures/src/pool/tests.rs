@@ -1,4 +1,4 @@
-//! The pool: bodies that the model checkers run as well. Loom counts the shelves that are left
+//! The pool: bodies that the model checkers run as well. Loom counts the size_classes that are left
 //! over, so a body that leaks a buffer fails; elsewhere the counts say so.
 
 #[cfg(not(loom))]
@@ -57,7 +57,7 @@ fn loom_what_was_written_is_zeroed_before_another_thread_can_have_it() {
 struct Ending {
     pool: Mutex<Option<Pool>>,
     buffers: Mutex<Vec<Buffer>>,
-    shelf: Arc<Shelf>,
+    size_class: Arc<SizeClass>,
 }
 
 impl Ending {
@@ -66,7 +66,7 @@ impl Ending {
         let pool = pool(&[8], 8 * buffers);
         let buffers = (0..buffers).map_while(|_| pool.take(8)).collect();
         Arc::new(Ending {
-            shelf: Arc::clone(&pool.shelves[0]),
+            size_class: Arc::clone(&pool.size_classes[0]),
             pool: Mutex::new(Some(pool)),
             buffers: Mutex::new(buffers),
         })
@@ -85,7 +85,7 @@ impl Ending {
     }
 
     fn assert_all_freed(&self) {
-        let counts = self.shelf.counts();
+        let counts = self.size_class.counts();
         assert_eq!(counts.freed, counts.allocated, "a buffer was left behind");
     }
 }

@@ -4,11 +4,11 @@ use super::*;
 use crate::sync::spawn;
 use crate::testing::{join, model};
 
-/// One with a near line each, one with a far line, one with none.
-const THREADS: [u32; 4] = [0, 1, NEAR_LINES, NO_NUMBER];
+/// One with a near magazine each, one with a far magazine, one with none.
+const THREADS: [u32; 4] = [0, 1, NEAR_MAGAZINES, NO_NUMBER];
 
 #[test]
-fn shuttle_threads_with_and_without_a_line_lose_no_index() {
+fn shuttle_threads_with_and_without_a_magazine_lose_no_index() {
     model(|| {
         let marked = Marked::holding(6, 0, &[0, 1, 2, 3, 4, 5]);
         let threads = THREADS.map(|thread| {
@@ -37,7 +37,7 @@ fn shuttle_a_trimmer_beside_three_takers_never_shares_an_index() {
             spawn(move || {
                 for _ in 0..2 {
                     let index = match thread {
-                        NO_NUMBER => marked.depot.take_aside(),
+                        NO_NUMBER => marked.depot.take_shared(),
                         _ => marked.depot.take(thread),
                     };
                     let Some(index) = index else { continue };
@@ -54,7 +54,7 @@ fn shuttle_a_trimmer_beside_three_takers_never_shares_an_index() {
 #[test]
 fn shuttle_what_four_threads_put_while_the_depot_closes_is_disposed_of_once() {
     model(|| {
-        // One of them spills: its line is full.
+        // One of them spills: its magazine is full.
         let marked = Marked::holding(SLOTS as u32 + 8, 0, &[0, 1, 2]);
         for index in 3..SLOTS as u32 {
             marked.put(0, index);
