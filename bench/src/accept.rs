@@ -6,15 +6,17 @@
 //! closing of connections included: wall time, CPU time as the scheduler counts it, system calls as
 //! the driver counts them.
 
+use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::Stage;
-use crate::error::Error;
 use crate::published;
 use flatpath_bench_common::crowd::{self, Manner, Visit};
+use flatpath_bench_common::measure::per_operation;
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use server::{OperationMode, Server};
 
 pub(crate) mod server;
@@ -59,75 +61,56 @@ impl Load {
         }
     }
 
-    fn visit(self, server: &Server) -> Result<Visit, Error> {
+    fn visit(self, server: &Server) -> io::Result<Visit> {
+        let address = server.address();
         match self {
-            Self::AtOnce(count) => Ok(crowd::at_once(
-                server.address(),
-                count,
-                Manner::QUEUED,
-                || Ok(()),
-            )?),
-            Self::OneByOne(count) => Ok(crowd::one_by_one(server.address(), count)?),
+            Self::AtOnce(count) => crowd::at_once(address, count, Manner::QUEUED, || Ok(())),
+            Self::OneByOne(count) => crowd::one_by_one(address, count),
         }
     }
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let profile = stage.profile;
     let most = clients_max(stage.server, profile.pick(10_000, 10_000, 50));
     let loads = [
         Load::AtOnce(most),
         Load::OneByOne(profile.pick(2_000, 500, 10)),
     ];
-    let runs = [profile.pick(20, 3, 1), profile.pick(10, 3, 1)];
-    let mut report = BenchReport {
-        name: "accept",
-        about: "one accept for each connection, against one multishot accept for all".into(),
-        ..BenchReport::default()
-    };
-    let mut table = Table {
-        title: "The server's cost of a connection: accept, 128 bytes there and back, close".into(),
-        unit: "per connection",
-        labels: vec!["clients", "figure"],
-        columns: vec![
-            Column::new("single", Role::Baseline),
-            Column::new("multishot", Role::Ours),
-        ],
-        ..Table::default()
-    };
+    let runs = [profile.pick(20, 3, 1), profile.pick(10, 3, 1)].map(|runs| stage.runs(runs));
+    let about = "one accept for each connection, against one multishot accept for all";
+    let mut report = BenchReport::new("accept", about);
+    let title = "The server's cost of a connection: accept, 128 bytes there and back, close";
+    let columns = [("single", Role::Baseline), ("multishot", Role::Ours)];
+    let mut table = Table::new(title, "per connection", &["clients", "figure"], columns);
     let mut driver = String::new();
     for (load, runs) in loads.into_iter().zip(runs) {
         let both = compare(stage, load, runs, &mut driver)?;
         let lost: u32 = both.iter().map(|runs| runs.lost).sum();
         if lost > 0 {
-            report
-                .notes
-                .push(format!("{lost} clients got no echo: {}", load.name()));
+            report.note(format!("{lost} clients got no echo: {}", load.name()));
         }
         rows(&mut table, load, &both);
         targets(&mut report, &table, load);
     }
-    report
-        .plots
-        .push(Plot::bars("cost", &table, "clients, figure"));
+    report.plot(Plot::bars("cost", &table, "clients, figure"));
     report.tables.push(table);
-    report.notes.push(
+    report.note(
         "one by one there is nothing to save in system calls: a single accept is armed with the \
-         wait that the server makes anyway"
-            .into(),
+         wait that the server makes anyway",
     );
-    report.notes.push(format!(
+    report.note(format!(
         "driver {driver}; only io_uring has a multishot accept"
     ));
-    report.notes.push(format!(
+    report.note(format!(
         "published: 10,000 clients, clock() of client and server together; a CPU figure includes \
          everything a connection costs the server, of which accept is one part. At most {} clients \
          have their connection in the making at a time: the kernel's queue holds no more",
         Manner::QUEUED.in_the_making_max
     ));
     if profile != Profile::Full {
-        report.notes.push(format!("{} runs instead of 20", runs[0]));
+        report.note(format!("{} runs instead of 20", runs[0]));
     }
     Ok(report)
 }
@@ -154,9 +137,9 @@ fn clients_max(server: &ServerProgram, wished: u32) -> u32 {
 fn compare(
     stage: &mut Stage<'_>,
     load: Load,
-    runs: u32,
+    runs: usize,
     driver: &mut String,
-) -> Result<[Runs; 2], Error> {
+) -> io::Result<[Runs; 2]> {
     let servers = [
         Server::start(stage.server, OperationMode::Single)?,
         Server::start(stage.server, OperationMode::Multishot)?,
@@ -166,21 +149,20 @@ fn compare(
     for round in 0..=runs {
         stage.step(&format!("accept: {}, run {round} of {runs}", load.name()));
         for step in 0..servers.len() {
-            let index = (round as usize + step) % servers.len();
+            let index = (round + step) % servers.len();
             let (server, runs) = (&servers[index], &mut all[index]);
-            let before = server.cpu_ns()?;
+            let before = server.cpu_time()?;
             let visit = load.visit(server)?;
-            let cpu_ns = server.settled_cpu_ns()?.saturating_sub(before);
+            let cpu_time = server.settled_cpu_time()?.since(&before);
             runs.lost += visit.lost;
             if round > 0 {
-                let per_client = |ns: f64| ns / 1e3 / f64::from(load.clients());
-                runs.wall_micros
-                    .push(per_client(visit.wall.as_secs_f64() * 1e9));
-                runs.cpu_micros.push(per_client(cpu_ns as f64));
+                let per_client = |time: Duration| per_operation(time, load.clients().into()) / 1e3;
+                runs.wall_micros.push(per_client(visit.wall));
+                runs.cpu_micros.push(per_client(cpu_time));
             }
         }
     }
-    let connections = f64::from(load.clients()) * f64::from(runs + 1);
+    let connections = f64::from(load.clients()) * (runs + 1) as f64;
     for (server, runs) in servers.into_iter().zip(&mut all) {
         let end = server.stop()?;
         runs.system_calls = end.system_calls.map(|calls| calls as f64 / connections);
@@ -193,26 +175,16 @@ const CPU: &str = "CPU us";
 const CALLS: &str = "system calls";
 
 fn rows(table: &mut Table, load: Load, both: &[Runs; 2]) {
-    let fold = |pick: fn(&Runs) -> &Vec<f64>| -> Vec<Option<Figure>> {
-        both.iter()
-            .map(|runs| Some(Figure::of(pick(runs))))
-            .collect()
-    };
-    let calls = both.iter().map(|runs| runs.system_calls.map(Figure::once));
-    let figures = [
-        ("wall us", fold(|runs| &runs.wall_micros)),
-        (CPU, fold(|runs| &runs.cpu_micros)),
-        (CALLS, calls.collect()),
-    ];
-    for (name, figures) in figures {
-        let is_published = name == CPU && matches!(load, Load::AtOnce(_));
-        table.rows.push(Row {
-            labels: vec![load.name(), name.into()],
-            figures,
-            published: is_published.then_some(published::ACCEPT),
-            ..Row::default()
-        });
-    }
+    let name = load.name();
+    let fold = |pick: fn(&Runs) -> &Vec<f64>| both.each_ref().map(|runs| Figure::of(pick(runs)));
+    table.push(&[&name, &"wall us"], fold(|runs| &runs.wall_micros));
+    table
+        .push(&[&name, &CPU], fold(|runs| &runs.cpu_micros))
+        .published = matches!(load, Load::AtOnce(_)).then_some(published::ACCEPT);
+    let calls = both
+        .each_ref()
+        .map(|runs| runs.system_calls.map(Figure::once));
+    table.push(&[&name, &CALLS], calls);
 }
 
 fn targets(report: &mut BenchReport, table: &Table, load: Load) {
@@ -237,6 +209,7 @@ mod tests {
         let mut ignore = |_: &str| {};
         let mut stage = Stage {
             profile: Profile::Tiny,
+            runs: None,
             server: &ServerProgram::ThisProcess,
             only: None,
             progress: &mut ignore,

@@ -4,34 +4,38 @@
 //! well-known queues and locked stacks of boxed memory. Every candidate but the walk hands out the
 //! memory itself.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flatpath_structures::pool::{Buffer, Pool, PoolConfig, Zero};
 
 use crate::Stage;
 use crate::baseline::Claim;
 use crate::baseline::buffer_list::BufferList;
-use crate::error::Error;
+use crate::competitors::pools;
 use crate::published;
-use flatpath_bench_common::measure::{Turn, hammer, interleave, per_operation};
+use flatpath_bench_common::measure::{IN_TRANSIT_MAX, Turn, hammer, hand_over, interleave};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::{Profile, cores};
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted, ratio};
 
 /// Small, so that a hundred thousand of them fit: the list does not care.
 const BUFFER_BYTES: usize = 512;
 /// Buffers each thread may have beside what is in use.
 const IDLE_PER_THREAD: u32 = 8;
-/// Buffers on their way from the taker to the putter, at most.
-const IN_TRANSIT_MAX: usize = 1024;
 
 const WALK: &str = "walked list";
 const FIXED: &str = "fixed: test first";
 const OURS: &str = "ours";
+
+/// The columns of tables about the walked list.
+const STRUCTURES: [(&str, Role); 3] = [
+    (WALK, Role::Baseline),
+    (FIXED, Role::Fixed),
+    (OURS, Role::Ours),
+];
 
 /// More than other benches take: in a slice or two the two threads may share one core.
 fn rounds(profile: Profile) -> usize {
@@ -134,64 +138,13 @@ pub(crate) fn pairs<R: Recycler>(pool: &R, threads: usize, hold: usize, slice: D
 
 /// Nanoseconds per buffer taken on one thread and put on another, the hand-over included.
 pub(crate) fn split<R: Recycler>(pool: &R, slice: Duration) -> f64 {
-    let transit = Mutex::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
-    let lock = || transit.lock().unwrap_or_else(PoisonError::into_inner);
-    let over = AtomicBool::new(false);
-    // Handed over in batches, which makes the hand-over itself nearly free.
-    const BATCH: usize = 64;
-    let taker = || {
-        let begin = Instant::now();
-        let (mut count, mut batch) = (0_u64, Vec::with_capacity(BATCH));
-        while begin.elapsed() < slice {
-            while batch.len() < BATCH {
-                match pool.take() {
-                    Some(item) => batch.push(item),
-                    None => break,
-                }
-            }
-            count += batch.len() as u64;
-            let mut waiting = lock();
-            waiting.extend(batch.drain(..));
-            let is_full = waiting.len() + BATCH > IN_TRANSIT_MAX;
-            drop(waiting);
-            if is_full {
-                thread::yield_now();
-            }
-        }
-        over.store(true, Ordering::Release);
-        (begin, count)
-    };
-    let putter = || {
-        let mut batch = VecDeque::with_capacity(IN_TRANSIT_MAX);
-        loop {
-            // Before the look: what was handed over before the end is seen after it.
-            let is_over = over.load(Ordering::Acquire);
-            std::mem::swap(&mut *lock(), &mut batch);
-            if batch.is_empty() {
-                if is_over {
-                    return Instant::now();
-                }
-                thread::yield_now();
-            }
-            batch.drain(..).for_each(|item| pool.put(item));
-        }
-    };
-    thread::scope(|scope| {
-        let putting = scope.spawn(putter);
-        let (begin, count) = taker();
-        let end = putting.join().unwrap_or(begin);
-        per_operation(end - begin, count)
-    })
+    hand_over(slice, || pool.take(), |item| pool.put(item))
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let profile = stage.profile;
-    let mut report = BenchReport {
-        name: "buffers",
-        about: "an idle buffer: a walk over those in use, against a pool".into(),
-        ..BenchReport::default()
-    };
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+    let about = "an idle buffer: a walk over those in use, against a pool";
+    let mut report = BenchReport::new("buffers", about);
     let walked = walked(stage);
     for threads in ["1", "2"] {
         let mut plot = Plot::lines("walk", &walked, &[threads], "buffers in use");
@@ -201,27 +154,24 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
             "walk-2-threads"
         };
         plot.title = format!("{}, {threads} thread(s)", walked.title);
-        report.plots.push(plot);
+        report.plot(plot);
     }
     let few = few(stage);
-    report
-        .plots
-        .push(Plot::lines("few", &few, &["1"], "threads"));
+    report.plot(Plot::lines("few", &few, &["1"], "threads"));
     let split = split_roles(stage);
     targets(&mut report, &walked, &few, &split);
     report.tables = vec![walked, few, split, zeroing(stage)];
-    report.notes.push(format!(
+    report.note(format!(
         "figures are wall time over take + put pairs of all threads; this machine has {} cores, \
          threads beyond them take turns and show preemption, not parallelism",
         cores()
     ));
-    report.notes.push(
+    report.note(
         "the walk hands out an index, every other candidate the memory itself; idle buffers stand \
-         at the end of the walked list, as in the publication: idle ones anywhere would halve it"
-            .into(),
+         at the end of the walked list, as in the publication: idle ones anywhere would halve it",
     );
-    if profile != Profile::Full {
-        report.notes.push("fewer rows than a full run".into());
+    if stage.profile != Profile::Full {
+        report.note("fewer rows than a full run");
     }
     Ok(report)
 }
@@ -231,17 +181,9 @@ fn walked(stage: &mut Stage<'_>) -> Table {
     const FULL: &[u32] = &[10, 12, 17, 196, 197, 198, 199, 200, 1_000, 10_000, 100_000];
     let in_use = profile.pick(FULL, &[10, 199, 200, 1_000, 100_000], &[10, 200]);
     let threads: &[usize] = profile.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 8], &[1, 2]);
-    let mut table = Table {
-        title: "Take + put by buffers in use".into(),
-        unit: "ns per pair",
-        labels: vec!["in use", "threads"],
-        columns: vec![
-            Column::new(WALK, Role::Baseline),
-            Column::new(FIXED, Role::Fixed),
-            Column::new(OURS, Role::Ours),
-        ],
-        ..Table::default()
-    };
+    let title = "Take + put by buffers in use";
+    let labels = ["in use", "threads"];
+    let mut table = Table::new(title, "ns per pair", &labels, STRUCTURES);
     for &in_use in in_use {
         for &threads in threads {
             // A walk of a hundred thousand takes milliseconds, and one for every thread is needed.
@@ -259,13 +201,10 @@ fn walked(stage: &mut Stage<'_>) -> Table {
                 Box::new(|| pairs(&test, threads, 1, slice)),
                 Box::new(|| pairs(&ours, threads, 1, slice)),
             ];
-            let figures = interleave(rounds(profile), &mut turns);
-            table.rows.push(Row {
-                labels: vec![in_use.to_string(), threads.to_string()],
-                figures: figures.into_iter().map(Some).collect(),
-                published: published::find(published::BUFFERS, in_use).filter(|_| threads == 1),
-                ..Row::default()
-            });
+            let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
+            let published = published::find(published::BUFFERS, in_use);
+            table.push(&[&in_use, &threads], figures).published =
+                published.filter(|_| threads == 1);
         }
     }
     table
@@ -277,17 +216,10 @@ fn few(stage: &mut Stage<'_>) -> Table {
     let profile = stage.profile;
     let threads: &[usize] = profile.pick(&[1, 2, 4, 8, 64], &[1, 2, 8], &[2]);
     let holds: &[usize] = profile.pick(&[1, 4, 24], &[1, 4], &[1]);
-    let mut table = Table {
-        title: "Take + put beside well-known structures, by threads and buffers held".into(),
-        unit: "ns per pair",
-        labels: vec!["threads", "held"],
-        columns: vec![Column::new(OURS, Role::Ours)],
-        ..Table::default()
-    };
-    table
-        .columns
-        .push(Column::new("Mutex<Vec>", Role::Competitor));
-    table.columns.extend(crate::competitors::pools::columns());
+    let title = "Take + put beside well-known structures, by threads and buffers held";
+    let ours = [(OURS, Role::Ours), ("Mutex<Vec>", Role::Competitor)];
+    let columns = ours.into_iter().chain(pools::COLUMNS);
+    let mut table = Table::new(title, "ns per pair", &["threads", "held"], columns);
     for &threads in threads {
         for &hold in holds {
             stage.step(&format!("buffers: {threads} threads, {hold} held each"));
@@ -299,14 +231,9 @@ fn few(stage: &mut Stage<'_>) -> Table {
                 Box::new(|| pairs(&ours, threads, hold, slice)),
                 Box::new(|| pairs(&stack, threads, hold, slice)),
             ];
-            turns.extend(crate::competitors::pools::pairs(idle, threads, hold, slice));
-            let figures = interleave(rounds(profile), &mut turns);
-            table.rows.push(Row {
-                labels: vec![threads.to_string(), hold.to_string()],
-                figures: figures.into_iter().map(Some).collect(),
-                failure: None,
-                ..Row::default()
-            });
+            turns.extend(pools::pairs(idle, threads, hold, slice));
+            let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
+            table.push(&[&threads, &hold], figures);
         }
     }
     table
@@ -320,33 +247,22 @@ fn split_roles(stage: &mut Stage<'_>) -> Table {
     let (swap, test) = (walk(Claim::Swap), walk(Claim::TestThenSwap));
     let (ours, _held) = pool(200, idle / IDLE_PER_THREAD as usize);
     let stack = LockedStack(Mutex::new(boxes(idle)));
-    let mut columns = vec![
-        Column::new(WALK, Role::Baseline),
-        Column::new(FIXED, Role::Fixed),
-        Column::new(OURS, Role::Ours),
-        Column::new("Mutex<Vec>", Role::Competitor),
-    ];
     let mut turns: Vec<Turn<'_>> = vec![
         Box::new(|| split(&swap, slice)),
         Box::new(|| split(&test, slice)),
         Box::new(|| split(&ours, slice)),
         Box::new(|| split(&stack, slice)),
     ];
-    columns.extend(crate::competitors::pools::columns());
-    turns.extend(crate::competitors::pools::splits(idle, slice));
-    let figures = interleave(rounds(stage.profile), &mut turns);
-    Table {
-        title: "Taken on one thread, put on another, hand-over included".into(),
-        unit: "ns per buffer",
-        labels: vec!["in use"],
-        rows: vec![Row {
-            labels: vec!["200".into()],
-            figures: figures.into_iter().map(Some).collect(),
-            ..Row::default()
-        }],
-        columns: std::mem::take(&mut columns),
-        ..Table::default()
-    }
+    turns.extend(pools::splits(idle, slice));
+    let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
+    let columns = STRUCTURES
+        .into_iter()
+        .chain([("Mutex<Vec>", Role::Competitor)]);
+    let title = "Taken on one thread, put on another, hand-over included";
+    let columns = columns.chain(pools::COLUMNS);
+    let mut table = Table::new(title, "ns per buffer", &["in use"], columns);
+    table.push(&[&200], figures);
+    table
 }
 
 /// What zeroing adds: the whole buffer, as the original does, against what was written.
@@ -354,17 +270,13 @@ fn zeroing(stage: &mut Stage<'_>) -> Table {
     const WRITTEN: usize = 4_096;
     let profile = stage.profile;
     let sizes = profile.pick(&[16, 64, 256, 512][..], &[16, 256], &[16]);
-    let mut table = Table {
-        title: "Zeroing before reuse, 4 KiB written, in cache".into(),
-        unit: "ns per pair",
-        labels: vec!["buffer, KiB"],
-        columns: vec![
-            Column::new("zero all", Role::Baseline),
-            Column::new("ours, written only", Role::Ours),
-            Column::new("ours, never", Role::Detail),
-        ],
-        ..Table::default()
-    };
+    let title = "Zeroing before reuse, 4 KiB written, in cache";
+    let columns = [
+        ("zero all", Role::Baseline),
+        ("ours, written only", Role::Ours),
+        ("ours, never", Role::Detail),
+    ];
+    let mut table = Table::new(title, "ns per pair", &["buffer, KiB"], columns);
     for &kib in sizes {
         stage.step(&format!("buffers: zeroing {kib} KiB"));
         let bytes = kib * 1024;
@@ -399,12 +311,10 @@ fn zeroing(stage: &mut Stage<'_>) -> Table {
             Box::new(|| once(&written, false)),
             Box::new(|| once(&all, false)),
         ];
-        let figures: Vec<Figure> = interleave(rounds(profile), &mut turns);
-        table.rows.push(Row {
-            labels: vec![kib.to_string()],
-            figures: figures.into_iter().map(Some).collect(),
-            ..Row::default()
-        });
+        table.push(
+            &[&kib],
+            interleave(stage.runs(rounds(stage.profile)), &mut turns),
+        );
     }
     table
 }

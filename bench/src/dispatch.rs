@@ -359,18 +359,12 @@ pub(crate) fn join(threads: Vec<JoinHandle<()>>) {
 fn candidates() -> Vec<Measured> {
     let mut all: Vec<Measured> = vec![
         ("walked list", |workers, flow, slice| {
-            measure(
-                |work| ThreadList::start(workers, work, Claim::Swap),
-                flow,
-                slice,
-            )
+            let start = |work: &_| ThreadList::start(workers, work, Claim::Swap);
+            measure(start, flow, slice)
         }),
         ("fixed: test first", |workers, flow, slice| {
-            measure(
-                |work| ThreadList::start(workers, work, Claim::TestThenSwap),
-                flow,
-                slice,
-            )
+            let start = |work: &_| ThreadList::start(workers, work, Claim::TestThenSwap);
+            measure(start, flow, slice)
         }),
         ("ours", |workers, flow, slice| {
             measure(|work| Ours::start(workers, work), flow, slice)

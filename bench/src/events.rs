@@ -9,6 +9,7 @@
 //! called; the next burst comes when everybody has gone to sleep. So one source shows what wake-ups
 //! cost, and many show what a busy thread does.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -21,10 +22,9 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 
 use crate::Stage;
-use crate::error::Error;
-use flatpath_bench_common::measure::{Turn, interleave, median};
+use flatpath_bench_common::measure::{Turn, median, samples};
 use flatpath_bench_common::plot::Plot;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// Long enough for all threads to go to sleep.
 const PAUSE: Duration = Duration::from_micros(300);
@@ -78,7 +78,7 @@ impl Burst {
     }
 
     /// Writes to all, waits for all: nanoseconds from each write to its call.
-    fn run(&self, eventfds: &[Arc<Eventfd>], latencies: &mut Vec<f64>) -> Result<(), Error> {
+    fn run(&self, eventfds: &[Arc<Eventfd>], latencies: &mut Vec<f64>) -> io::Result<()> {
         self.writer.get_or_init(thread::current);
         // ORDER: Release: nobody counts down before the writes below.
         self.left.store(eventfds.len(), Ordering::Release);
@@ -91,7 +91,7 @@ impl Burst {
         // ORDER: Acquire: the notes.
         while self.left.load(Ordering::Acquire) > 0 {
             if Instant::now() > deadline {
-                return Err(Error::Server("a signal was lost".into()));
+                return Err(io::Error::other("a signal was lost"));
             }
             thread::park_timeout(Duration::from_secs(1));
         }
@@ -103,8 +103,8 @@ impl Burst {
     }
 }
 
-fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |cause| Error::Server(format!("{what}: {cause}"))
+fn failed(what: &'static str) -> impl Fn(io::Error) -> io::Error {
+    move |cause| io::Error::other(format!("{what}: {cause}"))
 }
 
 /// The engine's way to a worker, without the engine: a queue of numbers and a worker pool.
@@ -141,7 +141,7 @@ struct Rig {
 
 impl Rig {
     /// `None`: this machine does not have the driver.
-    fn new(choice: DriverChoice, way: Way, sources: usize) -> Result<Option<Rig>, Error> {
+    fn new(choice: DriverChoice, way: Way, sources: usize) -> io::Result<Option<Rig>> {
         let mut rig = Rig {
             burst: Burst::new(sources),
             eventfds: Vec::new(),
@@ -158,7 +158,7 @@ impl Rig {
         let running = match server.listen("127.0.0.1:0", Echo).start() {
             Ok(running) => running,
             Err(flatpath::Error::Uring(_)) => return Ok(None),
-            Err(error) => return Err(Error::Server(error.to_string())),
+            Err(error) => return Err(io::Error::other(error.to_string())),
         };
         if way == Way::Worker {
             rig.hire(sources)?;
@@ -169,7 +169,7 @@ impl Rig {
     }
 
     /// A thread for each source, blocked in it.
-    fn block(&mut self, sources: usize) -> Result<(), Error> {
+    fn block(&mut self, sources: usize) -> io::Result<()> {
         for source in 0..sources {
             let eventfd = Arc::new(Eventfd::new().map_err(failed("making an eventfd"))?);
             self.eventfds.push(Arc::clone(&eventfd));
@@ -189,7 +189,7 @@ impl Rig {
         Ok(())
     }
 
-    fn hire(&mut self, sources: usize) -> Result<(), Error> {
+    fn hire(&mut self, sources: usize) -> io::Result<()> {
         let capacity = u32::try_from(sources).unwrap_or(u32::MAX);
         let workshop = Arc::new(Workshop {
             queue: Queue::new(capacity),
@@ -209,7 +209,7 @@ impl Rig {
         Ok(())
     }
 
-    fn pair(&mut self, running: &Running, sources: usize) -> Result<(), Error> {
+    fn pair(&mut self, running: &Running, sources: usize) -> io::Result<()> {
         let pairings = Pairings::new(sources as u32);
         for number in 0..sources {
             let token = Token(number as u64 + 1);
@@ -230,7 +230,7 @@ impl Rig {
                 }
             };
             let function = Arc::new(Endpoint::new(function));
-            let refused = |error| Error::Server(format!("pairing: {error}"));
+            let refused = |error| io::Error::other(format!("pairing: {error}"));
             self.pairings
                 .push(pairings.consume(token, &function).map_err(refused)?);
             self.pairings
@@ -240,7 +240,7 @@ impl Rig {
     }
 
     /// The median of so many bursts, in microseconds.
-    fn measure(&self, bursts: usize) -> Result<f64, Error> {
+    fn measure(&self, bursts: usize) -> io::Result<f64> {
         let mut latencies = Vec::new();
         // The first ones find cold caches, and the watches not yet begun.
         for burst in 0..bursts + bursts / 10 + 1 {
@@ -273,21 +273,17 @@ impl Drop for Rig {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let profile = stage.profile;
     let sizes: &[usize] = profile.pick(&[1, 16, 256], &[1, 16, 256], &[1]);
     let bursts = profile.pick(1000, 200, 2);
-    let mut table = Table {
-        title: "From the write to the call".into(),
-        unit: "us, median",
-        labels: vec!["driver", "sources at once"],
-        columns: vec![
-            Column::new(WORKER, Role::Baseline),
-            Column::new(OURS, Role::Ours),
-            Column::new(THREADS, Role::Detail),
-        ],
-        ..Table::default()
-    };
+    let columns = [
+        (WORKER, Role::Baseline),
+        (OURS, Role::Ours),
+        (THREADS, Role::Detail),
+    ];
+    let (title, labels) = ("From the write to the call", ["driver", "sources at once"]);
+    let mut table = Table::new(title, "us, median", &labels, columns);
     for (name, choice) in [
         ("uring", DriverChoice::Uring),
         ("epoll", DriverChoice::Epoll),
@@ -295,35 +291,23 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         for &sources in sizes {
             stage.step(&format!("events: {sources} sources, {name}"));
             let bursts = (bursts / sources.isqrt()).max(2);
-            if let Some(figures) = measure(choice, sources, bursts, profile.rounds())? {
-                table.rows.push(Row {
-                    labels: vec![name.into(), sources.to_string()],
-                    figures: figures.into_iter().map(Some).collect(),
-                    failure: None,
-                    ..Row::default()
-                });
+            if let Some(figures) = measure(choice, sources, bursts, stage.runs(profile.rounds()))? {
+                table.push(&[&name, &sources], figures);
             }
         }
     }
-    let mut report = BenchReport {
-        name: "events",
-        about: "a signal of an eventfd: a worker is woken for it, or the network thread calls"
-            .into(),
-        ..BenchReport::default()
-    };
-    report
-        .plots
-        .push(Plot::bars("latency", &table, "driver, sources"));
+    let about = "a signal of an eventfd: a worker is woken for it, or the network thread calls";
+    let mut report = BenchReport::new("events", about);
+    report.plot(Plot::bars("latency", &table, "driver, sources"));
     for driver in ["uring", "epoll"] {
         let labels = [driver, "1"];
         let reached = ratio(table.figure(&labels, WORKER), table.figure(&labels, OURS));
         let what = format!("worker against ours, {driver}, one signal");
         report.target(what, "x", Wanted::AtLeast(3.0), reached);
     }
-    report.notes.push(
+    report.note(
         "the target is for one signal, which costs wake-ups; signals of a burst wait for each \
-         other, and what counts there is what one of them costs its thread"
-            .into(),
+         other, and what counts there is what one of them costs its thread",
     );
     report.tables = vec![table];
     Ok(report)
@@ -335,7 +319,7 @@ fn measure(
     sources: usize,
     bursts: usize,
     rounds: usize,
-) -> Result<Option<Vec<Figure>>, Error> {
+) -> io::Result<Option<Vec<Figure>>> {
     let mut rigs = Vec::new();
     for way in [Way::Worker, Way::Direct, Way::Threads] {
         let Some(rig) = Rig::new(choice, way, sources)? else {
@@ -343,20 +327,16 @@ fn measure(
         };
         rigs.push(rig);
     }
-    let failure = std::cell::RefCell::new(None);
-    let mut turns: Vec<Turn<'_>> = Vec::new();
+    let mut turns: Vec<Turn<'_, io::Result<f64>>> = Vec::new();
     for rig in &rigs {
-        let failure = &failure;
-        turns.push(Box::new(move || {
-            rig.measure(bursts).unwrap_or_else(|error| {
-                failure.borrow_mut().get_or_insert(error);
-                0.0
-            })
-        }));
+        turns.push(Box::new(|| rig.measure(bursts)));
     }
-    let figures = interleave(rounds, &mut turns);
-    drop(turns);
-    failure.into_inner().map_or(Ok(Some(figures)), Err)
+    let samples = samples(rounds, &mut turns).into_iter();
+    let figures = samples.map(|runs| {
+        let runs = runs.into_iter().collect::<io::Result<Vec<f64>>>()?;
+        Ok(Figure::of(&runs))
+    });
+    figures.collect::<io::Result<_>>().map(Some)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@
 //! inputs. Not here: whole servers beside other servers (`bench/peers`).
 #![forbid(unsafe_code)]
 
-mod error;
 mod published;
 mod baseline;
 mod competitors;
@@ -34,9 +33,9 @@ mod wheel;
 mod neighbours;
 
 use flatpath_bench_common::usage::Reading;
+use std::io;
 
 pub use accept::ServerProgram;
-pub use error::Error;
 pub use flatpath_bench_common::profile::Profile;
 pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 
@@ -44,25 +43,25 @@ pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
 /// One bench.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Bench {
-    /// Single accepts against one multishot accept, in the real server.
+    /// Single accepts, or one multishot accept for all
     Accept,
-    /// A walked buffer list against the pool.
+    /// An idle buffer: a walk over those in use, or a pool
     Buffers,
-    /// A walked thread list against queue and worker pool.
+    /// A request for an idle worker: a walk over all threads, or an idle stack
     Dispatch,
-    /// A tree, or an array, per socket against tokens.
+    /// References to pages: a tree or an array per socket, or tokens
     Tokens,
-    /// Two lists under a mutex against pairing.
+    /// Partners that find each other: two lists, or a table
     Pairing,
-    /// A worker that is woken for a signal against a call on the network thread.
+    /// A signal of an eventfd: a worker that is woken, or a call on the network thread
     Events,
-    /// A locked deque against the queue.
+    /// A work queue: a locked deque, or a queue pushed to without a lock
     Queue,
-    /// A tree and a heap of timers against the wheel.
+    /// Time-outs: a tree or a heap, or a wheel
     Wheel,
-    /// Innocent clients beside one party in trouble after another, in the real server.
+    /// Clients in trouble of every sort, and how long all others wait
     Neighbours,
 }
 
@@ -92,6 +91,9 @@ impl Bench {
 pub struct Options {
     /// How thorough.
     pub profile: Profile,
+    /// Turns of each candidate, where that is not the profile's choice. Of `neighbours` there is
+    /// one.
+    pub runs: Option<u32>,
     /// Where the real server comes from, for `accept` and `neighbours`.
     pub server: ServerProgram,
     /// Of `neighbours`, only the rows whose name contains this.
@@ -106,9 +108,10 @@ pub fn run(
     benches: &[Bench],
     options: &Options,
     progress: &mut dyn FnMut(&str),
-) -> Result<Report, Error> {
+) -> io::Result<Report> {
     let mut stage = Stage {
         profile: options.profile,
+        runs: options.runs,
         server: &options.server,
         only: options.only.as_deref(),
         progress,
@@ -121,6 +124,7 @@ pub fn run(
 /// What a bench is given.
 struct Stage<'a> {
     profile: Profile,
+    runs: Option<u32>,
     server: &'a ServerProgram,
     only: Option<&'a str>,
     progress: &'a mut dyn FnMut(&str),
@@ -132,12 +136,17 @@ impl Stage<'_> {
         (self.progress)(what);
     }
 
-    fn run(&mut self, bench: Bench) -> Result<BenchReport, Error> {
+    /// Turns of each candidate: what was asked for, or else these.
+    fn runs(&self, default: usize) -> usize {
+        self.runs.map_or(default, |runs| runs as usize)
+    }
+
+    fn run(&mut self, bench: Bench) -> io::Result<BenchReport> {
         let before = Reading::take(None)?;
         let mut report = self.measure(bench)?;
         let others = before.used()?.others_percent();
         if others > OTHERS_PERCENT_MAX {
-            report.notes.push(format!(
+            report.note(format!(
                 "disturbed: other processes used {others:.0} % of a core meanwhile; threads that \
                  should have met did not, and the figures mean little"
             ));
@@ -146,7 +155,7 @@ impl Stage<'_> {
         Ok(report)
     }
 
-    fn measure(&mut self, bench: Bench) -> Result<BenchReport, Error> {
+    fn measure(&mut self, bench: Bench) -> io::Result<BenchReport> {
         match bench {
             Bench::Accept => accept::run(self),
             Bench::Buffers => buffers::run(self),

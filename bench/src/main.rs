@@ -9,16 +9,11 @@ mod command;
 use std::process::ExitCode;
 
 use clap::Parser;
+use flatpath_bench_common::options::exit_code;
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
     let arguments = command::Arguments::parse();
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
-    match command::run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("flatpath bench: {failure}");
-            ExitCode::from(failure.code())
-        }
-    }
+    exit_code("flatpath bench", command::run(&arguments))
 }

@@ -5,6 +5,7 @@
 //! more pair comes and goes beside a few that stay, where lists are at their best.
 
 use std::cmp::Reverse;
+use std::io;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,11 +18,10 @@ use flatpath_structures::pairing::{
 use hdrhistogram::Histogram;
 
 use crate::baseline::pairing_lists::PairingLists;
-use crate::error::Error;
 use crate::{Stage, published};
 use flatpath_bench_common::measure::{Turn, hammer, interleave, per_operation, shuffled, timed};
 use flatpath_bench_common::plot::Plot;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// Pairs of the publication.
 const PAIRS: u32 = 174_000;
@@ -374,40 +374,37 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let mut report = BenchReport {
-        name: "pairing",
-        about: "a key's two sides: two lists under a mutex, against a sharded table".into(),
-        ..BenchReport::default()
-    };
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+    let about = "a key's two sides: two lists under a mutex, against a sharded table";
+    let mut report = BenchReport::new("pairing", about);
     let candidates = candidates();
     let few = few_table(stage, &candidates);
-    report
-        .plots
-        .push(Plot::lines("few", &few, &[], "pairs registered"));
+    report.plot(Plot::lines("few", &few, &[], "pairs registered"));
     let (storms, details) = storms(stage, &candidates, &mut report.notes);
     let mut plot = Plot::lines("at-once", &storms, &["144"], "pairs");
     plot.title += ", 144 threads";
-    report.plots.push(plot);
+    report.plot(plot);
     targets(&mut report, &few, &storms, &details);
     extrapolate(&mut report.notes, &storms);
     report.tables = vec![few, storms, details];
-    report.notes.push(format!(
+    report.note(format!(
         "144 threads on {} cores: maxima of milliseconds are threads being scheduled out",
         flatpath_bench_common::profile::cores()
     ));
     Ok(report)
 }
 
-fn columns(candidates: &[Candidate]) -> Vec<Column> {
-    let column = |candidate: &Candidate| Column::new(candidate.name, candidate.role);
-    candidates.iter().map(column).collect()
+fn columns(candidates: &[Candidate]) -> impl Iterator<Item = (&'static str, Role)> {
+    candidates.iter().map(|it| (it.name, it.role))
 }
 
 fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
     let profile = stage.profile;
     let sizes: &[u32] = profile.pick(&[1, 10, 30, 100, 300, 1_000], &[1, 10, 100, 1_000], &[10]);
-    let row = |&pairs: &u32| {
+    let title = "One more pair comes and goes, one thread";
+    let unit = "ns per registration or its end";
+    let mut table = Table::new(title, unit, &["pairs"], columns(candidates));
+    for &pairs in sizes {
         stage.step(&format!("pairing: beside {pairs} pairs"));
         let slice = profile.slice(1);
         let mut turns: Vec<Turn<'_>> = Vec::new();
@@ -415,21 +412,12 @@ fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
             turns.push(Box::new(move || (candidate.few)(pairs, slice)));
         }
         // Short turns: the odd one that is disturbed must not count.
-        let figures = interleave(3 * profile.rounds(), &mut turns);
-        Row {
-            labels: vec![pairs.to_string()],
-            figures: figures.into_iter().map(Some).collect(),
-            ..Row::default()
-        }
-    };
-    Table {
-        title: "One more pair comes and goes, one thread".into(),
-        unit: "ns per registration or its end",
-        labels: vec!["pairs"],
-        columns: columns(candidates),
-        rows: sizes.iter().map(row).collect(),
-        ..Table::default()
+        table.push(
+            &[&pairs],
+            interleave(stage.runs(3 * profile.rounds()), &mut turns),
+        );
     }
+    table
 }
 
 /// Wall time per registration, and latencies in detail.
@@ -445,21 +433,16 @@ fn storms(
         &[200],
     );
     let threads: &[usize] = profile.pick(&[2, 8, 144], &[2, 144], &[3]);
-    let mut walls = Table {
-        title: "Everybody registers at once".into(),
-        unit: "wall ns per registration",
-        labels: vec!["pairs", "threads"],
-        columns: columns(candidates),
-        ..Table::default()
-    };
+    let title = "Everybody registers at once";
+    let unit = "wall ns per registration";
+    let mut walls = Table::new(title, unit, &["pairs", "threads"], columns(candidates));
     let names = ["min", "avg", "p99", "p99.9", "max"];
-    let mut details = Table {
-        title: "Everybody registers at once, in detail".into(),
-        unit: "ns per registration",
-        labels: vec!["pairs", "threads", "candidate"],
-        columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
-        ..Table::default()
-    };
+    let mut details = Table::new(
+        "Everybody registers at once, in detail",
+        "ns per registration",
+        &["pairs", "threads", "candidate"],
+        names.map(|name| (name, Role::Detail)),
+    );
     for &pairs in sizes {
         for &threads in threads {
             let samples = weather(stage, candidates, pairs, threads);
@@ -472,20 +455,18 @@ fn storms(
                     .map(|storm| per_operation(storm.wall, each))
                     .collect();
                 figures.push((!walls.is_empty()).then(|| Figure::of(&walls)));
-                details
-                    .rows
-                    .extend(detail(pairs, threads, candidate.name, storms));
+                if let Some(merged) = merged(storms) {
+                    let is_published = pairs == PAIRS && threads == 144 && candidate.name == OURS;
+                    details
+                        .push(&[&pairs, &threads, &candidate.name], detail(&merged))
+                        .published = is_published.then_some(published::PAIRING);
+                }
                 let strays: u32 = storms.iter().map(|storm| storm.strays).sum();
                 if strays > 0 {
                     notes.push(format!("{}: {strays} pairs not connected", candidate.name));
                 }
             }
-            walls.rows.push(Row {
-                labels: vec![pairs.to_string(), threads.to_string()],
-                figures,
-                failure: None,
-                ..Row::default()
-            });
+            walls.push(&[&pairs, &threads], figures);
         }
     }
     (walls, details)
@@ -504,6 +485,7 @@ fn weather(
         true => stage.profile.pick(5, 5, 1),
         false => stage.profile.rounds(),
     };
+    let rounds = stage.runs(rounds);
     let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for step in 0..candidates.len() {
@@ -527,12 +509,16 @@ fn weather(
     samples
 }
 
-fn detail(pairs: u32, threads: usize, name: &str, storms: &[Storm]) -> Option<Row> {
-    let mut merged = storms.first()?.histogram.clone();
-    for storm in &storms[1..] {
+fn merged(storms: &[Storm]) -> Option<Histogram<u64>> {
+    let histograms = storms.iter().map(|storm| storm.histogram.clone());
+    histograms.reduce(|mut sum, histogram| {
         // The same bounds: always fits.
-        let _ = merged.add(&storm.histogram);
-    }
+        let _ = sum.add(&histogram);
+        sum
+    })
+}
+
+fn detail(merged: &Histogram<u64>) -> [Figure; 5] {
     let figures = [
         merged.min() as f64,
         merged.mean(),
@@ -540,12 +526,7 @@ fn detail(pairs: u32, threads: usize, name: &str, storms: &[Storm]) -> Option<Ro
         merged.value_at_quantile(0.999) as f64,
         merged.max() as f64,
     ];
-    Some(Row {
-        labels: vec![pairs.to_string(), threads.to_string(), name.into()],
-        figures: figures.map(|figure| Some(Figure::once(figure))).to_vec(),
-        published: (pairs == PAIRS && threads == 144 && name == OURS).then_some(published::PAIRING),
-        ..Row::default()
-    })
+    figures.map(Figure::once)
 }
 
 /// What the lists would take: their cost is linear in what is registered.

@@ -3,6 +3,8 @@
 //! Before: a deque under a mutex. Ours: [`flatpath_structures::queue`]. Each producer owns 256
 //! numbers and may push one again when it was consumed, so every queue is bounded by its users.
 
+use std::fmt::Display;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
@@ -12,10 +14,11 @@ use flatpath_structures::queue::Queue;
 
 use crate::Stage;
 use crate::baseline::locked_queue::LockedQueue;
-use crate::error::Error;
-use flatpath_bench_common::measure::{CLOCK_MEAN_NS, Padded, interleave, per_operation, raw_timed};
+use flatpath_bench_common::measure::{
+    CLOCK_MEAN_NS, Padded, Turn, figures, per_operation, raw_timed, samples,
+};
 use flatpath_bench_common::plot::Plot;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted, ratio};
 
 /// Numbers of one producer.
 pub(crate) const NUMBERS_EACH: u32 = 256;
@@ -184,18 +187,13 @@ fn candidates() -> Vec<Measured> {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let profile = stage.profile;
     const FULL: &[(usize, usize)] = &[(1, 1), (4, 1), (8, 2), (64, 1), (64, 2), (64, 8)];
     let shapes = profile.pick(FULL, &[(1, 1), (4, 1), (8, 2), (64, 2)], &[(1, 1)]);
     let candidates = candidates();
-    let table = |title: &str, unit| Table {
-        title: title.into(),
-        unit,
-        labels: vec!["producers", "consumers"],
-        columns: candidates.iter().map(|c| Column::new(c.0, c.1)).collect(),
-        ..Table::default()
-    };
+    let columns = candidates.iter().map(|(name, role, _)| (*name, *role));
+    let table = |title, unit| Table::new(title, unit, &["producers", "consumers"], columns.clone());
     let mut walls = table("Numbers handed over", "wall ns per number");
     let mut pushes = table("What a producer waits", "ns per push, mean");
     for &(producers, consumers) in shapes {
@@ -208,60 +206,26 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
             consumers,
             slice,
         };
-        let (wall, push) = measure(&candidates, &load, profile.pick(5, 5, 1));
-        let labels = vec![producers.to_string(), consumers.to_string()];
-        for (table, figures) in [(&mut walls, wall), (&mut pushes, push)] {
-            table.rows.push(Row {
-                labels: labels.clone(),
-                figures: figures.into_iter().map(Some).collect(),
-                failure: None,
-                ..Row::default()
-            });
+        let mut turns: Vec<Turn<'_, Passed>> = Vec::new();
+        for (_, _, run) in &candidates {
+            turns.push(Box::new(|| run(&load)));
         }
+        let samples = samples(stage.runs(profile.pick(5, 5, 1)), &mut turns);
+        let labels: [&dyn Display; 2] = [&producers, &consumers];
+        walls.push(&labels, figures(&samples, |passed| passed.wall_ns));
+        pushes.push(&labels, figures(&samples, |passed| passed.push_ns));
     }
-    let mut report = BenchReport {
-        name: "queue",
-        about: "a work queue: a locked deque, against a queue that is pushed to without a lock"
-            .into(),
-        ..BenchReport::default()
-    };
-    report
-        .plots
-        .push(Plot::bars("wall", &walls, "producers, consumers"));
-    report
-        .plots
-        .push(Plot::bars("push", &pushes, "producers, consumers"));
+    let about = "a work queue: a locked deque, against a queue that is pushed to without a lock";
+    let mut report = BenchReport::new("queue", about);
+    report.plot(Plot::bars("wall", &walls, "producers, consumers"));
+    report.plot(Plot::bars("push", &pushes, "producers, consumers"));
     targets(&mut report, &walls, &pushes);
     report.tables = vec![walls, pushes];
-    report.notes.push(
+    report.note(
         "ArrayQueue and the bounded concurrent-queue are bounded rings and faster one to one; the \
-         targets compare with the unbounded ones"
-            .into(),
+         targets compare with the unbounded ones",
     );
     Ok(report)
-}
-
-/// Both figures of each candidate, interleaved.
-fn measure(candidates: &[Measured], load: &Load, rounds: usize) -> (Vec<Figure>, Vec<Figure>) {
-    let pushes = Mutex::new(vec![Vec::new(); candidates.len()]);
-    let mut turns = Vec::new();
-    for (index, candidate) in candidates.iter().enumerate() {
-        let pushes = &pushes;
-        let turn: flatpath_bench_common::measure::Turn<'_> = Box::new(move || {
-            let passed = candidate.2(load);
-            let mut pushes = pushes.lock().unwrap_or_else(PoisonError::into_inner);
-            pushes[index].push(passed.push_ns);
-            passed.wall_ns
-        });
-        turns.push(turn);
-    }
-    let walls = interleave(rounds, &mut turns);
-    drop(turns);
-    let pushes = pushes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (
-        walls,
-        pushes.iter().map(|samples| Figure::of(samples)).collect(),
-    )
 }
 
 /// Crates without a bound, which the targets compare with.

@@ -5,10 +5,8 @@
 //! which reclaims nothing. A region of 2 GiB in pages of 4 KiB; pages are chosen at random, and
 //! choosing (5 ns) is part of every figure.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath_structures::tokens::{Holder, PageRefs, PageToken, Returner};
@@ -17,18 +15,17 @@ use crate::Stage;
 use crate::baseline::token_array::ArrayRegion;
 use crate::baseline::token_region::CountedRegion;
 use crate::baseline::token_tree::TreeRegion;
-use crate::error::Error;
 use crate::published;
-use flatpath_bench_common::measure::{Hammered, Turn, hammered, interleave, per_operation};
+use flatpath_bench_common::measure::{
+    Hammered, Turn, figures, hammered, hand_over, interleave, samples,
+};
 use flatpath_bench_common::plot::Plot;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// 2 GiB of 4 KiB pages.
 const PAGES: u32 = 524_288;
 /// Tokens of one holder, at most.
 const TOKENS_MAX: u32 = 4_096;
-/// Tokens on their way from the taker to the returner, at most.
-const IN_TRANSIT_MAX: usize = 1_024;
 /// Connections for which the bookkeeping is summed up.
 const CONNECTIONS: f64 = 10_000.0;
 
@@ -168,49 +165,13 @@ fn local<R: Opens>(flows: usize, held: u32, slice: Duration) -> Hammered {
 
 /// Taken on one thread, given back on another, the hand-over included.
 fn remote<R: Opens>(slice: Duration) -> f64 {
-    const BATCH: usize = 64;
     let region = R::open(PAGES);
     let mut holder = region.join();
     let remote = holder.remote();
-    let transit = Mutex::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
-    let lock = || transit.lock().unwrap_or_else(PoisonError::into_inner);
-    let over = AtomicBool::new(false);
-    let give_back = || {
-        let mut batch = VecDeque::with_capacity(IN_TRANSIT_MAX);
-        loop {
-            // Before the look: what was handed over before the end is seen after it.
-            let is_over = over.load(Ordering::Acquire);
-            std::mem::swap(&mut *lock(), &mut batch);
-            if batch.is_empty() {
-                if is_over {
-                    return Instant::now();
-                }
-                thread::yield_now();
-            }
-            for token in batch.drain(..) {
-                remote.give_back(token);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let returning = scope.spawn(give_back);
-        let mut rng = fastrand::Rng::with_seed(1);
-        let begin = Instant::now();
-        let (mut count, mut batch) = (0_u64, Vec::with_capacity(BATCH));
-        while begin.elapsed() < slice {
-            batch.extend((0..BATCH).map_while(|_| holder.take(rng.u32(..PAGES))));
-            count += batch.len() as u64;
-            let mut waiting = lock();
-            waiting.extend(batch.drain(..));
-            let is_full = waiting.len() + BATCH > IN_TRANSIT_MAX;
-            drop(waiting);
-            if is_full {
-                thread::yield_now();
-            }
-        }
-        over.store(true, Ordering::Release);
-        let end = returning.join().unwrap_or(begin);
-        per_operation(end - begin, count)
+    let mut rng = fastrand::Rng::with_seed(1);
+    let take = || holder.take(rng.u32(..PAGES));
+    hand_over(slice, take, |token| {
+        remote.give_back(token);
     })
 }
 
@@ -227,63 +188,38 @@ fn death<R: Opens>(region: &R, held: u32) -> (f64, usize) {
     (begin.elapsed().as_nanos() as f64, bytes)
 }
 
-/// The turn of one region: what the end costs, and into `bytes` what it kept.
-fn dying<'a, R: Opens>(region: &'a R, held: u32, bytes: &'a mut usize) -> Turn<'a> {
-    Box::new(move || {
-        let (ns, kept) = death(region, held);
-        *bytes = kept;
-        ns
-    })
-}
-
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    let mut report = BenchReport {
-        name: "tokens",
-        about: "references to pages: a tree or an array per socket, against a ledger per holder"
-            .into(),
-        ..BenchReport::default()
-    };
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+    let about = "references to pages: a tree or an array per socket, against a ledger per holder";
+    let mut report = BenchReport::new("tokens", about);
     let costs = costs(stage);
     let (ends, bytes) = ends(stage);
-    report
-        .plots
-        .push(Plot::bars("cost", &costs, "tokens outstanding, flows"));
-    report
-        .plots
-        .push(Plot::bars("reclaim", &ends, "tokens left behind"));
-    report
-        .plots
-        .push(Plot::bars("memory", &bytes, "tokens held"));
+    report.plot(Plot::bars("cost", &costs, "tokens outstanding, flows"));
+    report.plot(Plot::bars("reclaim", &ends, "tokens left behind"));
+    report.plot(Plot::bars("memory", &bytes, "tokens held"));
     targets(&mut report, &costs, &ends, &bytes);
     report.tables = vec![costs, ends, bytes];
-    report.notes.push(
+    report.note(
         "published: average idle share of a receiving thread, 4 flows; before is the tree, after \
-         an array per region that reclaims nothing at the end of a socket"
-            .into(),
+         an array per region that reclaims nothing at the end of a socket",
     );
     Ok(report)
 }
 
-fn table(title: &str, unit: &'static str, labels: Vec<&'static str>) -> Table {
-    Table {
-        title: title.into(),
-        unit,
-        labels,
-        columns: vec![
-            Column::new(TREE, Role::Baseline),
-            Column::new(ARRAY, Role::Baseline),
-            Column::new(OURS, Role::Ours),
-            Column::new(COUNTED, Role::Detail),
-        ],
-        ..Table::default()
-    }
+fn table(title: &str, unit: &'static str, labels: &[&'static str]) -> Table {
+    let columns = [
+        (TREE, Role::Baseline),
+        (ARRAY, Role::Baseline),
+        (OURS, Role::Ours),
+        (COUNTED, Role::Detail),
+    ];
+    Table::new(title, unit, labels, columns)
 }
 
 fn costs(stage: &mut Stage<'_>) -> Table {
     let profile = stage.profile;
     let title = "Take + return";
-    let mut table = table(title, "ns per pair", vec!["where", "outstanding", "figure"]);
+    let mut table = table(title, "ns per pair", &["where", "outstanding", "figure"]);
     let loads: &[(usize, u32)] = profile.pick(
         &[(1, 16), (1, 1_000), (2, 16), (4, 16), (4, 1_000)],
         &[(1, 16), (1, 1_000), (2, 16), (4, 16)],
@@ -292,36 +228,19 @@ fn costs(stage: &mut Stage<'_>) -> Table {
     for &(flows, held) in loads {
         stage.step(&format!("tokens: {flows} flows, {held} outstanding"));
         let slice = profile.slice(flows);
-        let cpu = [const { Mutex::new(Vec::new()) }; 4];
-        let turn = |index: usize, run: fn(usize, u32, Duration) -> Hammered| {
-            let cpu: &Mutex<Vec<f64>> = &cpu[index];
-            Box::new(move || {
-                let hammered = run(flows, held, slice);
-                let mut samples = cpu.lock().unwrap_or_else(PoisonError::into_inner);
-                samples.push(hammered.cpu_ns);
-                hammered.wall_ns
-            })
-        };
-        let mut turns: [Turn<'_>; 4] = [
-            turn(0, local::<TreeRegion>),
-            turn(1, local::<ArrayRegion>),
-            turn(2, local::<PageRefs>),
-            turn(3, local::<CountedRegion>),
+        let mut turns: [Turn<'_, Hammered>; 4] = [
+            Box::new(|| local::<TreeRegion>(flows, held, slice)),
+            Box::new(|| local::<ArrayRegion>(flows, held, slice)),
+            Box::new(|| local::<PageRefs>(flows, held, slice)),
+            Box::new(|| local::<CountedRegion>(flows, held, slice)),
         ];
-        let walls = interleave(profile.rounds(), &mut turns);
-        drop(turns);
-        let cpus = cpu.map(|samples| {
-            Figure::of(&samples.into_inner().unwrap_or_else(PoisonError::into_inner))
-        });
+        let samples = samples(stage.runs(stage.profile.rounds()), &mut turns);
         let place = format!("{flows} flow(s)");
-        for (name, figures) in [("wall", walls), ("CPU", cpus.to_vec())] {
-            table.rows.push(Row {
-                labels: vec![place.clone(), held.to_string(), name.into()],
-                figures: figures.into_iter().map(Some).collect(),
-                published: (flows == 4 && name == "CPU").then_some(published::TOKENS),
-                ..Row::default()
-            });
-        }
+        let walls = figures(&samples, |hammered| hammered.wall_ns);
+        table.push(&[&place, &held, &"wall"], walls);
+        let cpu = figures(&samples, |hammered| hammered.cpu_ns);
+        table.push(&[&place, &held, &"CPU"], cpu).published =
+            (flows == 4).then_some(published::TOKENS);
     }
     stage.step("tokens: returned by another thread");
     let slice = profile.slice(2);
@@ -331,26 +250,18 @@ fn costs(stage: &mut Stage<'_>) -> Table {
         Box::new(|| remote::<PageRefs>(slice)),
         Box::new(|| remote::<CountedRegion>(slice)),
     ];
-    let figures = interleave(profile.rounds(), &mut turns);
-    table.rows.push(Row {
-        labels: vec!["another thread".into(), "up to 1024".into(), "wall".into()],
-        figures: figures.into_iter().map(Some).collect(),
-        published: None,
-        failure: None,
-    });
+    let figures = interleave(stage.runs(stage.profile.rounds()), &mut turns);
+    table.push(&[&"another thread", &"up to 1024", &"wall"], figures);
     table
 }
 
 fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
     let profile = stage.profile;
     let held: &[u32] = profile.pick(&[0, 16, 1_000], &[0, 16, 1_000], &[16]);
-    let mut ends = table(
-        "A holder dies",
-        "ns to take back what it left",
-        vec!["tokens"],
-    );
+    let unit = "ns to take back what it left";
+    let mut ends = table("A holder dies", unit, &["tokens"]);
     let title = "Bookkeeping of one holder, and of 10,000";
-    let mut bytes = table(title, "bytes; MiB", vec!["tokens", "holders"]);
+    let mut bytes = table(title, "bytes; MiB", &["tokens", "holders"]);
     let region = (
         TreeRegion::open(PAGES),
         ArrayRegion::open(PAGES),
@@ -359,30 +270,20 @@ fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
     );
     for &held in held {
         stage.step(&format!("tokens: a holder dies with {held}"));
-        let rounds = profile.pick(201, 51, 3);
-        let mut each = [0; 4];
-        let [tree, array, ours, counted] = each.each_mut();
-        let mut turns: [Turn<'_>; 4] = [
-            dying(&region.0, held, tree),
-            dying(&region.1, held, array),
-            dying(&region.2, held, ours),
-            dying(&region.3, held, counted),
+        let rounds = stage.runs(profile.pick(201, 51, 3));
+        let mut turns: [Turn<'_, (f64, usize)>; 4] = [
+            Box::new(|| death(&region.0, held)),
+            Box::new(|| death(&region.1, held)),
+            Box::new(|| death(&region.2, held)),
+            Box::new(|| death(&region.3, held)),
         ];
-        let figures = interleave(rounds, &mut turns);
-        drop(turns);
-        ends.rows.push(Row {
-            labels: vec![held.to_string()],
-            figures: figures.into_iter().map(Some).collect(),
-            ..Row::default()
-        });
+        let samples = samples(rounds, &mut turns);
+        ends.push(&[&held], figures(&samples, |(ns, _)| *ns));
         for (holders, unit) in [(1.0, 1.0), (CONNECTIONS, f64::from(1 << 20))] {
-            let sum = |bytes: usize| Some(Figure::once(bytes as f64 * holders / unit));
-            bytes.rows.push(Row {
-                labels: vec![held.to_string(), format!("{holders}")],
-                figures: each.map(sum).to_vec(),
-                failure: None,
-                ..Row::default()
-            });
+            // The same each time.
+            let sum = |runs: &Vec<(f64, usize)>| runs[0].1 as f64 * holders / unit;
+            let figures = samples.iter().map(|runs| Figure::once(sum(runs)));
+            bytes.push(&[&held, &holders], figures);
         }
     }
     (ends, bytes)

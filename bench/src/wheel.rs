@@ -3,6 +3,7 @@
 //! Before: a balanced tree, and a heap with lazy deletion. Ours: [`flatpath_structures::wheel`].
 //! Ticks of a millisecond, deadlines 1 to 60 seconds ahead, one thread.
 
+use std::io;
 use std::time::Instant;
 
 use flatpath_structures::wheel::Wheel;
@@ -10,11 +11,10 @@ use flatpath_structures::wheel::Wheel;
 use crate::Stage;
 use crate::baseline::timer_heap::TimerHeap;
 use crate::baseline::timer_tree::TimerTree;
-use crate::error::Error;
 use flatpath_bench_common::measure::{per_operation, shuffled};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted};
 
 const TICK_NS: u64 = 1_000_000;
 /// 65 seconds.
@@ -166,25 +166,22 @@ fn pass(timers: &mut impl Timers, count: u32, samples: &mut Samples) {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let profile = stage.profile;
     let counts: &[u32] = profile.pick(
         &[10_000, 100_000, 1_000_000],
         &[10_000, 1_000_000],
         &[1_000],
     );
-    let mut report = BenchReport {
-        name: "wheel",
-        about: "time-outs: a tree and a heap, against a timer wheel".into(),
-        ..BenchReport::default()
-    };
+    let about = "time-outs: a tree and a heap, against a timer wheel";
+    let mut report = BenchReport::new("wheel", about);
     for &count in counts {
         let rounds = if count >= 1_000_000 {
             profile.pick(5, 3, 1)
         } else {
             profile.rounds()
         };
-        let table = table(stage, count, rounds);
+        let table = table(stage, count, stage.runs(rounds));
         if count == 1_000_000 {
             let ours = |step| table.figure(&[step, "ns"], OURS);
             for step in ["arm", "refresh, random", "refresh, 30 s on", "cancel"] {
@@ -198,10 +195,9 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
         report.plots = vec![Plot::bars("most", &table, "operation")];
         report.tables.push(table);
     }
-    report.notes.push(
+    report.note(
         "the heap's cancel only marks: the work is left for its expiry. At 10,000 timers most of \
-         expire is the clock and empty ticks, six for each timer"
-            .into(),
+         expire is the clock and empty ticks, six for each timer",
     );
     Ok(report)
 }
@@ -219,24 +215,18 @@ fn table(stage: &mut Stage<'_>, count: u32, rounds: usize) -> Table {
         wheel.reserve(count);
         pass(&mut wheel, count, &mut samples[2]);
     }
-    let row = |(index, (name, unit)): (usize, &(&str, &str))| Row {
-        labels: vec![(*name).into(), (*unit).into()],
-        figures: samples.iter().map(|sample| sample.figure(index)).collect(),
-        published: None,
-        failure: None,
-    };
-    Table {
-        title: format!("{count} timers"),
-        unit: "ns or us per operation",
-        labels: vec!["operation", "unit"],
-        columns: vec![
-            Column::new(TREE, Role::Baseline),
-            Column::new(HEAP, Role::Fixed),
-            Column::new(OURS, Role::Ours),
-        ],
-        rows: STEPS.iter().enumerate().map(row).collect(),
-        ..Table::default()
+    let columns = [
+        (TREE, Role::Baseline),
+        (HEAP, Role::Fixed),
+        (OURS, Role::Ours),
+    ];
+    let (title, unit) = (format!("{count} timers"), "ns or us per operation");
+    let mut table = Table::new(title, unit, &["operation", "unit"], columns);
+    for (step, (name, unit)) in STEPS.iter().enumerate() {
+        let figures = samples.iter().map(|sample| sample.figure(step));
+        table.push(&[name, unit], figures);
     }
+    table
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use flatpath_bench::{Bench, BenchReport, Options, Profile, Role, ServerProgram, 
 fn tiny(bench: Bench) {
     let options = Options {
         profile: Profile::Tiny,
+        runs: None,
         server: ServerProgram::ThisProcess,
         only: None,
     };
@@ -105,6 +106,7 @@ fn queue_runs_small() {
 fn neighbours_run_small() {
     let options = Options {
         profile: Profile::Tiny,
+        runs: None,
         server: ServerProgram::ThisProcess,
         only: Some("handlers".into()),
     };

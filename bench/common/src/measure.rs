@@ -7,6 +7,7 @@
 //! that scale perfectly over two cores halve the figure. Threads beyond the cores take turns; they
 //! show what preemption does to a structure, not what parallelism does.
 
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -26,16 +27,78 @@ pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, u
     })
 }
 
-/// One candidate's turn: returns its figure.
-pub type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
+/// One candidate's turn: returns its figure, or whatever it measures.
+pub type Turn<'a, T = f64> = Box<dyn FnMut() -> T + 'a>;
 
-/// Gives every candidate its turn in every round. Candidates in order of the columns.
-pub fn interleave(rounds: usize, candidates: &mut [Turn<'_>]) -> Vec<Figure> {
-    let mut samples = vec![Vec::with_capacity(rounds); candidates.len()];
+/// Gives every candidate its turn in every round: what each measured, in order of the columns.
+pub fn samples<T>(rounds: usize, candidates: &mut [Turn<'_, T>]) -> Vec<Vec<T>> {
+    let mut samples: Vec<Vec<T>> = candidates.iter().map(|_| Vec::new()).collect();
     for (_, index) in turns(rounds, candidates.len()) {
         samples[index].push(candidates[index]());
     }
+    samples
+}
+
+/// Gives every candidate its turn in every round. Candidates in order of the columns.
+pub fn interleave(rounds: usize, candidates: &mut [Turn<'_>]) -> Vec<Figure> {
+    let samples = samples(rounds, candidates);
     samples.iter().map(|runs| Figure::of(runs)).collect()
+}
+
+/// The figures of one of several things that each sample holds.
+pub fn figures<T>(samples: &[Vec<T>], of: impl Fn(&T) -> f64) -> Vec<Figure> {
+    let figure = |runs: &Vec<T>| Figure::of(&runs.iter().map(&of).collect::<Vec<_>>());
+    samples.iter().map(figure).collect()
+}
+
+/// Items on their way in a hand-over, at most.
+pub const IN_TRANSIT_MAX: usize = 1024;
+
+/// Takes items on this thread for a slice, and puts them on another: nanoseconds per item, the
+/// hand-over included. That is in batches, which makes it nearly free.
+pub fn hand_over<T: Send>(
+    slice: Duration,
+    mut take: impl FnMut() -> Option<T>,
+    mut put: impl FnMut(T) + Send,
+) -> f64 {
+    const BATCH: usize = 64;
+    let transit = Mutex::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
+    let lock = || transit.lock().unwrap_or_else(PoisonError::into_inner);
+    let over = AtomicBool::new(false);
+    let putter = || {
+        let mut batch = VecDeque::with_capacity(IN_TRANSIT_MAX);
+        loop {
+            // Before the look: what was handed over before the end is seen after it.
+            let is_over = over.load(Ordering::Acquire);
+            std::mem::swap(&mut *lock(), &mut batch);
+            if batch.is_empty() {
+                if is_over {
+                    return Instant::now();
+                }
+                thread::yield_now();
+            }
+            batch.drain(..).for_each(&mut put);
+        }
+    };
+    thread::scope(|scope| {
+        let putting = scope.spawn(putter);
+        let begin = Instant::now();
+        let (mut count, mut batch) = (0_u64, Vec::with_capacity(BATCH));
+        while begin.elapsed() < slice {
+            batch.extend((0..BATCH).map_while(|_| take()));
+            count += batch.len() as u64;
+            let mut waiting = lock();
+            waiting.extend(batch.drain(..));
+            let is_full = waiting.len() + BATCH > IN_TRANSIT_MAX;
+            drop(waiting);
+            if is_full {
+                thread::yield_now();
+            }
+        }
+        over.store(true, Ordering::Release);
+        let end = putting.join().unwrap_or(begin);
+        per_operation(end - begin, count)
+    })
 }
 
 /// What an operation costs, in nanoseconds.

@@ -22,6 +22,11 @@ pub const HELLO_BODY: &str = "Hello, World!";
 const PLACES_PER_CONNECTION: u32 = 2;
 const SPARE_PLACES: u32 = 64;
 
+/// The connections for which nginx gets this many places.
+pub const fn connections_of(places: u32) -> u32 {
+    (places - SPARE_PLACES) / PLACES_PER_CONNECTION
+}
+
 /// How files are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {

@@ -8,6 +8,7 @@
 //! | structures | loads | candidates, each with its [`Role`] |
 //! | servers (`servers.rs`) | candidates | metrics, the same as [`Role::Detail`] |
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use std::{fs, io};
@@ -263,6 +264,40 @@ impl Wanted {
 }
 
 impl Table {
+    /// A table without rows yet: what was done, what the figures are, what names a row, and the
+    /// candidates.
+    pub fn new(
+        title: impl Into<String>,
+        unit: &'static str,
+        labels: &[&'static str],
+        columns: impl IntoIterator<Item = (impl Into<String>, Role)>,
+    ) -> Self {
+        let columns = columns.into_iter();
+        Self {
+            title: title.into(),
+            unit,
+            labels: labels.to_vec(),
+            columns: columns
+                .map(|(name, role)| Column::new(name, role))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a row.
+    pub fn push(
+        &mut self,
+        labels: &[&dyn Display],
+        figures: impl IntoIterator<Item = impl Into<Option<Figure>>>,
+    ) -> &mut Row {
+        self.rows.push(Row {
+            labels: labels.iter().map(ToString::to_string).collect(),
+            figures: figures.into_iter().map(Into::into).collect(),
+            ..Row::default()
+        });
+        self.rows.last_mut().expect("it was just pushed")
+    }
+
     /// The figure of column `name` in the row with these labels.
     pub fn figure(&self, labels: &[&str], name: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.labels == labels)?;
@@ -296,6 +331,25 @@ impl Table {
 }
 
 impl BenchReport {
+    /// A report without figures yet.
+    pub fn new(name: &'static str, about: impl Into<String>) -> Self {
+        Self {
+            name,
+            about: about.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds what to know when reading the figures.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a picture.
+    pub fn plot(&mut self, plot: Plot) {
+        self.plots.push(plot);
+    }
+
     /// Notes what was reached, if it was measured at all in this profile.
     pub fn target(
         &mut self,

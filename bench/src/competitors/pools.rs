@@ -8,22 +8,17 @@ use parking_lot::Mutex;
 
 use crate::buffers::{Recycler, boxes, pairs as measure_pairs, split as measure_split};
 use flatpath_bench_common::measure::Turn;
-use flatpath_bench_common::report::{Column, Role};
+use flatpath_bench_common::report::Role;
 
 type Memory = Box<[u8]>;
 
 /// In the order of [`pairs`] and [`splits`].
-pub(crate) fn columns() -> Vec<Column> {
-    let names = [
-        "parking_lot Mutex<Vec>",
-        "ArrayQueue",
-        "SegQueue",
-        "concurrent-queue",
-    ];
-    names
-        .map(|name| Column::new(name, Role::Competitor))
-        .to_vec()
-}
+pub(crate) const COLUMNS: [(&str, Role); 4] = [
+    ("parking_lot Mutex<Vec>", Role::Competitor),
+    ("ArrayQueue", Role::Competitor),
+    ("SegQueue", Role::Competitor),
+    ("concurrent-queue", Role::Competitor),
+];
 
 /// One turn per column: take + put with `idle` pieces of memory.
 pub(crate) fn pairs<'a>(
@@ -32,7 +27,7 @@ pub(crate) fn pairs<'a>(
     hold: usize,
     slice: Duration,
 ) -> Vec<Turn<'a>> {
-    let (stack, array, list, bounded) = (stack(idle), array(idle), list(idle), bounded(idle));
+    let (stack, array, list, bounded) = all(idle);
     vec![
         Box::new(move || measure_pairs(&stack, threads, hold, slice)),
         Box::new(move || measure_pairs(&array, threads, hold, slice)),
@@ -43,7 +38,7 @@ pub(crate) fn pairs<'a>(
 
 /// One turn per column: taken on one thread, put on another.
 pub(crate) fn splits<'a>(idle: usize, slice: Duration) -> Vec<Turn<'a>> {
-    let (stack, array, list, bounded) = (stack(idle), array(idle), list(idle), bounded(idle));
+    let (stack, array, list, bounded) = all(idle);
     vec![
         Box::new(move || measure_split(&stack, slice)),
         Box::new(move || measure_split(&array, slice)),
@@ -52,26 +47,26 @@ pub(crate) fn splits<'a>(idle: usize, slice: Duration) -> Vec<Turn<'a>> {
     ]
 }
 
-fn stack(idle: usize) -> Mutex<Vec<Memory>> {
-    Mutex::new(boxes(idle))
-}
-
-fn array(idle: usize) -> ArrayQueue<Memory> {
-    let queue = ArrayQueue::new(idle);
+fn filled<R: Recycler<Item = Memory>>(queue: R, idle: usize) -> R {
     boxes(idle).into_iter().for_each(|memory| queue.put(memory));
     queue
 }
 
-fn list(idle: usize) -> SegQueue<Memory> {
-    let queue = SegQueue::new();
-    boxes(idle).into_iter().for_each(|memory| queue.put(memory));
-    queue
-}
-
-fn bounded(idle: usize) -> ConcurrentQueue<Memory> {
-    let queue = ConcurrentQueue::bounded(idle);
-    boxes(idle).into_iter().for_each(|memory| queue.put(memory));
-    queue
+/// All of them, with so many idle pieces of memory.
+fn all(
+    idle: usize,
+) -> (
+    Mutex<Vec<Memory>>,
+    ArrayQueue<Memory>,
+    SegQueue<Memory>,
+    ConcurrentQueue<Memory>,
+) {
+    (
+        Mutex::new(boxes(idle)),
+        filled(ArrayQueue::new(idle), idle),
+        filled(SegQueue::new(), idle),
+        filled(ConcurrentQueue::bounded(idle), idle),
+    )
 }
 
 impl Recycler for Mutex<Vec<Memory>> {

@@ -1,13 +1,11 @@
 //! The tables, targets and pictures of `bench dispatch`.
 
-use std::sync::{Mutex, PoisonError};
-
 use super::{Enqueued, Flow, Measured, Stage, candidates};
-use crate::error::Error;
 use crate::published;
-use flatpath_bench_common::measure::{Turn, interleave};
+use flatpath_bench_common::measure::{Turn, figures, samples};
 use flatpath_bench_common::plot::Plot;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted, ratio};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
+use std::io;
 
 /// Candidates that count how often workers are woken: the first ones.
 const COUNTED: usize = 3;
@@ -21,16 +19,12 @@ struct Rounds {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let profile = stage.profile;
     let sizes: &[usize] = profile.pick(&[8, 32, 128, 512], &[8, 32, 512], &[8]);
     let candidates = candidates();
-    let mut report = BenchReport {
-        name: "dispatch",
-        about: "a request for an idle worker: a walk over all threads, against an idle stack"
-            .into(),
-        ..BenchReport::default()
-    };
+    let about = "a request for an idle worker: a walk over all threads, against an idle stack";
+    let mut report = BenchReport::new("dispatch", about);
     for (flow, title) in [
         (
             Flow::Saturated,
@@ -45,25 +39,18 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
             Flow::Saturated => "ns per enqueue: mean of a burst of 2,048, median of the bursts",
             Flow::Paced => "mean ns per enqueue",
         };
-        let mut means = table(title, unit, &candidates);
+        let columns = candidates.iter().map(|(name, _)| (*name, role(name)));
+        let mut means = Table::new(title, unit, &["workers"], columns);
         let mut details = details(&format!("{title}, in detail"));
         let mut last = Vec::new();
         for &workers in sizes {
             stage.step(&format!("dispatch: {workers} workers, {flow:?}"));
             last = measure(&candidates, workers, flow, stage);
-            means.rows.push(Row {
-                labels: vec![workers.to_string()],
-                figures: last
-                    .iter()
-                    .map(|rounds| Some(rounds.mean.clone()))
-                    .collect(),
-                published: published::find(published::DISPATCH, workers),
-                ..Row::default()
-            });
+            let figures = last.iter().map(|rounds| rounds.mean.clone());
+            means.push(&[&workers], figures).published =
+                published::find(published::DISPATCH, workers);
             for (candidate, rounds) in candidates.iter().zip(&last).take(COUNTED) {
-                details
-                    .rows
-                    .push(detail(workers, candidate.0, &rounds.merged));
+                details.push(&[&workers, &candidate.0], detail(&rounds.merged));
             }
         }
         let shares = histogram(
@@ -116,19 +103,6 @@ fn role(name: &str) -> Role {
     }
 }
 
-fn table(title: &str, unit: &'static str, candidates: &[Measured]) -> Table {
-    let columns = candidates
-        .iter()
-        .map(|(name, _)| Column::new(*name, role(name)));
-    Table {
-        title: title.into(),
-        unit,
-        labels: vec!["workers"],
-        columns: columns.collect(),
-        ..Table::default()
-    }
-}
-
 fn details(title: &str) -> Table {
     let names = [
         "min",
@@ -139,57 +113,37 @@ fn details(title: &str) -> Table {
         "wakes per item",
         "% found nothing",
     ];
-    Table {
-        title: title.into(),
-        unit: "ns per enqueue, all rounds",
-        labels: vec!["workers", "candidate"],
-        columns: names.map(|name| Column::new(name, Role::Detail)).to_vec(),
-        ..Table::default()
-    }
+    let (unit, labels) = ("ns per enqueue, all rounds", ["workers", "candidate"]);
+    Table::new(title, unit, &labels, names.map(|name| (name, Role::Detail)))
 }
 
-fn detail(workers: usize, name: &str, enqueued: &Enqueued) -> Row {
+fn detail(enqueued: &Enqueued) -> [Option<Figure>; 7] {
     let histogram = &enqueued.histogram;
     let ns = |value: u64| Some(Figure::once(value as f64));
     let share = |part: u64, whole: u64| Figure::once(part as f64 / whole.max(1) as f64);
     let wakes = enqueued.wakes;
-    Row {
-        labels: vec![workers.to_string(), name.into()],
-        figures: vec![
-            ns(histogram.min()),
-            Some(Figure::once(enqueued.mean_ns())),
-            ns(histogram.value_at_quantile(0.5)),
-            ns(histogram.value_at_quantile(0.99)),
-            ns(histogram.max()),
-            wakes.map(|wakes| share(wakes.all, enqueued.items)),
-            wakes.map(|wakes| share(wakes.found_nothing * 100, wakes.all)),
-        ],
-        published: None,
-        failure: None,
-    }
+    [
+        ns(histogram.min()),
+        Some(Figure::once(enqueued.mean_ns())),
+        ns(histogram.value_at_quantile(0.5)),
+        ns(histogram.value_at_quantile(0.99)),
+        ns(histogram.max()),
+        wakes.map(|wakes| share(wakes.all, enqueued.items)),
+        wakes.map(|wakes| share(wakes.found_nothing * 100, wakes.all)),
+    ]
 }
 
 fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_>) -> Vec<Rounds> {
     let slice = stage.profile.slice(workers) * stage.profile.pick(2, 2, 4);
-    let merged: Vec<Mutex<Option<Enqueued>>> =
-        candidates.iter().map(|_| Mutex::new(None)).collect();
-    let mut turns: Vec<Turn<'_>> = Vec::new();
-    for ((_, run), merged) in candidates.iter().zip(&merged) {
-        turns.push(Box::new(move || {
-            let enqueued = run(workers, flow, slice);
-            let mean = enqueued.burst_ns();
-            merge(
-                &mut merged.lock().unwrap_or_else(PoisonError::into_inner),
-                enqueued,
-            );
-            mean
-        }));
+    let mut turns: Vec<Turn<'_, Enqueued>> = Vec::new();
+    for (_, run) in candidates {
+        turns.push(Box::new(move || run(workers, flow, slice)));
     }
-    let means = interleave(stage.profile.rounds(), &mut turns);
-    drop(turns);
-    let merged = merged.into_iter().map(|cell| {
-        let inner = cell.into_inner().unwrap_or_else(PoisonError::into_inner);
-        inner.expect("every candidate had its turn")
+    let samples = samples(stage.runs(stage.profile.rounds()), &mut turns);
+    let means = figures(&samples, Enqueued::burst_ns);
+    let merged = samples.into_iter().map(|rounds| {
+        let merged = rounds.into_iter().reduce(merge);
+        merged.expect("every candidate had its turn")
     });
     let pairs = means.into_iter().zip(merged);
     pairs
@@ -197,11 +151,7 @@ fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_
         .collect()
 }
 
-fn merge(sum: &mut Option<Enqueued>, round: Enqueued) {
-    let Some(sum) = sum else {
-        *sum = Some(round);
-        return;
-    };
+fn merge(mut sum: Enqueued, round: Enqueued) -> Enqueued {
     // The same bounds: always fits.
     let _ = sum.histogram.add(&round.histogram);
     sum.raw_ns += round.raw_ns;
@@ -210,6 +160,7 @@ fn merge(sum: &mut Option<Enqueued>, round: Enqueued) {
         sum.all += round.all;
         sum.found_nothing += round.found_nothing;
     }
+    sum
 }
 
 /// Shares by powers of two.
@@ -217,8 +168,15 @@ fn histogram(title: &str, rounds: &[Rounds]) -> Table {
     const FIRST: u32 = 3;
     const LAST: u32 = 16;
     let counted = &rounds[..COUNTED.min(rounds.len())];
-    let names = [WALK, "fixed: test first", OURS];
-    let row = |power: u32| {
+    let columns = [WALK, "fixed: test first", OURS].map(|name| (name, Role::Competitor));
+    let unit = "% of enqueues that took at least so many ns and less than twice as many";
+    let mut table = Table::new(
+        title,
+        unit,
+        &["ns"],
+        columns.into_iter().take(counted.len()),
+    );
+    for power in FIRST..=LAST {
         let low = if power == FIRST { 0 } else { 1_u64 << power };
         let high = if power == LAST {
             u64::MAX
@@ -228,28 +186,11 @@ fn histogram(title: &str, rounds: &[Rounds]) -> Table {
         let share = |rounds: &Rounds| {
             let histogram = &rounds.merged.histogram;
             let count = histogram.count_between(low, high);
-            Some(Figure::once(
-                count as f64 * 100.0 / histogram.len().max(1) as f64,
-            ))
+            Figure::once(count as f64 * 100.0 / histogram.len().max(1) as f64)
         };
-        Row {
-            labels: vec![(1_u64 << power).to_string()],
-            figures: counted.iter().map(share).collect(),
-            ..Row::default()
-        }
-    };
-    let columns = names.iter().zip(counted).map(|(name, _)| Column {
-        name: (*name).into(),
-        role: Role::Competitor,
-    });
-    Table {
-        title: title.into(),
-        unit: "% of enqueues that took at least so many ns and less than twice as many",
-        labels: vec!["ns"],
-        columns: columns.collect(),
-        rows: (FIRST..=LAST).map(row).collect(),
-        ..Table::default()
+        table.push(&[&(1_u64 << power)], counted.iter().map(share));
     }
+    table
 }
 
 fn targets(report: &mut BenchReport, flow: Flow, means: &Table, details: &Table) {

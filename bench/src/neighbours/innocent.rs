@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use flatpath_bench_common::http::frame;
 use hdrhistogram::Histogram;
 
 use super::rpc;
@@ -223,31 +224,12 @@ fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             bytes => answer.extend_from_slice(&piece[..bytes]),
         }
-        if let Some(length) = length(&answer)
-            && answer.len() >= length
-        {
-            break;
+        match frame(&answer)?.map(|framed| framed.status) {
+            None => {}
+            Some(200 | 404) => return Ok(()),
+            Some(status) => return Err(io::Error::other(format!("status {status}"))),
         }
     }
-    let status = answer.get(9..12).unwrap_or_default();
-    if status == b"200" || status == b"404" {
-        Ok(())
-    } else {
-        let status = String::from_utf8_lossy(status).into_owned();
-        Err(io::Error::other(format!("status {status}")))
-    }
-}
-
-/// How long head and body are, once the head is there.
-fn length(answer: &[u8]) -> Option<usize> {
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&answer[..end]).ok()?;
-    let body = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length")
-            .then(|| value.trim().parse::<usize>().ok())?
-    });
-    Some(end + body.unwrap_or(0))
 }
 
 fn nfs(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
@@ -298,13 +280,6 @@ fn relay(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_length_of_an_answer_counts_head_and_body() {
-        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        assert_eq!(length(answer), Some(answer.len()));
-        assert_eq!(length(b"HTTP/1.1 200 OK\r\nContent-"), None);
-    }
 
     #[test]
     fn waits_of_several_clients_are_added_up() {

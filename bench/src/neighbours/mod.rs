@@ -28,15 +28,16 @@ mod rpc;
 mod server;
 mod troubles;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Stage;
-use crate::error::Error;
+use flatpath_bench_common::process::raise_descriptor_limit;
 use flatpath_bench_common::profile::Profile;
-use flatpath_bench_common::report::{BenchReport, Column, Figure, Role, Row, Table, Wanted};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted};
 use innocent::{Clock, Kind, Part, Waits};
 use server::{Candidate, Prepared};
 use troubles::{Trouble, troubles};
@@ -97,7 +98,7 @@ impl Outcome {
         self.all().iter().map(|pair| pair.beside.errors()).sum()
     }
 
-    fn row(&self) -> Row {
+    fn figures(&self) -> impl Iterator<Item = Option<Figure>> {
         let figures = self.all().into_iter().flat_map(|pair| {
             let is_measured = pair.beside.count() > 0;
             let figure = move |value: f64| is_measured.then(|| Figure::once(value));
@@ -108,23 +109,16 @@ impl Outcome {
                 figure(pair.beside.longest_ms()),
             ]
         });
-        let errors = [Some(Figure::once(self.errors() as f64))];
-        Row {
-            labels: vec![self.trouble.into(), self.candidate.name().into()],
-            figures: figures.chain(errors).collect(),
-            ..Row::default()
-        }
+        figures.chain([Some(Figure::once(self.errors() as f64))])
     }
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
-    server::raise_descriptors();
-    let mut report = BenchReport {
-        name: "neighbours",
-        about: "innocent clients, alone and beside each of many troubles".into(),
-        ..BenchReport::default()
-    };
+pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+    // Troubles need thousands; without, they are smaller.
+    let _ = raise_descriptor_limit();
+    let about = "innocent clients, alone and beside each of many troubles";
+    let mut report = BenchReport::new("neighbours", about);
     let mut outcomes = Vec::new();
     let candidates = Candidate::available(stage.server, &mut report.notes);
     for trouble in troubles() {
@@ -139,20 +133,12 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
             if *candidate == Candidate::Nginx && !trouble.nginx_has_it {
                 continue;
             }
-            stage.step(&format!(
-                "neighbours: {}, {}",
-                trouble.name,
-                candidate.name()
-            ));
+            let row = format!("{}, {}", trouble.name, candidate.name());
+            stage.step(&format!("neighbours: {row}"));
             match one(stage, &trouble, *candidate) {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(Error::Unavailable(why)) => {
-                    let note = format!(
-                        "{}, {}: not measured: {why}",
-                        trouble.name,
-                        candidate.name()
-                    );
-                    report.notes.push(note);
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    report.note(format!("{row}: not measured: {error}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -163,7 +149,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> Result<BenchReport, Error> {
 }
 
 /// One trouble beside one candidate: the clients alone, then both, then the end of both.
-fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Outcome, Error> {
+fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> io::Result<Outcome> {
     let prepared = Prepared::start(stage.server, candidate, trouble)?;
     let arena = Arc::new(prepared.arena(stage.profile));
     let clock = Arc::new(Clock::default());
@@ -206,7 +192,7 @@ fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Out
     for (kind, client) in clients {
         let (alone, beside) = client
             .join()
-            .map_err(|_| Error::Server("an innocent client panicked; this is a bug".into()))?;
+            .map_err(|_| io::Error::other("an innocent client panicked; this is a bug"))?;
         let pair = match kind {
             Kind::Kept => &mut outcome.kept,
             Kind::New => &mut outcome.new,
@@ -220,7 +206,7 @@ fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Out
     stop.store(true, Ordering::Relaxed);
     let caused = maker
         .join()
-        .map_err(|_| Error::Server("the trouble panicked; this is a bug".into()))?;
+        .map_err(|_| io::Error::other("the trouble panicked; this is a bug"))?;
     drop(arena);
     prepared.stop();
     caused?;
@@ -229,28 +215,30 @@ fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> Result<Out
 
 fn tell(report: &mut BenchReport, outcomes: &[Outcome]) {
     let figures = ["alone p99", "p50", "p99", "longest"];
-    let columns = ["kept", "new", "pooled", "other"]
-        .into_iter()
-        .flat_map(|client| {
-            let name = move |figure| format!("{client} {figure}");
-            figures.map(|figure| Column::new(name(figure), Role::Detail))
-        });
-    let errors = Column::new("errors", Role::Detail);
-    report.tables.push(Table {
-        title: "What innocent clients wait beside each trouble: of HTTP on a kept connection, \
-                on a new one for each request, of a worker, and of others (NFS, echo, relay)"
-            .into(),
-        unit: "ms; errors: count",
-        labels: vec!["trouble", "server"],
-        columns: columns.chain([errors]).collect(),
-        rows: outcomes.iter().map(Outcome::row).collect(),
-        ..Table::default()
-    });
+    let names = ["kept", "new", "pooled", "other"]
+        .iter()
+        .flat_map(|client| figures.map(|figure| format!("{client} {figure}")));
+    let mut table = Table::new(
+        "What innocent clients wait beside each trouble: of HTTP on a kept connection, on a new \
+         one for each request, of a worker, and of others (NFS, echo, relay)",
+        "ms; errors: count",
+        &["trouble", "server"],
+        names
+            .chain(["errors".into()])
+            .map(|name| (name, Role::Detail)),
+    );
+    for outcome in outcomes {
+        table.push(
+            &[&outcome.trouble, &outcome.candidate.name()],
+            outcome.figures(),
+        );
+    }
+    report.tables.push(table);
     for candidate in [Candidate::Uring, Candidate::Epoll, Candidate::Nginx] {
         targets(report, outcomes, candidate);
     }
     busy(report, outcomes);
-    report.notes.push(format!(
+    report.note(format!(
         "wanted in every row: no error, p99 at most {P99_TIMES} x alone or {P99_MS} ms, longest \
          wait at most {LONGEST_MS} ms"
     ));
@@ -282,7 +270,7 @@ fn targets(report: &mut BenchReport, outcomes: &[Outcome], candidate: Candidate)
         }
         if !missed.is_empty() {
             let names: Vec<_> = missed.iter().map(|outcome| outcome.trouble).collect();
-            report.notes.push(format!(
+            report.note(format!(
                 "{} misses \"{name}\" beside: {}",
                 candidate.name(),
                 names.join("; ")

@@ -1,31 +1,33 @@
 //! The server under test: `flatpath serve` with all its services, a server of the library in this
 //! process, or nginx. A child is killed when it is dropped.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use std::{fs, io};
 
 use flatpath::{DriverChoice, Running};
 use flatpath_bench_common::fuse::{Content, Fuse, Pause};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use flatpath_bench_common::process::{Process, command};
+use flatpath_bench_common::{nginx, tools};
+use rustix::process::Signal;
 
 use super::causes::handlers;
 use super::troubles::{Home, Needs, Trouble};
 use crate::accept::ServerProgram;
-use crate::error::Error;
 use flatpath_bench_common::profile::Profile;
 
-/// How long a server may take to start.
+/// How long a server that was killed may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The file that the innocent ask for.
 const HOT: &str = "hello.txt";
+const HOT_PATH: &str = "/hello.txt";
+/// The socket of the consumers, in the server's directory.
+const INGEST: &str = "ingest";
 /// A file that downloads take long for, sparse.
 pub(super) const BIG_BYTES: u64 = 100 << 20;
 /// All of the disk in the row of the full disk.
@@ -48,10 +50,10 @@ impl Candidate {
         }
     }
 
-    fn driver(self) -> DriverChoice {
+    fn driver(self) -> (DriverChoice, &'static str) {
         match self {
-            Self::Uring => DriverChoice::Uring,
-            Self::Epoll | Self::Nginx => DriverChoice::Epoll,
+            Self::Uring => (DriverChoice::Uring, "uring"),
+            Self::Epoll | Self::Nginx => (DriverChoice::Epoll, "epoll"),
         }
     }
 
@@ -61,13 +63,9 @@ impl Candidate {
         if *program == ServerProgram::ThisProcess {
             return all;
         }
-        match Command::new("nginx")
-            .arg("-v")
-            .stderr(Stdio::null())
-            .status()
-        {
-            Ok(status) if status.success() => all.push(Self::Nginx),
-            _ => notes.push("nginx is not installed (package nginx-light): not beside it".into()),
+        match tools::NGINX.find() {
+            Ok(_) => all.push(Self::Nginx),
+            Err(missing) => notes.push(format!("no nginx beside it: {missing}")),
         }
         all
     }
@@ -94,6 +92,23 @@ pub(super) struct Arena {
 }
 
 impl Arena {
+    /// A server that has only HTTP.
+    fn of_http(http: SocketAddr, hot_path: &'static str, pooled_path: &'static str) -> Self {
+        Self {
+            http,
+            troubled: http,
+            nfs: None,
+            echo: None,
+            relay: None,
+            ingest: None,
+            ingest_socket: PathBuf::new(),
+            hot_path,
+            pooled_path: Some(pooled_path),
+            hang: None,
+            divisor: 1,
+        }
+    }
+
     /// How many connections a trouble gets that wishes `count`.
     pub(super) fn crowd(&self, count: usize) -> usize {
         (count / self.divisor).max(2)
@@ -109,7 +124,7 @@ pub(super) struct Prepared {
 }
 
 enum Started {
-    Child(Child),
+    Child(Process),
     Here(Running, Arc<AtomicBool>),
 }
 
@@ -126,17 +141,6 @@ impl Drop for Mounted {
     }
 }
 
-/// This process takes as many descriptors as it may: troubles need thousands.
-pub(super) fn raise_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    // The troubles are smaller then.
-    let _ = setrlimit(Resource::Nofile, raised);
-}
-
 impl Prepared {
     /// Starts what a trouble needs, and the candidate.
     ///
@@ -146,7 +150,7 @@ impl Prepared {
         program: &ServerProgram,
         candidate: Candidate,
         trouble: &Trouble,
-    ) -> Result<Self, Error> {
+    ) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         let documents = directory.path().join("documents");
         fs::create_dir(&documents)?;
@@ -159,19 +163,23 @@ impl Prepared {
         };
         let (home, mut arena) = match (trouble.home, candidate, program) {
             (Home::Library, Candidate::Nginx, _) => {
-                return Err(Error::Unavailable("nginx runs no handlers of ours".into()));
+                return Err(unavailable("nginx runs no handlers of ours"));
             }
             (Home::Library, ..) => here(candidate)?,
             (Home::Program(_), Candidate::Nginx, _) => {
                 nginx(directory.path(), &documents, trouble)?
             }
             (Home::Program(options), _, ServerProgram::Program(program)) => {
-                let log_is_read = trouble.needs != Needs::UnreadLog;
-                let paths = (directory.path(), documents.as_path());
-                child(program, candidate, paths, options, log_is_read)?
+                let mut command = command_of(program, candidate, directory.path(), &documents);
+                command.args(options);
+                let process = match trouble.needs {
+                    Needs::UnreadLog => Process::start_unread(&mut command)?,
+                    _ => Process::start(&mut command)?,
+                };
+                child(process, directory.path())?
             }
             (Home::Program(_), _, ServerProgram::ThisProcess) => {
-                return Err(Error::Unavailable("the command is not at hand".into()));
+                return Err(unavailable("the command is not at hand"));
             }
         };
         arena.hang = hang;
@@ -194,29 +202,38 @@ impl Prepared {
     /// Ends the server at once: how it drains is not measured here.
     pub(super) fn stop(self) {
         match self.home {
-            Started::Child(mut child) => {
-                let _ = child.kill();
+            Started::Child(process) => {
+                process.signal(Signal::KILL);
                 drop(self._mounted);
-                let _ = child.wait();
+                match process.stop(PATIENCE) {
+                    Ok(log) if std::env::var_os("NEIGHBOURS_TRACE").is_some() => complain(&log),
+                    Ok(_) => {}
+                    Err(error) => complain(&error.to_string()),
+                }
             }
             Started::Here(running, release) => {
                 // ORDER: Relaxed: the handlers look again and again.
                 release.store(true, std::sync::atomic::Ordering::Relaxed);
                 running.handle().force();
                 if let Err(error) = running.wait() {
-                    log_line(&error.to_string());
+                    complain(&error.to_string());
                 }
             }
         }
     }
 }
 
-fn log_line(text: &str) {
+fn complain(text: &str) {
     eprintln!("the server under test: {text}");
 }
 
-fn mounted(documents: &Path, needs: Needs) -> Result<Option<Mounted>, Error> {
-    let unavailable = |cause: std::io::Error| Error::Unavailable(format!("no mount: {cause}"));
+/// What this machine does not have.
+fn unavailable(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why.into())
+}
+
+fn mounted(documents: &Path, needs: Needs) -> io::Result<Option<Mounted>> {
+    let no_mount = |cause: io::Error| unavailable(format!("no mount: {cause}"));
     match needs {
         Needs::Nothing | Needs::UnreadLog => Ok(None),
         Needs::HungMount => {
@@ -224,13 +241,13 @@ fn mounted(documents: &Path, needs: Needs) -> Result<Option<Mounted>, Error> {
             let file = Content::new("file.txt", "on a file system of its own\n");
             Fuse::mount(&path, vec![file])
                 .map(|hung| Some(Mounted::Hung(hung)))
-                .map_err(unavailable)
+                .map_err(no_mount)
         }
         Needs::FullDisk => {
             let path = documents.join("mount");
             fs::create_dir(&path)?;
-            let options = std::ffi::CString::new(format!("size={DISK_BYTES}"))
-                .map_err(std::io::Error::other)?;
+            let options =
+                std::ffi::CString::new(format!("size={DISK_BYTES}")).map_err(io::Error::other)?;
             let flags = rustix::mount::MountFlags::NOSUID;
             rustix::mount::mount(
                 "tmpfs",
@@ -239,177 +256,75 @@ fn mounted(documents: &Path, needs: Needs) -> Result<Option<Mounted>, Error> {
                 flags,
                 Some(options.as_c_str()),
             )
-            .map_err(|cause| unavailable(cause.into()))?;
+            .map_err(|cause| no_mount(cause.into()))?;
             Ok(Some(Mounted::Full(path)))
         }
     }
 }
 
-fn child(
-    program: &Path,
-    candidate: Candidate,
-    (directory, documents): (&Path, &Path),
-    options: &[&str],
-    log_is_read: bool,
-) -> Result<(Started, Arena), Error> {
-    let failed = |cause| Error::Server(format!("{}: {cause}", program.display()));
-    let ingest_socket = directory.join("ingest");
-    let driver = if candidate == Candidate::Uring {
-        "uring"
-    } else {
-        "epoll"
-    };
+fn command_of(program: &Path, candidate: Candidate, directory: &Path, documents: &Path) -> Command {
     let any = "127.0.0.1:0";
-    let mut child = Command::new(program)
+    let mut command = command(program, &[]);
+    command
         .arg("serve")
         .arg(documents)
         .args(["--http", any, "--writable", "--nfs", any, "--echo", any])
         .args(["--relay", any, "--ingest", any, "--ingest-socket"])
-        .arg(&ingest_socket)
-        .args(["--ingest-memory", "64M", "--driver", driver, "--nfs-state"])
-        .arg(directory)
-        .args(options)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if log_is_read && let Some(mut log) = child.stderr.take() {
-        thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = log.read_to_end(&mut text);
-            if std::env::var_os("NEIGHBOURS_TRACE").is_some() {
-                log_line(&String::from_utf8_lossy(&text));
-            }
-        });
-    }
-    let Some(addresses) = child.stdout.take().and_then(listening) else {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(Error::Server("it did not begin to listen".into()));
-    };
-    let of = |name: &str| {
-        let found = addresses.iter().find(|(listener, _)| listener == name);
-        found.map(|(_, address)| *address)
-    };
-    let http = of("http").ok_or_else(|| Error::Server("it has no HTTP listener".into()))?;
+        .arg(directory.join(INGEST))
+        .args(["--ingest-memory", "64M", "--driver", candidate.driver().1])
+        .arg("--nfs-state")
+        .arg(directory);
+    command
+}
+
+fn child(mut process: Process, directory: &Path) -> io::Result<(Started, Arena)> {
+    let addresses: HashMap<String, SocketAddr> = process.listeners()?.into_iter().collect();
+    let of = |name: &str| addresses.get(name).copied();
+    let http = of("http").ok_or_else(|| io::Error::other("it has no HTTP listener"))?;
     let arena = Arena {
-        http,
-        troubled: http,
         nfs: of("nfs"),
         echo: of("echo"),
         relay: of("relay"),
         ingest: of("ingest"),
-        ingest_socket,
-        hot_path: "/hello.txt",
-        pooled_path: Some("/absent"),
-        hang: None,
-        divisor: 1,
+        ingest_socket: directory.join(INGEST),
+        ..Arena::of_http(http, HOT_PATH, "/absent")
     };
-    Ok((Started::Child(child), arena))
-}
-
-/// Waits for `ready` and returns the listeners that were named before.
-fn listening(output: impl Read + Send + 'static) -> Option<Vec<(String, SocketAddr)>> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let mut addresses = Vec::new();
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if line == "ready" {
-                let _ = sender.send(addresses);
-                return;
-            }
-            let mut words = line.split(' ').skip(1);
-            if let (Some(name), Some(address)) = (words.next(), words.next())
-                && let Ok(address) = address.parse()
-            {
-                addresses.push((name.to_owned(), address));
-            }
-        }
-    });
-    receiver.recv_timeout(PATIENCE).ok()
+    Ok((Started::Child(process), arena))
 }
 
 /// A server of the library with handlers that are in trouble.
-fn here(candidate: Candidate) -> Result<(Started, Arena), Error> {
-    let failed = |error: flatpath::Error| Error::Server(error.to_string());
+fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
     let release = Arc::new(AtomicBool::new(false));
     let server = flatpath::Server::new()
         .listen("127.0.0.1:0", handlers(&release))
         .listen("127.0.0.1:0", handlers(&release))
-        .driver(candidate.driver());
-    let running = server.start().map_err(failed)?;
-    let address = |index: usize| running.addresses().get(index).map(|bound| bound.address);
-    let http = address(0).ok_or_else(|| Error::Server("it listens nowhere".into()))?;
+        .driver(candidate.driver().0);
+    let running = server.start().map_err(io::Error::other)?;
+    let [http, troubled] = [0, 1].map(|index| running.addresses()[index].address);
     let arena = Arena {
-        http,
-        troubled: address(1).unwrap_or(http),
-        nfs: None,
-        echo: None,
-        relay: None,
-        ingest: None,
-        ingest_socket: PathBuf::new(),
-        hot_path: "/inline",
-        pooled_path: Some("/pooled"),
-        hang: None,
-        divisor: 1,
+        troubled,
+        ..Arena::of_http(http, "/inline", "/pooled")
     };
     Ok((Started::Here(running, release), arena))
 }
 
-fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> Result<(Started, Arena), Error> {
+fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(Started, Arena)> {
     // nginx cannot pick a port: one that was free a moment ago has to do.
     let http = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let directory = directory.display();
-    let documents = documents.display();
-    let places = trouble.places;
-    let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(20_000);
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path \"{directory}/{name}\";\n"))
-        .collect();
-    let user = if rustix::process::geteuid().is_root() {
-        "user root;\n"
-    } else {
-        ""
+    let config = nginx::Config {
+        directory,
+        documents,
+        address: http,
+        connections: nginx::connections_of(trouble.places),
+        files: nginx::Files::Stored,
+        as_root: rustix::process::geteuid().is_root(),
     };
-    let text = format!(
-        "{user}daemon off;\nworker_processes 1;\nworker_rlimit_nofile {descriptors};\n\
-         pid \"{directory}/nginx.pid\";\nerror_log /dev/null crit;\n\
-         events {{ worker_connections {places}; }}\nhttp {{\n{temporary}access_log off;\n\
-         keepalive_requests 1000000000;\ntypes {{ text/plain txt; }}\nserver {{\n\
-         listen {http} backlog=4096;\nroot \"{documents}\";\ndav_methods PUT;\n\
-         client_max_body_size 0;\n}}\n}}\n"
-    );
-    let file = Path::new(&directory.to_string()).join("nginx.conf");
-    fs::write(&file, text)?;
-    let child = Command::new("nginx")
-        .args(["-e", "/dev/null", "-c"])
-        .arg(&file)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|cause| Error::Server(format!("nginx: {cause}")))?;
-    let arena = Arena {
-        http,
-        troubled: http,
-        nfs: None,
-        echo: None,
-        relay: None,
-        ingest: None,
-        ingest_socket: PathBuf::new(),
-        hot_path: "/hello.txt",
-        pooled_path: Some("/absent"),
-        hang: None,
-        divisor: 1,
-    };
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(http).is_err() {
-        if Instant::now() > deadline {
-            return Err(Error::Server("nginx did not begin to listen".into()));
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok((Started::Child(child), arena))
+    let file = directory.join("nginx.conf");
+    fs::write(&file, config.render())?;
+    let mut command = command(tools::NGINX.find()?, &[]);
+    command.args(["-e", "/dev/null", "-c"]).arg(&file);
+    let mut process = Process::start(&mut command)?;
+    process.await_port(http.port())?;
+    let arena = Arena::of_http(http, HOT_PATH, "/absent");
+    Ok((Started::Child(process), arena))
 }

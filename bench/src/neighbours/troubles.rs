@@ -21,7 +21,7 @@ const MILLIS: u64 = 6_000;
 /// Long enough for stalls of five seconds to end, in milliseconds.
 const LONG_MILLIS: u64 = 12_000;
 /// Connections that the server may have where a trouble is about that bound.
-const PLACES: usize = 1_000;
+const PLACES: u32 = 1_000;
 /// The same as an option.
 const BOUND: &[&str] = &["--max-connections", "1000"];
 const SMALL: &[&str] = &["--memory", "64M"];
@@ -55,7 +55,7 @@ pub(super) struct Trouble {
     pub(super) needs: Needs,
     pub(super) nginx_has_it: bool,
     /// Connections that nginx gets.
-    pub(super) places: usize,
+    pub(super) places: u32,
     pub(super) millis: u64,
     pub(super) is_in_quick: bool,
     pub(super) cause: fn(&Arena, &AtomicBool) -> io::Result<()>,
