@@ -2,13 +2,13 @@
 
 use flatpath::{Turn, WorkerScope};
 
-use crate::draft::Draft;
 use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::names::Names;
-use crate::protocol::Http;
-use crate::reply::Reply;
-use crate::service::{Disposition, Service};
+use crate::reply::{Disposition, Reply};
+use crate::request_builder::RequestBuilder;
+use crate::service::Service;
+use crate::state::Http;
 
 /// Where a router sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ where
 }
 
 /// What a network thread keeps for a handler that it runs.
-pub struct HandlerLane {
-    draft: Draft,
+pub struct HandlerState {
+    builder: RequestBuilder,
     names: Names,
 }
 
-impl HandlerLane {
+impl HandlerState {
     fn new() -> Self {
         Self {
-            draft: Draft::default(),
+            builder: RequestBuilder::default(),
             names: Names::new(),
         }
     }
@@ -82,20 +82,20 @@ impl HandlerLane {
         reply: &mut Reply<'_>,
     ) -> Disposition {
         // What a handler that panicked has left.
-        self.draft.clear();
-        if head.framing() != Framing::Empty || self.draft.fill(head, &mut self.names).is_err() {
+        self.builder.clear();
+        if head.framing() != Framing::Empty || self.builder.fill(head, &mut self.names).is_err() {
             return Disposition::Pooled;
         }
-        let response = handler(self.draft.request());
-        self.draft.clear();
+        let response = handler(self.builder.request());
+        self.builder.clear();
         reply.response(response)
     }
 }
 
 impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Pooled<F> {
-    type Lane = ();
+    type ThreadState = ();
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
     fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
         Disposition::Pooled
@@ -107,20 +107,20 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Pooled<F> 
 }
 
 impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Inline<F> {
-    type Lane = HandlerLane;
+    type ThreadState = HandlerState;
 
-    fn lane(&self) -> HandlerLane {
-        HandlerLane::new()
+    fn thread_state(&self) -> HandlerState {
+        HandlerState::new()
     }
 
     fn inline(
         &self,
-        lane: &mut HandlerLane,
+        thread: &mut HandlerState,
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
-        lane.answer(&self.0, head, reply)
+        thread.answer(&self.0, head, reply)
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
@@ -133,21 +133,21 @@ where
     R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
     F: Fn(&Request) -> Response + Send + Sync + 'static,
 {
-    type Lane = HandlerLane;
+    type ThreadState = HandlerState;
 
-    fn lane(&self) -> HandlerLane {
-        HandlerLane::new()
+    fn thread_state(&self) -> HandlerState {
+        HandlerState::new()
     }
 
     fn inline(
         &self,
-        lane: &mut HandlerLane,
+        thread: &mut HandlerState,
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
         match (self.route)(head) {
-            Route::Inline => lane.answer(&self.handler, head, reply),
+            Route::Inline => thread.answer(&self.handler, head, reply),
             Route::Pooled => Disposition::Pooled,
         }
     }
@@ -169,8 +169,8 @@ mod tests {
     };
 
     fn inline<S: Service>(http: &Http<S>, input: &str) -> Option<String> {
-        let mut lane = http.service.lane();
-        let answer = testing::inline(&http.service, &mut lane, TURN, input.as_bytes());
+        let mut thread = http.service.thread_state();
+        let answer = testing::inline(&http.service, &mut thread, TURN, input.as_bytes());
         answer
             .expect("valid")
             .map(|answer| String::from_utf8(answer).expect("ASCII"))

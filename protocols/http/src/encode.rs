@@ -7,6 +7,23 @@ use http::StatusCode;
 
 use crate::chars;
 
+/// What a client is told that finds no room. Retrying is right, and soon enough in a second.
+pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 44\r\n\
+    Retry-After: 1\r\n\
+    Connection: close\r\n\
+    \r\n\
+    The server is busy. Please try again later.\n";
+
+/// What a client is told whose request made the service panic, where there is no buffer for it.
+pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 34\r\n\
+    Connection: close\r\n\
+    \r\n\
+    The request could not be handled.\n";
+
 /// Room for what [`end_of_head`] writes: `Date`, the longer `Connection`, the empty line.
 pub(crate) const END_OF_HEAD_BYTES: usize = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len()
     + "Connection: keep-alive\r\n".len()
@@ -205,5 +222,19 @@ mod tests {
             "connectiom",
         ];
         assert!(!others.iter().any(|name| is_ours(name.as_bytes())));
+    }
+
+    #[test]
+    fn constant_words_are_whole_replies() {
+        for words in [REFUSAL, FAILURE] {
+            let (head, body) = words.split_once("\r\n\r\n").expect("a head and a body");
+            let length = head
+                .split("Content-Length: ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
+            assert_eq!(length, Some(body.len().to_string().as_str()));
+            assert!(head.ends_with("\r\nConnection: close"));
+        }
+        assert!(REFUSAL.contains("\r\nRetry-After: "));
     }
 }

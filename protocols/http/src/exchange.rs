@@ -23,13 +23,11 @@ use flatpath::{Buffer, Payload, PoolHandle, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
-use crate::draft::Draft;
-use crate::encode::{self, Bounded, END_OF_HEAD_BYTES};
+use crate::encode::{self, Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
 use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
-use crate::protocol::{FAILURE, REFUSAL};
-use crate::reply::Frame;
-use crate::respond::{self, Plan, Transfer};
+use crate::request_builder::RequestBuilder;
+use crate::respond::{self, Frame, Plan, Transfer};
 use crate::service::Service;
 use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
@@ -54,7 +52,7 @@ pub struct Exchange {
     /// Which request of its connection this is.
     pub(crate) number: u32,
     pub(crate) frame: Frame,
-    pub(crate) draft: Draft,
+    pub(crate) builder: RequestBuilder,
     pub(crate) state: State,
     /// The head of the reply, until it is queued. The buffer is taken before the job is dispatched,
     /// so that a reply is never without room; of an upload with its last piece.
@@ -70,7 +68,7 @@ pub struct Exchange {
     pub(crate) stream: Option<Stream>,
     /// The body that the service takes piece by piece.
     pub(crate) upload: Option<Box<Upload>>,
-    /// What the service sends to its own lane.
+    /// What the service sends to its state on the network thread.
     pub(crate) note: Extensions,
 }
 
@@ -92,7 +90,12 @@ impl Upload {
 }
 
 impl Exchange {
-    /// Makes this the request that is in the draft.
+    /// Whether this is an upload that waits for more of its body.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.state == State::Receiving
+    }
+
+    /// Makes this the request that is in the builder.
     pub(crate) fn begin(&mut self, number: u32, frame: Frame, head: Option<Buffer>) {
         self.number = number;
         self.frame = frame;
@@ -101,7 +104,7 @@ impl Exchange {
         self.state = State::Fresh;
     }
 
-    /// Makes this the request that is in the draft, whose body is to come.
+    /// Makes this the request that is in the builder, whose body is to come.
     pub(crate) fn begin_upload(&mut self, number: u32, frame: Frame) {
         self.begin(number, frame, None);
         self.upload = Some(Box::default());
@@ -118,7 +121,7 @@ impl Exchange {
 
     /// Drops what the request was about and keeps what can be used again.
     pub(crate) fn reset(&mut self) {
-        self.draft.clear();
+        self.builder.clear();
         (self.head, self.chunk, self.stream) = (None, None, None);
         self.upload = None;
         self.body = Body::Empty;
@@ -129,12 +132,12 @@ impl Exchange {
     pub(crate) fn run<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
         match self.state {
             State::Fresh => {
-                let response = service.pooled(self.draft.request_mut(), scope);
+                let response = service.pooled(self.builder.request_mut(), scope);
                 if scope.is_parked() {
                     return;
                 }
                 self.answer(response, scope.pool());
-                self.draft.clear();
+                self.builder.clear();
             }
             State::Streaming => {
                 // Without a buffer it goes home, where it waits for one.
@@ -149,11 +152,11 @@ impl Exchange {
     }
 
     fn open<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
-        let opened = service.open(self.draft.request_mut(), scope);
+        let opened = service.open(self.builder.request_mut(), scope);
         if scope.is_parked() {
             return;
         }
-        self.draft.clear();
+        self.builder.clear();
         match opened {
             UploadDecision::Sink(sink) => {
                 if let Some(upload) = &mut self.upload {
@@ -211,7 +214,7 @@ impl Exchange {
 
     /// A 500 if there is a buffer for it, else these words.
     fn fail(&mut self, words: &'static str) {
-        self.draft.clear();
+        self.builder.clear();
         self.stream = None;
         self.chunk = None;
         self.upload = None;

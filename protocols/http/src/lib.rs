@@ -19,14 +19,15 @@
 //! | step    | modules                              | what they do                        |
 //! |---------|--------------------------------------|-------------------------------------|
 //! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
-//! | input   | `hand`, `intake`, `incoming`         | from bytes to requests, and stalls  |
+//! | state   | `state`                              | listener, network thread, session   |
+//! | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 //! | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
 //! | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 //! | bodies  | `body`                               | lengths, chunks, trailers           |
-//! | request | `draft`, `names`, `message`          | the http crate's types, recycled    |
+//! | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
 //! | work    | `exchange`, `stream`                 | what a worker does with a request   |
 //! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
-//! | output  | `delivery`, `session`                | replies in order, bounded streams   |
+//! | output  | `write`                              | replies in order, bounded streams   |
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`testing`].
@@ -51,25 +52,23 @@ mod encode;
 mod respond;
 mod message;
 mod names;
-mod draft;
+mod request_builder;
 mod reply;
 mod service;
 mod sink;
-mod incoming;
+mod pending_body;
 mod exchange;
 mod stream;
-mod session;
-mod hand;
-mod intake;
+mod state;
+mod write;
 mod upload;
-mod delivery;
+mod read;
 mod protocol;
 mod closures;
 
-pub use crate::protocol::{Http, Lane};
 pub use ::http;
 pub use body::{Decoder, Piece};
-pub use closures::{HandlerLane, Inline, Pooled, Route, Routed};
+pub use closures::{HandlerState, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;
 pub use fault::Fault;
 pub use flatpath::{Payload, RegionConfig, Turn, WorkerScope};
@@ -77,8 +76,8 @@ pub use head::{Framing, Head, HeaderSlots, KnownHeader, TargetForm};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use parse::parse;
-pub use reply::{Reply, ReplyHeaders};
+pub use reply::{Disposition, Reply, ReplyHeaders};
 pub use scan::Scan;
-pub use service::{Disposition, Service};
-pub use session::Session;
+pub use service::Service;
 pub use sink::{Sink, UploadDecision};
+pub use state::{Http, Session, ThreadState};

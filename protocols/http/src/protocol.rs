@@ -1,111 +1,32 @@
 //! HTTP/1.1 as the engine's [`Protocol`]: from bytes that arrive to services and back.
 //!
 //! ```text
-//! received → intake: head ─► inline service ────────────────────► delivery: queue
-//!                      └─► (body) ─► job ─► worker: head, chunk ─► delivery: in order
-//!                                     ▲                                │ the next chunk
-//!                                     └── drained ◄── room in output ◄─┘
+//! received → read: head ─► inline service ────────────────────► write: queue
+//!                    └─► (body) ─► job ─► worker: head, chunk ─► write: in order
+//!                                   ▲                                │ the next chunk
+//!                                   └── drained ◄── room in output ◄─┘
 //! ```
 //!
 //! Replies go out in the order of their requests. An inline service is asked only when no reply is
 //! owed; a request behind one that is with a worker goes to the workers too.
+//!
+//! Each method is a call of the engine for one connection. Most end with `conclude`, which sets the
+//! phase that deadlines follow.
 
 use bytes::Bytes;
-use flatpath::{Context, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
+use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
 
-use crate::date::DateLine;
+use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
-use crate::hand::Hand;
-use crate::incoming::Incoming;
-use crate::limits::{Limits, SPARES_MAX};
-use crate::names::Names;
+use crate::fault::Fault;
 use crate::service::Service;
-use crate::session::{Ring, Session};
+use crate::state::{Connection, Http, Session, Stage, Step, ThreadState};
+use crate::{read, upload, write};
 
-/// A service, spoken to in HTTP/1.1.
-#[derive(Clone, Debug)]
-pub struct Http<S> {
-    pub(crate) service: S,
-    pub(crate) limits: Limits,
-}
-
-impl<S: Service> Http<S> {
-    /// HTTP/1.1 for this service.
-    pub fn service(service: S) -> Self {
-        Self {
-            service,
-            limits: Limits::default(),
-        }
-    }
-
-    /// The service itself again.
-    pub fn into_service(self) -> S {
-        self.service
-    }
-
-    /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.
-    #[must_use]
-    pub fn limits(self, limits: Limits) -> Self {
-        Self {
-            limits: limits.within_bounds(),
-            ..self
-        }
-    }
-}
-
-/// What one network thread keeps for a listener that speaks HTTP.
-pub struct Lane<S: Service> {
-    pub(crate) service: S::Lane,
-    /// Where inline replies are written before they are queued.
-    pub(crate) scratch: Vec<u8>,
-    pub(crate) date: DateLine,
-    /// Where the head of a later minor version is read from, as one of 1.1.
-    pub(crate) later_minor: Vec<u8>,
-    pub(crate) names: Names,
-    /// Recycled.
-    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
-    pub(crate) incoming: Vec<Box<Incoming>>,
-    /// Recycled.
-    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
-    pub(crate) rings: Vec<Box<Ring<S>>>,
-}
-
-impl<S: Service> Lane<S> {
-    /// Drops a request whose body was arriving, and keeps what can be used again.
-    pub(crate) fn recycle_incoming(&mut self, mut incoming: Box<Incoming>) {
-        incoming.clear();
-        if self.incoming.len() < SPARES_MAX {
-            self.incoming.push(incoming);
-        }
-    }
-
-    /// Keeps an empty ring.
-    pub(crate) fn recycle_ring(&mut self, ring: Box<Ring<S>>) {
-        if self.rings.len() < SPARES_MAX {
-            self.rings.push(ring);
-        }
-    }
-}
-
-/// What a client is told that finds no room. Retrying is right, and soon enough in a second.
-pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 44\r\n\
-    Retry-After: 1\r\n\
-    Connection: close\r\n\
-    \r\n\
-    The server is busy. Please try again later.\n";
-
-/// What a client is told whose request made the service panic, where there is no buffer for it.
-pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 34\r\n\
-    Connection: close\r\n\
-    \r\n\
-    The request could not be handled.\n";
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<S: Service> Protocol for Http<S> {
-    type ThreadState = Lane<S>;
+    type ThreadState = ThreadState<S>;
     type Session = Session<S>;
     type Job = Exchange;
 
@@ -123,24 +44,59 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
-    fn thread_state(&self) -> Lane<S> {
-        Lane {
-            service: self.service.lane(),
-            scratch: Vec::new(),
-            date: DateLine::new(),
-            later_minor: Vec::new(),
-            names: Names::new(),
-            incoming: Vec::new(),
-            rings: Vec::new(),
+    fn thread_state(&self) -> ThreadState<S> {
+        ThreadState::new(&self.service)
+    }
+
+    fn received(&self, connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
+        let (mut used, mut blocked) = (0, None);
+        if connection.session.skips_byte && !input.is_empty() {
+            if let Err(on) = write::deliver_due(connection) {
+                return Received::Blocked { consumed: 0, on };
+            }
+            if connection.session.owed() > 0 {
+                return Received::NeedMore { consumed: 0 };
+            }
+            connection.session.skips_byte = false;
+            used = 1;
+        }
+        while !connection.session.is_closed {
+            let step = match connection.session.stage {
+                Stage::Head => read::take_head(connection, &input[used..]),
+                Stage::Body => read::take_body(connection, &input[used..]),
+                Stage::Over => break,
+            };
+            match step {
+                Step::On(bytes) => used += bytes,
+                Step::NeedMore(bytes) => {
+                    used += bytes;
+                    break;
+                }
+                Step::Blocked(bytes, on) => {
+                    used += bytes;
+                    blocked = Some(on);
+                    break;
+                }
+            }
+        }
+        conclude(connection);
+        if connection.session.stage == Stage::Over || connection.session.is_closed {
+            used = input.len();
+        }
+        match blocked {
+            Some(on) => Received::Blocked { consumed: used, on },
+            None => Received::NeedMore { consumed: used },
         }
     }
 
-    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
-        Hand { context }.received(input)
-    }
-
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        Hand { context }.input_ended();
+    /// The client has said all that it will say. What it did not finish is never served.
+    fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
+        connection.session.stage = Stage::Over;
+        upload::abandon(connection);
+        upload::drop_pending_body(connection);
+        if connection.session.owed() == 0 {
+            write::close(connection);
+        }
     }
 
     fn run(&self, job: &mut Exchange, scope: &mut WorkerScope<'_>) {
@@ -151,56 +107,118 @@ impl<S: Service> Protocol for Http<S> {
         job.panicked();
     }
 
-    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
-        Hand { context }.finished(job);
+    fn finished(&self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+        if connection.session.is_closed {
+            return write::recycle(connection, job);
+        }
+        let Some(job) = upload::returned(connection, job) else {
+            return conclude(connection);
+        };
+        if job.number != connection.session.next_reply {
+            return write::keep_job(connection, job);
+        }
+        if write::send_job(connection, job) {
+            write::deliver_or_stall(connection);
+        }
+        conclude(connection);
     }
 
-    fn retire(&self, _lane: &mut Lane<S>, job: &mut Exchange) {
+    fn retire(&self, _lane: &mut ThreadState<S>, job: &mut Exchange) {
         job.reset();
     }
 
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        Hand { context }.drained();
+    /// The output has room: the stream goes on.
+    fn drained(&self, connection: &mut Connection<'_, S>) {
+        if let Some(job) = connection
+            .session
+            .sending
+            .take_if(|job| !job.is_receiving())
+        {
+            if connection.session.is_closed {
+                return write::recycle(connection, job);
+            }
+            connection.dispatch(job);
+        }
     }
 
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        Hand { context }.expired(phase);
+    fn expired(&self, connection: &mut Connection<'_, S>, phase: Phase) {
+        match phase {
+            Phase::Head if !connection.session.scan.is_untouched() => {
+                read::fault(connection, Fault::HeadTimeout);
+            }
+            Phase::Body => read::fault(connection, Fault::BodyTimeout),
+            // It has asked for nothing, so it is told nothing.
+            Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Joined => {
+                write::close(connection)
+            }
+        }
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        Hand { context }.draining();
+    fn draining(&self, connection: &mut Connection<'_, S>) {
+        if connection.session.is_uploading() {
+            // It has been begun, and is the last of its connection.
+            return;
+        }
+        let is_partial =
+            connection.session.stage == Stage::Body || !connection.session.scan.is_untouched();
+        if connection.session.owed() > 0 {
+            // What has not been taken yet is for another connection to ask again.
+            connection.session.lingers |= is_partial;
+            read::end_input(connection);
+        } else if !is_partial {
+            // A request may be on its way: it is answered, and told that it is the last. Who stays
+            // silent is let go by the deadline for idle connections, which a drain shortens.
+            connection.restart_phase(Phase::Idle);
+        }
     }
 
-    fn pressed(&self, context: &mut Context<'_, Self>) {
-        Hand { context }.pressed();
+    fn pressed(&self, connection: &mut Connection<'_, S>) {
+        upload::pressed(connection);
     }
 
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        Hand { context }.abandoned();
+    /// The engine ends the connection, and says why.
+    fn abandoned(&self, connection: &mut Connection<'_, S>) {
+        read::end_input(connection);
+        if let Some(job) = connection.session.sending.take() {
+            write::recycle(connection, job);
+        }
+        connection.session.is_closed = true;
     }
 
-    fn closed(&self, lane: &mut Lane<S>, session: &mut Session<S>) {
-        if let Some(incoming) = session.incoming.take() {
-            lane.recycle_incoming(incoming);
+    fn closed(&self, thread: &mut ThreadState<S>, session: &mut Session<S>) {
+        if let Some(pending_body) = session.pending_body.take() {
+            thread.recycle_pending_body(pending_body);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn constant_words_are_whole_replies() {
-        for words in [REFUSAL, FAILURE] {
-            let (head, body) = words.split_once("\r\n\r\n").expect("a head and a body");
-            let length = head
-                .split("Content-Length: ")
-                .nth(1)
-                .and_then(|rest| rest.lines().next());
-            assert_eq!(length, Some(body.len().to_string().as_str()));
-            assert!(head.ends_with("\r\nConnection: close"));
-        }
-        assert!(REFUSAL.contains("\r\nRetry-After: "));
+/// What every call ends with: `100 Continue` where it is due, the phase, the empty reorder buffer.
+fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
+    if connection.session.is_closed {
+        return;
+    }
+    if let Some(reorder_buffer) = connection.session.take_reorder_buffer() {
+        connection.thread.recycle_reorder_buffer(reorder_buffer);
+    }
+    let owed = connection.session.owed();
+    let is_uploading = connection.session.is_uploading();
+    let is_due = owed == 0 || is_uploading && connection.session.sending.is_some();
+    if connection.session.owes_continue && is_due {
+        connection.session.owes_continue = connection.write(CONTINUE).is_err();
+    }
+    let is_next_head = std::mem::take(&mut connection.session.is_next_head);
+    let phase = match connection.session.stage {
+        Stage::Body if is_uploading => Phase::Body,
+        _ if owed > 0 => Phase::Work,
+        Stage::Head if connection.session.scan.is_untouched() => Phase::Idle,
+        Stage::Head => Phase::Head,
+        Stage::Body => Phase::Body,
+        Stage::Over => return,
+    };
+    if is_next_head && matches!(phase, Phase::Head | Phase::Idle) {
+        // A request has been taken since: this deadline is the next one's.
+        connection.restart_phase(phase);
+    } else {
+        connection.phase(phase);
     }
 }

@@ -7,42 +7,21 @@
 //! Cost: one copy of the head. No allocation once the scratch space has grown.
 
 use bytes::Bytes;
-use http::{StatusCode, Version};
+use http::StatusCode;
 
-use crate::encode::{self, Persistence};
-use crate::head::Head;
+use crate::encode;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
-use crate::respond::{self, Content, Transfer};
-use crate::service::Disposition;
+use crate::respond::{self, Content, Frame, Transfer};
 
-/// What the request asks of the form of its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frame {
-    /// The method was `HEAD`: the head is that of `GET`, and no body follows.
-    pub(crate) is_head: bool,
-    /// The client speaks HTTP/1.0 and knows no chunks.
-    pub(crate) is_old: bool,
-    /// The connection may go on behind the reply.
-    pub(crate) keep_alive: bool,
-}
-
-impl Frame {
-    pub(crate) fn of(head: &Head<'_>) -> Self {
-        Self {
-            is_head: head.is_head(),
-            is_old: head.version() == Version::HTTP_10,
-            keep_alive: head.keep_alive(),
-        }
-    }
-
-    pub(crate) fn persistence(self) -> Persistence {
-        match (self.keep_alive, self.is_old) {
-            (false, _) => Persistence::Close,
-            (true, true) => Persistence::Told,
-            (true, false) => Persistence::Implied,
-        }
-    }
+/// Where a request was answered, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Disposition {
+    /// Here and now: the reply is complete.
+    Answered,
+    /// By a worker: whatever was written into the reply is dropped.
+    Pooled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

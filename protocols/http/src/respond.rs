@@ -1,11 +1,40 @@
 //! The head of a reply from a response of the http crate.
 
 use http::response::Parts;
-use http::{StatusCode, header};
+use http::{StatusCode, Version, header};
 
-use crate::encode::{self, Sink};
+use crate::encode::{self, Persistence, Sink};
+use crate::head::Head;
 use crate::message::Body;
-use crate::reply::Frame;
+
+/// What the request asks of the form of its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The method was `HEAD`: the head is that of `GET`, and no body follows.
+    pub(crate) is_head: bool,
+    /// The client speaks HTTP/1.0 and knows no chunks.
+    pub(crate) is_old: bool,
+    /// The connection may go on behind the reply.
+    pub(crate) keep_alive: bool,
+}
+
+impl Frame {
+    pub(crate) fn of(head: &Head<'_>) -> Self {
+        Self {
+            is_head: head.is_head(),
+            is_old: head.version() == Version::HTTP_10,
+            keep_alive: head.keep_alive(),
+        }
+    }
+
+    pub(crate) fn persistence(self) -> Persistence {
+        match (self.keep_alive, self.is_old) {
+            (false, _) => Persistence::Close,
+            (true, true) => Persistence::Told,
+            (true, false) => Persistence::Implied,
+        }
+    }
+}
 
 /// What may follow a status (RFC 9110 sections 6.4.1 and 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,31 +8,21 @@ use http::Extensions;
 
 use crate::head::Head;
 use crate::message::{Request, Response};
-use crate::reply::Reply;
+use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
-
-/// Where a request was answered, or is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Disposition {
-    /// Here and now: the reply is complete.
-    Answered,
-    /// By a worker: whatever was written into the reply is dropped.
-    Pooled,
-}
 
 /// What a server does with requests.
 ///
 /// | called on          | methods                          | may block |
 /// |--------------------|----------------------------------|-----------|
-/// | the network thread | `lane`, `inline`, `response_ready`, `streams` | no  |
+/// | the network thread | `thread_state`, `inline`, `response_ready`, `streams` | no  |
 /// | a worker           | `pooled`, `open`                 | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
-    type Lane: 'static;
+    type ThreadState: 'static;
 
     /// Called once on each network thread.
-    fn lane(&self) -> Self::Lane;
+    fn thread_state(&self) -> Self::ThreadState;
 
     /// Answers a request at once, or leaves it to a worker. Must not block and should take no more
     /// than a few microseconds: every connection of the thread waits for it.
@@ -42,7 +32,7 @@ pub trait Service: Send + Sync + 'static {
     /// the workers too.
     fn inline(
         &self,
-        lane: &mut Self::Lane,
+        thread: &mut Self::ThreadState,
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
@@ -76,9 +66,9 @@ pub trait Service: Send + Sync + 'static {
     }
 
     /// A response made by [`Service::pooled`] has come back to the network thread. What the worker
-    /// put into its extensions arrives here, so that a service can fill the cache in its lane.
+    /// put into its extensions arrives here, so that a service can fill a cache in its thread state.
     /// Called only when there is something in them.
-    fn response_ready(&self, lane: &mut Self::Lane, turn: Turn, note: &mut Extensions) {
-        let _ = (lane, turn, note);
+    fn response_ready(&self, thread: &mut Self::ThreadState, turn: Turn, note: &mut Extensions) {
+        let _ = (thread, turn, note);
     }
 }

@@ -4,7 +4,6 @@
 
 use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
-use crate::draft::Draft;
 use crate::encode;
 use crate::fault::Fault;
 use crate::head::{Head, HeaderSlots};
@@ -12,10 +11,11 @@ use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
 use crate::parse::copy_as_1_1;
-use crate::reply::{Frame, Reply};
-use crate::respond::{self, Transfer};
+use crate::reply::{Disposition, Reply};
+use crate::request_builder::RequestBuilder;
+use crate::respond::{self, Frame, Transfer};
 use crate::scan::Scan;
-use crate::service::{Disposition, Service};
+use crate::service::Service;
 use flatpath::Turn;
 
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
@@ -51,11 +51,11 @@ pub fn with_head<T>(
 /// The rule that it breaks.
 pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
     let filled = with_head(input, |head| {
-        let mut draft = Draft::default();
-        draft.fill(head, &mut Names::new())?;
-        Ok((draft, head.framing(), head.bytes()))
+        let mut builder = RequestBuilder::default();
+        builder.fill(head, &mut Names::new())?;
+        Ok((builder, head.framing(), head.bytes()))
     })?;
-    let Some((mut draft, framing, head_bytes)) = filled.transpose()? else {
+    let Some((mut builder, framing, head_bytes)) = filled.transpose()? else {
         return Ok(None);
     };
     let mut decoder = Decoder::new(framing);
@@ -67,13 +67,13 @@ pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
             Piece::End => break,
         }
     }
-    draft.set_body(if body.is_empty() {
+    builder.set_body(if body.is_empty() {
         Body::Empty
     } else {
         body.into()
     });
     Ok(Some((
-        std::mem::take(draft.request_mut()),
+        std::mem::take(builder.request_mut()),
         input.len() - rest.len(),
     )))
 }
@@ -85,31 +85,30 @@ pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
 /// The rule that the request breaks.
 pub fn inline<S: Service>(
     service: &S,
-    lane: &mut S::Lane,
+    thread: &mut S::ThreadState,
     turn: Turn,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Fault> {
     let mut out = Vec::new();
-    let run = answer(service, lane, turn, &mut DateLine::new(), &mut out, input)?;
+    let run = answer(service, thread, turn, &mut DateLine::new(), &mut out, input)?;
     Ok((run == Some(Disposition::Answered)).then_some(out))
 }
 
-/// A service with one lane that answers request after request into the same space, as on a network
-/// thread.
+/// A service that answers request after request into the same space, as on a network thread.
 pub struct Stand<S: Service> {
     service: S,
-    lane: S::Lane,
+    thread: S::ThreadState,
     date: DateLine,
     out: Vec<u8>,
 }
 
 impl<S: Service> Stand<S> {
-    /// Makes the service's lane.
+    /// Makes the service's thread state.
     pub fn new(service: S) -> Self {
-        let lane = service.lane();
+        let thread = service.thread_state();
         Self {
             service,
-            lane,
+            thread,
             date: DateLine::new(),
             out: Vec::new(),
         }
@@ -122,11 +121,11 @@ impl<S: Service> Stand<S> {
     pub fn inline(&mut self, turn: Turn, input: &[u8]) -> Result<Option<Disposition>, Fault> {
         let Self {
             service,
-            lane,
+            thread,
             date,
             out,
         } = self;
-        answer(service, lane, turn, date, out, input)
+        answer(service, thread, turn, date, out, input)
     }
 
     /// The latest answer, as its client would get it.
@@ -134,15 +133,15 @@ impl<S: Service> Stand<S> {
         &self.out
     }
 
-    /// The service's lane.
-    pub fn lane(&mut self) -> &mut S::Lane {
-        &mut self.lane
+    /// The service's thread state.
+    pub fn thread_state(&mut self) -> &mut S::ThreadState {
+        &mut self.thread
     }
 }
 
 fn answer<S: Service>(
     service: &S,
-    lane: &mut S::Lane,
+    thread: &mut S::ThreadState,
     turn: Turn,
     date: &mut DateLine,
     out: &mut Vec<u8>,
@@ -150,7 +149,7 @@ fn answer<S: Service>(
 ) -> Result<Option<Disposition>, Fault> {
     with_head(input, |head| {
         let mut reply = Reply::new(out, date.at(turn.wall_seconds), Frame::of(head));
-        let run = service.inline(lane, turn, head, &mut reply);
+        let run = service.inline(thread, turn, head, &mut reply);
         if run == Disposition::Answered {
             let written = reply.written();
             out.extend_from_slice(written.shared.as_deref().unwrap_or_default());
@@ -244,18 +243,18 @@ mod tests {
     fn inline_answers_come_out_as_they_would_on_the_wire() {
         struct Teapot;
         impl Service for Teapot {
-            type Lane = u32;
-            fn lane(&self) -> u32 {
+            type ThreadState = u32;
+            fn thread_state(&self) -> u32 {
                 0
             }
             fn inline(
                 &self,
-                lane: &mut u32,
+                thread: &mut u32,
                 _: Turn,
                 head: &Head<'_>,
                 reply: &mut Reply<'_>,
             ) -> Disposition {
-                *lane += 1;
+                *thread += 1;
                 match head.path() {
                     "/tea" => reply.head(StatusCode::IM_A_TEAPOT).body(b"short and stout"),
                     _ => Disposition::Pooled,
@@ -265,10 +264,10 @@ mod tests {
                 Response::default()
             }
         }
-        let mut lane = Teapot.lane();
+        let mut thread = Teapot.thread_state();
         let tea = inline(
             &Teapot,
-            &mut lane,
+            &mut thread,
             TURN,
             b"GET /tea HTTP/1.1\r\nHost: h\r\n\r\n",
         );
@@ -276,11 +275,11 @@ mod tests {
         assert!(tea.starts_with(b"HTTP/1.1 418 ") && tea.ends_with(b"short and stout"));
         let coffee = inline(
             &Teapot,
-            &mut lane,
+            &mut thread,
             TURN,
             b"GET /coffee HTTP/1.1\r\nHost: h\r\n\r\n",
         );
         assert_eq!(coffee.expect("valid"), None);
-        assert_eq!(lane, 2);
+        assert_eq!(thread, 2);
     }
 }

@@ -79,9 +79,9 @@ fn requests_of_the_http_crate_are_filled_and_answered_without_allocating() {
 struct Direct;
 
 impl Service for Direct {
-    type Lane = ();
+    type ThreadState = ();
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
     fn inline(&self, _: &mut (), _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition {
         reply

@@ -53,6 +53,6 @@ mod tests;
 pub use error::FilesError;
 pub use mounts::MountShares;
 pub use root::Resolution;
-pub use service::{Files, FilesLane};
+pub use service::{Files, FilesState};
 pub use target::Hidden;
 pub use writing::{Durability, WriteOptions, Writing};

@@ -59,7 +59,7 @@ fn lent<'a>(scope: &WorkerScope<'a>) -> Lent<'a> {
 
 /// What one network thread keeps: its cache of small files.
 #[derive(Debug)]
-pub struct FilesLane {
+pub struct FilesState {
     cache: Cache,
 }
 
@@ -250,17 +250,17 @@ impl Files {
 }
 
 impl Service for Files {
-    type Lane = FilesLane;
+    type ThreadState = FilesState;
 
-    fn lane(&self) -> FilesLane {
-        FilesLane {
+    fn thread_state(&self) -> FilesState {
+        FilesState {
             cache: Cache::new(self.cache),
         }
     }
 
     fn inline(
         &self,
-        lane: &mut FilesLane,
+        thread: &mut FilesState,
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
@@ -283,7 +283,7 @@ impl Service for Files {
             mounts_version: self.mounts.version(),
             writes: self.writes.load(Ordering::Relaxed),
         };
-        let found = lane.cache.find(&self.root, moment, target, preference);
+        let found = thread.cache.find(&self.root, moment, target, preference);
         let Some(entry) = found else {
             return Disposition::Pooled;
         };
@@ -356,9 +356,9 @@ impl Service for Files {
         self.read(request, scope)
     }
 
-    fn response_ready(&self, lane: &mut FilesLane, turn: Turn, note: &mut Extensions) {
+    fn response_ready(&self, thread: &mut FilesState, turn: Turn, note: &mut Extensions) {
         if let Some(entry) = note.remove::<NewEntry>() {
-            lane.cache.insert(entry, turn.now_ns);
+            thread.cache.insert(entry, turn.now_ns);
         }
     }
 }

@@ -166,9 +166,9 @@ fn a_body_that_is_on_its_way_needs_no_continue(choice: DriverChoice) {
 struct ReadOnly;
 
 impl Service for ReadOnly {
-    type Lane = ();
+    type ThreadState = ();
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
     fn inline(
         &self,

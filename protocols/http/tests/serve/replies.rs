@@ -187,21 +187,23 @@ struct Counter;
 struct Note(u64);
 
 impl Service for Counter {
-    type Lane = u64;
+    type ThreadState = u64;
 
-    fn lane(&self) -> u64 {
+    fn thread_state(&self) -> u64 {
         0
     }
 
     fn inline(
         &self,
-        lane: &mut u64,
+        thread: &mut u64,
         _: flatpath::Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
         match head.path() {
-            "/count" => reply.head(StatusCode::OK).body(lane.to_string().as_bytes()),
+            "/count" => reply
+                .head(StatusCode::OK)
+                .body(thread.to_string().as_bytes()),
             _ => Disposition::Pooled,
         }
     }
@@ -212,8 +214,8 @@ impl Service for Counter {
         response
     }
 
-    fn response_ready(&self, lane: &mut u64, _: flatpath::Turn, note: &mut http::Extensions) {
-        *lane += note.get::<Note>().map_or(0, |note| note.0);
+    fn response_ready(&self, thread: &mut u64, _: flatpath::Turn, note: &mut http::Extensions) {
+        *thread += note.get::<Note>().map_or(0, |note| note.0);
     }
 }
 

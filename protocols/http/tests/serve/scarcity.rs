@@ -22,9 +22,9 @@ on_each_driver!(
 struct Mixed;
 
 impl Service for Mixed {
-    type Lane = ();
+    type ThreadState = ();
 
-    fn lane(&self) {}
+    fn thread_state(&self) {}
 
     fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
         Disposition::Pooled

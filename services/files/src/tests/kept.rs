@@ -56,7 +56,7 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
         ),
     ] {
         let cached = site.ask("GET", "/a.txt", &headers);
-        site.lane = site.files.lane();
+        site.thread = site.files.thread_state();
         let read = site.ask("GET", "/a.txt", &headers);
         assert_eq!(
             (cached.status(), read.by),

@@ -16,17 +16,17 @@ use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
 use crate::root::Reach;
-use crate::{Files, FilesLane, Hidden};
+use crate::{Files, FilesState, Hidden};
 
 /// Sunday, 06 Nov 1994 08:49:37 GMT.
 const MODIFIED: Duration = Duration::from_secs(784_111_777);
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-/// A folder, the service over it, and one network thread's lane.
+/// A folder, the service over it, and one network thread's thread.
 struct Site {
     folder: tempfile::TempDir,
     files: Files,
-    lane: FilesLane,
+    thread: FilesState,
     pool: Pool,
     descriptors: DescriptorBudget,
     turn: u64,
@@ -83,7 +83,7 @@ impl Site {
         let folder = tempfile::tempdir().expect("tempdir");
         fs::create_dir(folder.path().join("served")).expect("mkdir");
         let files = Files::open(&folder.path().join("served")).expect("open");
-        let lane = files.lane();
+        let thread = files.thread_state();
         let classes = vec![4 << 10, 16 << 10, 64 << 10];
         let pool = Pool::new(PoolConfig {
             classes,
@@ -93,7 +93,7 @@ impl Site {
         Self {
             folder,
             files,
-            lane,
+            thread,
             pool,
             descriptors: DescriptorBudget::default(),
             turn: 1,
@@ -126,14 +126,14 @@ impl Site {
         };
         let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
         let input = input.as_bytes();
-        let inline = testing::inline(&self.files, &mut self.lane, turn, input).expect("valid");
+        let inline = testing::inline(&self.files, &mut self.thread, turn, input).expect("valid");
         let (by, bytes) = match inline {
             Some(bytes) => (By::Network, bytes),
             None => {
                 let (request, _) = testing::request(input).expect("valid").expect("complete");
                 let mut response = self.answer(&request);
                 let mut note = std::mem::take(response.extensions_mut());
-                self.files.response_ready(&mut self.lane, turn, &mut note);
+                self.files.response_ready(&mut self.thread, turn, &mut note);
                 let encode =
                     |head: &flatpath_http::Head<'_>| testing::encoded(head, turn, response);
                 let bytes = testing::with_head(input, encode)

@@ -26,12 +26,12 @@ const HEADERS_KEPT_MAX: usize = 64;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Draft {
+pub(crate) struct RequestBuilder {
     request: Request,
     arena: BytesMut,
 }
 
-impl Draft {
+impl RequestBuilder {
     /// The request, as a handler sees it.
     pub(crate) fn request(&self) -> &Request {
         &self.request
@@ -105,7 +105,7 @@ mod tests {
     use crate::limits::Limits;
     use crate::{HeaderSlots, Scan, parse};
 
-    fn fill(draft: &mut Draft, names: &mut Names, input: &[u8]) {
+    fn fill(builder: &mut RequestBuilder, names: &mut Names, input: &[u8]) {
         let limits = Limits::default();
         let bytes = Scan::new()
             .advance(input, &limits)
@@ -113,21 +113,21 @@ mod tests {
             .expect("complete");
         let mut slots = HeaderSlots::new();
         let head = parse(input, bytes, &mut slots, &limits).expect("a valid head");
-        draft
+        builder
             .fill(&head, names)
             .expect("the http crate takes what is valid");
     }
 
     #[test]
     fn a_request_has_what_its_head_says() {
-        let (mut draft, mut names) = (Draft::default(), Names::new());
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
         for _ in 0..3 {
             fill(
-                &mut draft,
+                &mut builder,
                 &mut names,
                 b"PATCH http://h:1/a?b HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a:  2 \r\nB:\r\n\r\n",
             );
-            let request = draft.request();
+            let request = builder.request();
             assert_eq!(request.method(), "PATCH");
             assert_eq!(request.uri(), "http://h:1/a?b");
             let values: Vec<_> = request.headers().get_all("x-a").iter().collect();
@@ -135,41 +135,41 @@ mod tests {
             assert_eq!(request.headers()["host"], "x");
             assert_eq!(request.headers()["b"], "");
             assert_eq!(request.headers().len(), 4);
-            draft.clear();
-            assert!(draft.request().headers().is_empty() && draft.request().uri() == "/");
+            builder.clear();
+            assert!(builder.request().headers().is_empty() && builder.request().uri() == "/");
         }
     }
 
     #[test]
     fn a_value_that_a_handler_kept_outlives_its_request() {
-        let (mut draft, mut names) = (Draft::default(), Names::new());
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
         fill(
-            &mut draft,
+            &mut builder,
             &mut names,
             b"GET / HTTP/1.1\r\nHost: kept\r\n\r\n",
         );
-        let kept = draft.request().headers()["host"].clone();
-        draft.clear();
+        let kept = builder.request().headers()["host"].clone();
+        builder.clear();
         for _ in 0..1000 {
             fill(
-                &mut draft,
+                &mut builder,
                 &mut names,
                 b"GET / HTTP/1.1\r\nHost: else\r\n\r\n",
             );
-            draft.clear();
+            builder.clear();
         }
         assert_eq!(kept, "kept");
     }
 
     #[test]
     fn a_large_request_leaves_no_large_draft() {
-        let (mut draft, mut names) = (Draft::default(), Names::new());
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
         let long = format!(
             "GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n",
             "a".repeat(9000)
         );
-        fill(&mut draft, &mut names, long.as_bytes());
-        draft.clear();
-        assert_eq!(draft.arena.capacity(), 0);
+        fill(&mut builder, &mut names, long.as_bytes());
+        builder.clear();
+        assert_eq!(builder.arena.capacity(), 0);
     }
 }

@@ -7,15 +7,15 @@
 use flatpath::{Buffer, NoRoom, Payload, PoolHandle};
 
 use crate::body::Decoder;
-use crate::draft::Draft;
 use crate::head::Framing;
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
-use crate::reply::Frame;
+use crate::request_builder::RequestBuilder;
+use crate::respond::Frame;
 
 /// See the module.
-pub(crate) struct Incoming {
-    pub(crate) draft: Draft,
+pub(crate) struct PendingBody {
+    pub(crate) builder: RequestBuilder,
     pub(crate) frame: Frame,
     pub(crate) decoder: Decoder,
     /// The answer is out already: the body is read only to find the next request.
@@ -33,10 +33,10 @@ pub(crate) struct Incoming {
     gathered: Gathered,
 }
 
-impl Default for Incoming {
+impl Default for PendingBody {
     fn default() -> Self {
         Self {
-            draft: Draft::default(),
+            builder: RequestBuilder::default(),
             frame: Frame::default(),
             decoder: Decoder::new(Framing::Empty),
             is_discarded: false,
@@ -50,8 +50,8 @@ impl Default for Incoming {
     }
 }
 
-impl Incoming {
-    /// Makes this the request with this framing; the draft has been filled.
+impl PendingBody {
+    /// Makes this the request with this framing; the builder has been filled.
     pub(crate) fn begin(&mut self, frame: Frame, framing: Framing) {
         self.frame = frame;
         self.decoder = Decoder::new(framing);
@@ -86,7 +86,7 @@ impl Incoming {
 
     /// Drops the request and keeps what can be used again.
     pub(crate) fn clear(&mut self) {
-        self.draft.clear();
+        self.builder.clear();
         drop(self.gathered.take());
         self.piece = Payload::new();
     }

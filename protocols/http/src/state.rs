@@ -1,0 +1,360 @@
+//! What HTTP keeps: for a listener, for a network thread, for a connection.
+//!
+//! A session knows where its input stands and which replies are still owed. Requests are numbered
+//! as they are taken. A reply is queued when all before it are; one that comes back early waits in
+//! the reorder buffer, at its number modulo the buffer's size.
+//!
+//! Invariants
+//! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
+//! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
+//!   worker, in the reorder buffer, or in `sending` (only `next_reply` can be there).
+//! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing but this.
+
+use bytes::Bytes;
+use flatpath::{Context, Job, Stall};
+
+use crate::date::DateLine;
+use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
+use crate::names::Names;
+use crate::pending_body::PendingBody;
+use crate::scan::Scan;
+use crate::service::Service;
+
+const _: () = assert!(
+    PIPELINE_MAX.is_power_of_two(),
+    "numbers wrap and keep their places"
+);
+
+/// A service, spoken to in HTTP/1.1.
+#[derive(Clone, Debug)]
+pub struct Http<S> {
+    pub(crate) service: S,
+    pub(crate) limits: Limits,
+}
+
+impl<S: Service> Http<S> {
+    /// HTTP/1.1 for this service.
+    pub fn service(service: S) -> Self {
+        Self {
+            service,
+            limits: Limits::default(),
+        }
+    }
+
+    /// The service itself again.
+    pub fn into_service(self) -> S {
+        self.service
+    }
+
+    /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self {
+            limits: limits.within_bounds(),
+            ..self
+        }
+    }
+}
+
+/// What one call of the engine works on.
+pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
+
+/// What the next step of taking input has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Took so many bytes; there may be more to take.
+    On(usize),
+    /// Took so many bytes; the others are the beginning of something.
+    NeedMore(usize),
+    /// Took so many bytes; the others have to wait.
+    Blocked(usize, Stall),
+}
+
+/// How far a body has come.
+pub(crate) enum Fed {
+    /// So many bytes were taken, and more are needed.
+    More(usize),
+    /// So many bytes were taken, and the others wait for room.
+    Stalled(usize, Stall),
+    /// So many bytes were taken, and the body is complete.
+    Complete(usize),
+}
+
+/// What one network thread keeps for a listener that speaks HTTP.
+pub struct ThreadState<S: Service> {
+    pub(crate) service: S::ThreadState,
+    /// Where inline replies are written before they are queued.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) date: DateLine,
+    /// Where the head of a later minor version is read from, as one of 1.1.
+    pub(crate) later_minor: Vec<u8>,
+    pub(crate) names: Names,
+    /// Recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) pending_body: Vec<Box<PendingBody>>,
+    /// Recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) reorder_buffers: Vec<Box<ReorderBuffer<S>>>,
+}
+
+impl<S: Service> ThreadState<S> {
+    pub(crate) fn new(service: &S) -> Self {
+        Self {
+            service: service.thread_state(),
+            scratch: Vec::new(),
+            date: DateLine::new(),
+            later_minor: Vec::new(),
+            names: Names::new(),
+            pending_body: Vec::new(),
+            reorder_buffers: Vec::new(),
+        }
+    }
+
+    /// Drops a request whose body was arriving, and keeps what can be used again.
+    pub(crate) fn recycle_pending_body(&mut self, mut pending_body: Box<PendingBody>) {
+        pending_body.clear();
+        if self.pending_body.len() < SPARES_MAX {
+            self.pending_body.push(pending_body);
+        }
+    }
+
+    /// Keeps an empty reorder buffer.
+    pub(crate) fn recycle_reorder_buffer(&mut self, reorder_buffer: Box<ReorderBuffer<S>>) {
+        if self.reorder_buffers.len() < SPARES_MAX {
+            self.reorder_buffers.push(reorder_buffer);
+        }
+    }
+}
+
+/// What the next byte of input belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// A head, or empty lines before one.
+    #[default]
+    Head,
+    /// The body of the request in `pending_body`.
+    Body,
+    /// Nothing: the last request of the connection has been taken.
+    Over,
+}
+
+/// A reply that waits for its turn.
+pub(crate) enum QueuedReply<S: Service> {
+    /// From a worker.
+    Job(Job<Http<S>>),
+    /// Written here: an error behind other requests, or an answer that found no room.
+    Bytes(Box<ReplyBytes>),
+}
+
+/// A reply in memory of its own.
+pub(crate) struct ReplyBytes {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) shared: Option<Bytes>,
+    pub(crate) keep_alive: bool,
+}
+
+/// Replies that came back before their turn.
+pub(crate) struct ReorderBuffer<S: Service> {
+    places: [Option<QueuedReply<S>>; PIPELINE_MAX],
+}
+
+impl<S: Service> Default for Box<ReorderBuffer<S>> {
+    fn default() -> Self {
+        Box::new(ReorderBuffer {
+            places: [const { None }; PIPELINE_MAX],
+        })
+    }
+}
+
+/// See the module.
+pub struct Session<S: Service> {
+    pub(crate) scan: Scan,
+    pub(crate) stage: Stage,
+    /// The head that is arriving is not the connection's first: its time starts with it.
+    pub(crate) is_next_head: bool,
+    /// The body's client waits for `100 Continue`.
+    pub(crate) owes_continue: bool,
+    /// The first byte of the input belongs to a request that has been answered.
+    pub(crate) skips_byte: bool,
+    /// A streamed body was taken: what is behind it waits for its reply, as PUT is not safe
+    /// (RFC 9112, 9.3.2).
+    pub(crate) follows_upload: bool,
+    /// The reply that is due is a long stream.
+    pub(crate) is_streaming: bool,
+    /// Input will be left unread, so the end has to linger.
+    pub(crate) lingers: bool,
+    /// The last reply is queued.
+    pub(crate) is_closed: bool,
+    pub(crate) next_request: u32,
+    pub(crate) next_reply: u32,
+    pub(crate) pending_body: Option<Box<PendingBody>>,
+    /// The reply that is being streamed, while it waits for the output to drain; or the request
+    /// whose body is being streamed, while it waits for more of it.
+    pub(crate) sending: Option<Job<Http<S>>>,
+    reorder_buffer: Option<Box<ReorderBuffer<S>>>,
+}
+
+impl<S: Service> Default for Session<S> {
+    fn default() -> Self {
+        Self {
+            scan: Scan::new(),
+            stage: Stage::Head,
+            is_next_head: false,
+            owes_continue: false,
+            skips_byte: false,
+            follows_upload: false,
+            is_streaming: false,
+            lingers: false,
+            is_closed: false,
+            next_request: 0,
+            next_reply: 0,
+            pending_body: None,
+            sending: None,
+            reorder_buffer: None,
+        }
+    }
+}
+
+impl<S: Service> Session<S> {
+    /// Requests that were taken and whose replies are not queued completely.
+    pub(crate) fn owed(&self) -> usize {
+        self.next_request.wrapping_sub(self.next_reply) as usize
+    }
+
+    /// Whether the reply that is due is the last of the connection, as far as is known.
+    pub(crate) fn owes_only_the_last(&self) -> bool {
+        self.stage == Stage::Over && self.owed() == 1
+    }
+
+    /// The head is taken: the next one begins from scratch.
+    pub(crate) fn head_taken(&mut self) {
+        self.scan = Scan::new();
+        self.is_next_head = true;
+    }
+
+    /// True from the head of a streamed body to the end of the body.
+    pub(crate) fn is_uploading(&self) -> bool {
+        let is_streamed = self.pending_body.as_ref().is_some_and(|it| it.is_streamed);
+        self.stage == Stage::Body && is_streamed
+    }
+
+    /// The number of a request that is being taken.
+    pub(crate) fn take_number(&mut self) -> u32 {
+        debug_assert!(self.owed() < PIPELINE_MAX, "N1");
+        let number = self.next_request;
+        self.next_request = number.wrapping_add(1);
+        number
+    }
+
+    /// Keeps a reply until its turn. `fresh` makes the reorder buffer when there is none.
+    pub(crate) fn keep(
+        &mut self,
+        number: u32,
+        waiting: QueuedReply<S>,
+        fresh: impl FnOnce() -> Box<ReorderBuffer<S>>,
+    ) {
+        debug_assert!(
+            (number.wrapping_sub(self.next_reply) as usize) < self.owed(),
+            "N2"
+        );
+        let reorder_buffer = self.reorder_buffer.get_or_insert_with(fresh);
+        let before = reorder_buffer.places[place(number)].replace(waiting);
+        debug_assert!(before.is_none(), "N2: one reply per request");
+    }
+
+    /// The reply that is due, if it is here.
+    pub(crate) fn take_due(&mut self) -> Option<QueuedReply<S>> {
+        self.reorder_buffer.as_mut()?.places[place(self.next_reply)].take()
+    }
+
+    /// The job of a request, if it waits in the reorder buffer.
+    pub(crate) fn take_kept(&mut self, number: u32) -> Option<Job<Http<S>>> {
+        let waiting = &mut self.reorder_buffer.as_mut()?.places[place(number)];
+        match waiting.take() {
+            Some(QueuedReply::Job(job)) => Some(job),
+            other => {
+                *waiting = other;
+                None
+            }
+        }
+    }
+
+    /// The reorder buffer, once nothing is owed any more.
+    pub(crate) fn take_reorder_buffer(&mut self) -> Option<Box<ReorderBuffer<S>>> {
+        if self.owed() == 0 {
+            self.reorder_buffer.take()
+        } else {
+            None
+        }
+    }
+}
+
+fn place(number: u32) -> usize {
+    number as usize % PIPELINE_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::closures::Pooled;
+    use crate::message::{Request, Response};
+
+    type Echo = Pooled<fn(&Request) -> Response>;
+
+    fn text(number: u32) -> QueuedReply<Echo> {
+        let bytes = number.to_be_bytes().to_vec();
+        QueuedReply::Bytes(Box::new(ReplyBytes {
+            bytes,
+            shared: None,
+            keep_alive: true,
+        }))
+    }
+
+    fn number(waiting: &QueuedReply<Echo>) -> u32 {
+        match waiting {
+            QueuedReply::Bytes(text) => {
+                u32::from_be_bytes(text.bytes.as_slice().try_into().expect("four bytes"))
+            }
+            QueuedReply::Job(_) => panic!("no job was kept"),
+        }
+    }
+
+    #[test]
+    fn an_idle_session_is_small() {
+        let bytes = size_of::<Session<Echo>>();
+        assert!(bytes <= 64, "{bytes} bytes");
+    }
+
+    #[test]
+    fn model_replies_come_out_in_the_order_of_their_requests() {
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut session = Session::<Echo>::default();
+        // Close to the end of the numbers, so that they wrap.
+        (session.next_request, session.next_reply) = (u32::MAX - 50, u32::MAX - 50);
+        let (mut out, mut due) = (Vec::new(), session.next_reply);
+        for _ in 0..10_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let pick = (random >> 33) as usize;
+            if pick.is_multiple_of(2) && session.owed() < PIPELINE_MAX {
+                out.push(session.take_number());
+            } else if !out.is_empty() {
+                let back = out.swap_remove(pick % out.len());
+                session.keep(back, text(back), || Box::default());
+            }
+            while let Some(waiting) = session.take_due() {
+                assert_eq!(number(&waiting), due);
+                due = due.wrapping_add(1);
+                session.next_reply = due;
+            }
+            let (had_ring, owed) = (session.reorder_buffer.is_some(), session.owed());
+            assert_eq!(
+                session.take_reorder_buffer().is_some(),
+                had_ring && owed == 0,
+                "N3"
+            );
+        }
+        assert!(due < 100_000, "the numbers have wrapped: {due}");
+    }
+}

@@ -1,0 +1,385 @@
+//! Queueing replies, each in its turn, and streaming the bodies of those that are read.
+//!
+//! A streamed body has at most one chunk with a worker and what the output holds below its
+//! low-water mark, so its memory is bounded however slow the client is.
+
+use bytes::Bytes;
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
+use flatpath::{Buffer, Job, NoRoom, Stall, Wanted};
+
+use crate::encode::REFUSAL;
+use crate::exchange::{self, State};
+use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
+use crate::message::{Body, Reader};
+use crate::reply::Written;
+use crate::respond::{Frame, Transfer};
+use crate::service::Service;
+use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step};
+
+/// Keeps a reply until its turn.
+pub(crate) fn keep<S: Service>(
+    connection: &mut Connection<'_, S>,
+    number: u32,
+    waiting: QueuedReply<S>,
+) {
+    let reorder_buffers = &mut connection.thread.reorder_buffers;
+    connection.session.keep(number, waiting, || {
+        reorder_buffers.pop().unwrap_or_default()
+    });
+}
+
+/// A reply is queued completely.
+pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
+    connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
+    connection.session.is_streaming = false;
+    if !keep_alive {
+        // Requests behind it stay without an answer, so their bytes may be unread.
+        connection.session.lingers |= connection.session.owed() > 0;
+        close(connection);
+    } else if connection.session.stage == Stage::Over && connection.session.owed() == 0 {
+        close(connection);
+    }
+}
+
+/// The connection ends behind what is queued.
+pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
+    connection.session.is_closed = true;
+    if connection.session.lingers {
+        connection.close_lingering();
+    } else {
+        connection.close_after_output();
+    }
+}
+
+/// The connection ends at once, and visibly so.
+pub(crate) fn abort<S: Service>(connection: &mut Connection<'_, S>) {
+    connection.session.is_closed = true;
+    connection.abort();
+}
+
+/// Keeps a job for the next request.
+pub(crate) fn recycle<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    job.reset();
+    connection.recycle(job);
+}
+
+/// Queues an inline answer, which is the only one that is owed.
+pub(crate) fn queue_inline<S: Service>(
+    connection: &mut Connection<'_, S>,
+    written: Written,
+    head_bytes: usize,
+) -> Step {
+    let number = connection.session.take_number();
+    let Written {
+        keep_alive,
+        shared,
+        reader,
+        transfer,
+    } = written;
+    if let Some(reader) = reader {
+        stream_inline(connection, number, keep_alive, reader, transfer);
+        return Step::On(head_bytes);
+    }
+    let queued = queue_scratch(connection, shared.as_ref());
+    if queued.is_ok() {
+        reply_done(connection, keep_alive);
+        return Step::On(head_bytes);
+    }
+    // The answer is there and must not be asked for twice: it waits, and so does one byte of
+    // its request, which brings the input back when there is room.
+    let bytes = connection.thread.scratch.clone();
+    keep(
+        connection,
+        number,
+        QueuedReply::Bytes(Box::new(ReplyBytes {
+            bytes,
+            shared,
+            keep_alive,
+        })),
+    );
+    connection.session.skips_byte = true;
+    Step::Blocked(head_bytes - 1, Stall::Memory)
+}
+
+/// Queues what stands in the scratch space and a shared body behind it; all or nothing.
+fn queue_scratch<S: Service>(
+    connection: &mut Connection<'_, S>,
+    shared: Option<&Bytes>,
+) -> Result<(), NoRoom> {
+    let scratch = &mut connection.thread.scratch;
+    let copied = shared.filter(|shared| shared.len() <= SHARED_COPY_BYTES_MAX);
+    let bytes = scratch.len() + copied.map_or(0, Bytes::len);
+    if let Some(buffer) = connection.io.reserve(bytes) {
+        buffer.append(scratch);
+        if let Some(copied) = copied {
+            buffer.append(copied);
+        }
+    } else {
+        // More than one buffer holds, or no buffer.
+        scratch.extend_from_slice(copied.map_or(&[], |copied| &copied[..]));
+        let written = connection.io.write(scratch);
+        if written.is_err() {
+            scratch.truncate(bytes - copied.map_or(0, Bytes::len));
+            return written;
+        }
+    }
+    if scratch.capacity() > SCRATCH_KEPT_MAX {
+        *scratch = Vec::new();
+    }
+    if let Some(shared) = shared
+        && copied.is_none()
+    {
+        return connection.write_shared(shared.clone());
+    }
+    Ok(())
+}
+
+/// An inline answer whose body has to be read: workers take over behind its head.
+fn stream_inline<S: Service>(
+    connection: &mut Connection<'_, S>,
+    number: u32,
+    keep_alive: bool,
+    reader: Reader,
+    transfer: Transfer,
+) {
+    let head_bytes = connection.thread.scratch.len();
+    let buffer = connection.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
+    let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
+    let (Some(mut head), Some(mut job)) = (buffer, connection.job()) else {
+        // The handler has run and cannot run again: the client is told to come back.
+        send_words(connection, REFUSAL);
+        return;
+    };
+    head.append(&connection.thread.scratch);
+    job.keep_alive = keep_alive;
+    job.transfer = transfer;
+    job.begin_stream(number, head, reader);
+    if job.state == State::Streaming {
+        connection.dispatch(job);
+    } else {
+        send_job(connection, job);
+    }
+}
+
+/// Queues the replies whose turn has come, outside of `received`.
+pub(crate) fn deliver_or_stall<S: Service>(connection: &mut Connection<'_, S>) {
+    if let Err(stall) = deliver_due(connection) {
+        connection.stall(stall);
+    }
+}
+
+/// Queues the replies whose turn has come.
+pub(crate) fn deliver_due<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), Stall> {
+    while !connection.session.is_closed {
+        match connection.session.take_due() {
+            None => break,
+            Some(QueuedReply::Job(job)) => {
+                if !send_job(connection, job) {
+                    break;
+                }
+            }
+            Some(QueuedReply::Bytes(text)) => send_text(connection, text)?,
+        }
+    }
+    Ok(())
+}
+
+fn send_text<S: Service>(
+    connection: &mut Connection<'_, S>,
+    mut text: Box<ReplyBytes>,
+) -> Result<(), Stall> {
+    std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
+    if queue_scratch(connection, text.shared.as_ref()).is_err() {
+        std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
+        keep(
+            connection,
+            connection.session.next_reply,
+            QueuedReply::Bytes(text),
+        );
+        return Err(Stall::Memory);
+    }
+    reply_done(connection, text.keep_alive);
+    Ok(())
+}
+
+/// Queues what a job has brought, in its turn. True when its reply is complete.
+pub(crate) fn send_job<S: Service>(
+    connection: &mut Connection<'_, S>,
+    mut job: Job<Http<S>>,
+) -> bool {
+    debug_assert_eq!(
+        job.number, connection.session.next_reply,
+        "replies go out in order"
+    );
+    if job.head.is_some() && job.is_long() && !connection.lasts(&mut job) {
+        recycle(connection, job);
+        return send_words(connection, REFUSAL);
+    }
+    if let Some(head) = job.head.take() {
+        if job.is_long() {
+            stream_begins(connection);
+        }
+        send_head(connection, &mut job, head);
+        if !job.note.is_empty() {
+            let turn = connection.turn();
+            connection.protocol.service.response_ready(
+                &mut connection.thread.service,
+                turn,
+                &mut job.note,
+            );
+            job.note.clear();
+        }
+    }
+    let has_chunk = job.chunk.is_some();
+    match job.chunk.take() {
+        // To copy it would take another buffer of the size, perhaps from the reserve.
+        Some(chunk) if chunk.capacity() <= GATHER_BYTES_MAX => connection.write_buffer(chunk),
+        Some(chunk) => queue_buffer(connection, chunk),
+        None => {}
+    }
+    match job.state {
+        State::Answered => {
+            let keep_alive = job.keep_alive;
+            recycle(connection, job);
+            reply_done(connection, keep_alive);
+            true
+        }
+        State::Streaming if has_chunk => {
+            connection.session.sending = Some(job);
+            connection.notify_drained();
+            false
+        }
+        // The worker found no buffer for a chunk.
+        State::Streaming => {
+            let wanted = if job.is_long() {
+                Wanted::Large
+            } else {
+                Wanted::Small
+            };
+            connection.dispatch_with_memory(job, wanted);
+            false
+        }
+        State::Refused(words) => {
+            recycle(connection, job);
+            send_words(connection, words)
+        }
+        State::Fresh | State::Failed | State::Opening | State::Receiving => {
+            break_off(connection, job);
+            false
+        }
+    }
+}
+
+/// Queues constant words as the reply that is due, and the last one.
+fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
+    connection.write_static(words.as_bytes());
+    reply_done(connection, false);
+    true
+}
+
+/// The reply that is due will last, and so will what waits behind it.
+fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
+    connection.session.is_streaming = true;
+    for behind in 1..connection.session.owed() as u32 {
+        let number = connection.session.next_reply.wrapping_add(behind);
+        if let Some(job) = connection.session.take_kept(number) {
+            keep_job(connection, job);
+        }
+    }
+}
+
+/// Keeps a reply that came back before its turn. Behind a stream it waits as long as that, so
+/// it is refused where no more may.
+pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    let number = job.number;
+    if !connection.session.is_streaming || connection.lasts(&mut job) {
+        return keep(connection, number, QueuedReply::Job(job));
+    }
+    recycle(connection, job);
+    let text = ReplyBytes {
+        bytes: REFUSAL.into(),
+        shared: None,
+        keep_alive: false,
+    };
+    keep(connection, number, QueuedReply::Bytes(Box::new(text)));
+}
+
+/// A stream ended before its end. The client must be able to tell: a length is cut short, the
+/// last chunk is missing; where only the close ends a body, it is a reset instead.
+fn break_off<S: Service>(connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+    let ends_with_close = job.transfer == Transfer::UntilClose;
+    recycle(connection, job);
+    if ends_with_close {
+        abort(connection);
+    } else {
+        close(connection);
+    }
+}
+
+/// Queues the head of a reply, and its body where that is in memory.
+fn send_head<S: Service>(
+    connection: &mut Connection<'_, S>,
+    job: &mut Job<Http<S>>,
+    mut head: Buffer,
+) {
+    if !job.head_is_complete {
+        job.keep_alive &= !connection.session.owes_only_the_last();
+        let frame = Frame {
+            keep_alive: job.keep_alive,
+            ..job.frame
+        };
+        let wall_seconds = connection.turn().wall_seconds;
+        let date_line = connection.thread.date.at(wall_seconds);
+        exchange::end_head(&mut head, date_line, frame);
+    }
+    match std::mem::take(&mut job.body) {
+        Body::Empty => queue_buffer(connection, head),
+        Body::Bytes(bytes) if bytes.len() <= head.room() => {
+            head.append(&bytes);
+            queue_buffer(connection, head);
+        }
+        Body::Pooled(body) if body.filled().len() <= head.room() => {
+            head.append(body.filled());
+            queue_buffer(connection, head);
+        }
+        Body::Bytes(bytes) => {
+            queue_buffer(connection, head);
+            queue_shared(connection, job, bytes);
+        }
+        Body::Pooled(body) => {
+            queue_buffer(connection, head);
+            connection.write_buffer(body);
+        }
+        Body::Parts(parts) => {
+            queue_buffer(connection, head);
+            parts
+                .into_iter()
+                .for_each(|part| connection.write_buffer(part));
+        }
+        Body::Reader(_) | Body::Payload(_) => {
+            debug_assert!(false, "a body that is read became a stream");
+        }
+    }
+}
+
+/// Queues shared bytes; where they would have to be copied and there is no room, they are sent
+/// like a stream, as room comes.
+fn queue_shared<S: Service>(
+    connection: &mut Connection<'_, S>,
+    job: &mut Job<Http<S>>,
+    bytes: Bytes,
+) {
+    if connection.write_shared(bytes.clone()).is_err() {
+        let length = Some(bytes.len() as u64);
+        job.stream_body(Reader::new(Box::new(std::io::Cursor::new(bytes)), length));
+    }
+}
+
+/// Queues a buffer: as it is, or copied behind other output where that saves a segment.
+fn queue_buffer<S: Service>(connection: &mut Connection<'_, S>, buffer: Buffer) {
+    let gathers = buffer.filled().len() <= GATHER_BYTES_MAX && connection.queued_bytes() > 0;
+    if gathers && connection.write(buffer.filled()).is_ok() {
+        return;
+    }
+    connection.write_buffer(buffer);
+}
