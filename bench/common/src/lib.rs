@@ -14,6 +14,7 @@
 //! | [`source`] | client sockets: more than one address has ports for |
 //! | [`crowd`] | clients of an echo server, many at once or one after the other |
 //! | [`http`] | as much of an HTTP client as benches need |
+//! | [`rpc`] | as much of ONC RPC and NFSv3 |
 //! | [`generator`], [`wrk`] | load over HTTP |
 //! | [`fuse`] | a file system that hangs on request, also for the tests with real clients |
 //! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
@@ -43,6 +44,7 @@ pub mod plot;
 pub mod process;
 pub mod profile;
 pub mod report;
+pub mod rpc;
 pub mod servers;
 pub mod source;
 pub mod system_calls;

@@ -5,13 +5,18 @@
 //!
 //! | files | says | why |
 //! |---|---|---|
-//! | Debian | `sendfile on; tcp_nopush on` | the package's own; the peer of the targets |
-//! | stored | `dav_methods PUT` | the package's own; the peer of the target for PUT |
+//! | Debian | `sendfile on; tcp_nopush on` | the package's own; the competitor of the targets |
+//! | stored | `dav_methods PUT` | the package's own; the competitor of the target for PUT |
 //! | stored, tuned | `client_body_buffer_size 1m` besides | fewer and longer calls |
 //! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
+use std::{fs, io};
+
+use crate::process;
+use crate::tools::NGINX;
 
 /// Path of the fixed reply, answered by `return 200`.
 pub const HELLO_PATH: &str = "/hello";
@@ -52,17 +57,29 @@ pub struct Config<'a> {
     pub connections: u32,
     /// How files are sent.
     pub files: Files,
-    /// Whether the harness is root: then the worker must be too, to read the documents.
-    pub as_root: bool,
 }
 
 impl Config<'_> {
-    /// The text of nginx.conf.
-    pub fn render(&self) -> String {
+    /// Writes the configuration: the command that starts nginx with it on these cores.
+    ///
+    /// # Errors
+    /// nginx is not installed, or the directory cannot be written.
+    pub fn command(&self, cores: &[usize]) -> io::Result<Command> {
+        let file = self.directory.join("nginx.conf");
+        fs::write(&file, self.render())?;
+        let mut command = process::command(NGINX.find()?, cores);
+        command.args(["-e", "stderr", "-p"]).arg(self.directory);
+        command.arg("-c").arg(&file);
+        Ok(command)
+    }
+
+    fn render(&self) -> String {
         let directory = self.directory.display();
         let documents = self.documents.display();
         let address = self.address;
-        let user = if self.as_root { "user root;\n" } else { "" };
+        // As root its worker must be root too, to read the documents.
+        let is_root = rustix::process::geteuid().is_root();
+        let user = if is_root { "user root;\n" } else { "" };
         let places = self.connections * PLACES_PER_CONNECTION + SPARE_PLACES;
         let descriptors = places * 2;
         let files = match self.files {
@@ -86,7 +103,7 @@ impl Config<'_> {
 worker_processes 1;
 worker_rlimit_nofile {descriptors};
 pid \"{directory}/nginx.pid\";
-error_log \"{directory}/error.log\" warn;
+error_log stderr warn;
 events {{
     use epoll;
     worker_connections {places};
@@ -123,7 +140,6 @@ mod tests {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             connections: 200,
             files,
-            as_root: true,
         }
         .render()
     }
@@ -143,7 +159,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
-        assert!(text.starts_with("user root;\n"));
         assert!(!text.contains("open_file_cache"));
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
@@ -157,37 +172,21 @@ mod tests {
 
     #[test]
     fn nginx_itself_accepts_the_configuration() {
-        // Without nginx there is nothing to ask; the harness then names the package.
-        let Ok(program) = crate::tools::NGINX.find() else {
-            return;
-        };
         let directory = tempfile::tempdir().expect("temporary directory");
-        let text = Config {
+        let config = Config {
             directory: directory.path(),
             documents: directory.path(),
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            // Port 0 is refused by nginx; `-t` does not bind.
+            address: SocketAddr::from(([127, 0, 0, 1], 8089)),
             connections: 200,
             files: Files::Tuned,
-            as_root: rustix::process::geteuid().is_root(),
-        }
-        .render()
-        // Port 0 is refused by nginx; `-t` does not bind.
-        .replace("127.0.0.1:0", "127.0.0.1:8089");
-        let file = directory.path().join("nginx.conf");
-        std::fs::write(&file, text).expect("written");
-        let output = std::process::Command::new(program)
-            .args(["-t", "-p"])
-            .arg(directory.path())
-            .arg("-c")
-            .arg(&file)
-            .arg("-e")
-            .arg(directory.path().join("error.log"))
-            .output()
-            .expect("nginx runs");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        };
+        // Without nginx there is nothing to ask; a bench then names the package.
+        let Ok(mut command) = config.command(&[]) else {
+            return;
+        };
+        let output = command.arg("-t").output().expect("nginx runs");
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{log}");
     }
 }

@@ -20,7 +20,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ pub fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
     command.args(["--pdeathsig", "TERM", "--"]);
     if !cores.is_empty() {
         let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
-        command.args(["taskset", "--cpu-list", &cores.join(","), "--"]);
+        command.args(["taskset", "--cpu-list", &cores.join(",")]);
     }
     command.arg(program);
     command
@@ -300,6 +300,14 @@ pub fn is_listening(port: u16) -> bool {
     })
 }
 
+/// An address that was free a moment ago, for a server that cannot pick one itself.
+///
+/// # Errors
+/// No port is free.
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
 /// Raises the soft limit of open descriptors, of this process and those it starts, to the hard one
 /// and returns it.
 ///
@@ -440,6 +448,17 @@ mod tests {
     }
 
     #[test]
+    fn a_command_runs_on_the_cores_it_was_given() {
+        let mut pinned = command("sh", &[0]);
+        pinned.args(["-c", "taskset --cpu-list --pid $$"]);
+        let output = Process::start(&mut pinned)
+            .expect("started")
+            .finish(START_MAX);
+        let output = output.expect("success");
+        assert!(output.ends_with(": 0"), "{output}");
+    }
+
+    #[test]
     fn listeners_are_those_named_before_ready() {
         let mut server = shell(
             "echo listening http 127.0.0.1:80; echo other words; echo listening echo [::1]:7; \
@@ -468,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_port_is_listened_at_once_somebody_does() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("bound").port();
         assert!(is_listening(port));
         shell("sleep 60").await_port(port).expect("listening");

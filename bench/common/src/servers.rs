@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::io;
 
-use crate::measure::turns;
+use crate::measure::{median, turns};
 use crate::process::refuse_if_interrupted;
 use crate::report::{BenchReport, Column, Figure, Ratio, Role, Row, Table, Target, Wanted, ratio};
 
@@ -193,6 +193,22 @@ impl Table {
             .cell(row, metric.name)
             .filter(|_| row.failure.is_none());
         Some(figure?.value)
+    }
+
+    /// The median over the runs of one server's figure divided by the other's of the same run.
+    pub fn paired(
+        &self,
+        server: impl Display,
+        reference: impl Display,
+        metric: Metric,
+    ) -> Option<f64> {
+        let runs = |server: String| {
+            let row = self.rows.iter().find(|row| row.labels[0] == server)?;
+            Some(&self.cell(row, metric.name)?.runs)
+        };
+        let (runs, others) = (runs(server.to_string())?, runs(reference.to_string())?);
+        let ratios: Vec<f64> = runs.iter().zip(others).map(|(run, of)| run / of).collect();
+        (!ratios.is_empty()).then(|| median(&ratios))
     }
 
     /// Also shows this column as a ratio to this server's figure, if it has one.
@@ -381,6 +397,15 @@ mod tests {
         assert_eq!(judged(report, Wanted::AtMost(9.0)), None);
         let alone = measured(&[("flatpath", &[1.0])], &[]);
         assert!(alone.tables[0].ratios.is_empty());
+    }
+
+    #[test]
+    fn paired_runs_are_compared_one_by_one() {
+        let report = measured(TWO, &[]);
+        // 3/4, 3/5 and 3/9, not 3/5 of the medians alone.
+        let paired = report.tables[0].paired("flatpath", "nginx", CPU);
+        assert_eq!(paired, Some(0.6));
+        assert_eq!(report.tables[0].paired("flatpath", "absent", CPU), None);
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use flatpath_bench_common::namespace::HOST;
+use flatpath_bench_common::options::Common;
 
-use crate::launch::Launch;
-use crate::peers::Serve;
-use crate::server::Kind;
+use crate::candidates::{Serve, bare, copying, observed};
+use crate::instructions::Launch;
+use crate::kind::Kind;
+use crate::scenarios::ingest::clients;
+use crate::scenarios::nfs::load::Workload;
 
-/// Flatpath beside nginx, hyper and `tiny_http`: the same work, the same machine, the same run.
+/// Flatpath and other servers: the same work, the same machine, the same run.
 #[derive(Debug, Parser)]
 #[command(
     name = "flatpath-peers",
@@ -18,51 +20,79 @@ use crate::server::Kind;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Option<Hidden>,
+    pub(crate) role: Option<Role>,
     #[command(flatten)]
     pub(crate) options: Options,
 }
 
-/// What the harness starts itself as.
+/// What the bench starts itself as.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Hidden {
-    /// One of the servers in this binary.
+pub(crate) enum Role {
+    /// A server in this binary.
     #[command(hide = true)]
     Serve(Serve),
-    /// A program that ends with the harness, on chosen cores.
+    /// The server of `nfs-sweep`.
+    #[command(hide = true)]
+    Observed(observed::Serve),
+    /// The tokio server of `ingest`.
+    #[command(hide = true)]
+    Copying(copying::Serve),
+    /// The bare server of `relay-rate`.
+    #[command(hide = true)]
+    Bare(bare::Serve),
+    /// A consumer of `ingest`.
+    #[command(hide = true)]
+    Consume(clients::Consume),
+    /// All producers of `ingest`.
+    #[command(hide = true)]
+    Produce(clients::Produce),
+    /// A program that runs under callgrind.
     #[command(hide = true)]
     Launch(Launch),
 }
 
-/// A group of cases.
+/// A group of comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scenario {
-    /// A small file, connections kept and closed.
+    /// What a request costs this build and the one of --before
+    Builds,
+    /// A small file, connections kept and closed
     Files,
-    /// A fixed reply that cannot block.
+    /// A fixed reply that cannot block
     Hello,
-    /// A fixed reply that may block, on all cores and on one.
+    /// A fixed reply that may block, on all cores and on one
     Pooled,
     /// One request in ten sleeps: how long do the others take?
     Sleepers,
-    /// A hot file and a pooled answer beside busy loops, one for each core.
+    /// A hot file and a pooled answer while busy loops run, one for each core
     Busy,
-    /// A large file is stored.
+    /// A large file is stored
     Put,
-    /// Memory of connections that do nothing.
+    /// Memory of connections that do nothing
     Idle,
-    /// Everybody connects at once.
-    Storm,
-    /// What a request costs this build and the one of --before.
-    Builds,
+    /// All clients connect at once
+    Burst,
+    /// NFSv3: ours and nfs-ganesha; only if named
+    Nfs,
+    /// NFSv3: ours with more and more workers; only if named
+    NfsSweep,
+    /// Large messages to other processes; only if named
+    Ingest,
+    /// CPU time of a relay per GiB of one stream; only if named
+    RelayStream,
+    /// CPU time of a relay per pair of clients; only if named
+    RelayMatch,
+    /// The same while the relay is always busy; only if named
+    RelayRate,
+    /// Memory of clients that wait for their partner; only if named
+    RelayWait,
 }
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// One short run of everything: shows that it works, not how fast
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// Only these scenarios
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Scenario>,
@@ -72,10 +102,7 @@ pub(crate) struct Options {
     /// Length of a loaded interval [default: 5, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Runs per server, interleaved [default: 5, idle 3, storm 20; with --quick 1, storm 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// Connections of idle and storm [default: 10000, with --quick 1000]
+    /// Connections of idle and burst [default: 10000, with --quick 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     clients: Option<u32>,
     /// The driver of every server that is Flatpath: auto, uring or epoll
@@ -84,13 +111,12 @@ pub(crate) struct Options {
     /// Threads of wrk: with one it sets the rate, with more the servers share their cores with it
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) wrk_threads: u32,
-    /// TCP congestion control, set in a network namespace of its own; `host` stays in the machine's
-    /// network, with what is set there
-    #[arg(long, default_value = HOST)]
-    pub(crate) congestion: String,
     /// The flatpath command; without it the one of this workspace is built
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
+    /// One more argument of `flatpath serve`; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) serve: Vec<String>,
     /// Compare with this build of the flatpath command: CPU of a request, memory of a connection
     #[arg(long, value_name = "PATH")]
     pub(crate) before: Option<PathBuf>,
@@ -100,9 +126,15 @@ pub(crate) struct Options {
     /// Count instructions (valgrind) and system calls of a request instead of its CPU time; epoll
     #[arg(long, requires = "before")]
     pub(crate) instructions: bool,
-    /// Also write everything, every single run too, to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    /// Only these workloads of nfs and nfs-sweep
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) workload: Vec<Workload>,
+    /// Numbers of workers of nfs-sweep
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 32, 128, 512])]
+    pub(crate) workers: Vec<u32>,
+    /// Directory with `twist` and magic-wormhole-transit-relay [default: PATH]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) python: Option<PathBuf>,
 }
 
 impl Options {
@@ -114,7 +146,7 @@ impl Options {
         match scenario {
             Scenario::Builds => self.before.is_some(),
             Scenario::Idle => !self.instructions,
-            _ => self.before.is_none(),
+            scenario => scenario <= Scenario::Burst && self.before.is_none(),
         }
     }
 
@@ -130,30 +162,31 @@ impl Options {
 
     /// Length of a loaded interval.
     pub(crate) fn seconds(&self) -> u32 {
-        self.seconds.unwrap_or(if self.quick { 1 } else { 5 })
-    }
-
-    /// Runs per server, as asked for.
-    pub(crate) fn runs_asked(&self) -> Option<u32> {
-        self.runs
+        self.seconds.unwrap_or(self.sized(5, 1))
     }
 
     /// Runs per server in a scenario.
-    pub(crate) fn runs(&self, scenario: Scenario) -> u32 {
-        self.runs.unwrap_or(match (scenario, self.quick) {
-            (Scenario::Storm, false) => 20,
-            (Scenario::Storm, true) => 2,
-            (Scenario::Idle, false) => 3,
-            (Scenario::Builds, false) if self.instructions => 1,
-            (_, false) => 5,
-            (_, true) => 1,
+    pub(crate) fn runs(&self, scenario: Scenario) -> usize {
+        self.common.runs(match scenario {
+            Scenario::Burst => 20,
+            Scenario::Builds if self.instructions => 1,
+            Scenario::Idle
+            | Scenario::RelayStream
+            | Scenario::RelayMatch
+            | Scenario::RelayRate
+            | Scenario::RelayWait => 3,
+            _ => 5,
         })
     }
 
     /// Connections of the scenarios that are about many.
     pub(crate) fn clients(&self) -> u32 {
-        self.clients
-            .unwrap_or(if self.quick { 1000 } else { 10_000 })
+        self.clients.unwrap_or(self.sized(10_000, 1000))
+    }
+
+    /// An amount of work, and the one that shows that it works.
+    pub(crate) fn sized<T>(&self, full: T, quick: T) -> T {
+        if self.common.quick { quick } else { full }
     }
 }
 
@@ -174,34 +207,23 @@ mod tests {
 
     #[test]
     fn quick_is_short_and_can_be_overruled() {
-        let quick = parse(&["--quick"]);
-        assert_eq!(
-            (
-                quick.seconds(),
-                quick.runs(Scenario::Files),
-                quick.clients()
-            ),
-            (1, 1, 1000)
-        );
-        let overruled = parse(&["--quick", "--seconds", "3", "--runs", "2", "--clients", "7"]);
-        assert_eq!(
-            (overruled.seconds(), overruled.runs(Scenario::Storm)),
-            (3, 2)
-        );
-        assert_eq!(overruled.clients(), 7);
-        let full = parse(&[]);
-        assert_eq!(
-            (full.seconds(), full.runs(Scenario::Files), full.clients()),
-            (5, 5, 10_000)
-        );
-        assert_eq!(full.runs(Scenario::Storm), 20);
+        let amounts = |options: Options| {
+            let runs = options.runs(Scenario::Files);
+            (options.seconds(), runs, options.clients())
+        };
+        assert_eq!(amounts(parse(&["--quick"])), (1, 1, 1000));
+        let overruled = ["--quick", "--seconds", "3", "--runs", "2", "--clients", "7"];
+        assert_eq!(amounts(parse(&overruled)), (3, 2, 7));
+        assert_eq!(amounts(parse(&[])), (5, 5, 10_000));
+        assert_eq!(parse(&[]).runs(Scenario::Burst), 20);
     }
 
     #[test]
     fn everything_is_measured_unless_something_is_named() {
-        assert!(parse(&[]).wants(Scenario::Idle));
-        let only = parse(&["--only", "hello,storm"]);
-        assert!(only.wants(Scenario::Storm) && !only.wants(Scenario::Idle));
+        assert!(parse(&[]).wants(Scenario::Idle) && !parse(&[]).wants(Scenario::Nfs));
+        let only = parse(&["--only", "hello,burst,nfs"]);
+        assert!(only.wants(Scenario::Burst) && only.wants(Scenario::Nfs));
+        assert!(!only.wants(Scenario::Idle));
     }
 
     #[test]

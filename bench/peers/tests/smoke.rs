@@ -1,4 +1,4 @@
-//! The harness itself, with tiny inputs: it measures, and it leaves nobody behind.
+//! The harness itself, with tiny inputs: it measures, and it leaves no process behind.
 //!
 //! No figure is judged here. A test that needs wrk or strace passes without them, because the
 //! harness is then of no use on this machine either and says so itself.
@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 const HARNESS: &str = env!("CARGO_BIN_EXE_flatpath-peers");
 const LIMIT: Duration = Duration::from_secs(30);
@@ -62,7 +63,7 @@ fn installed(program: &str) -> bool {
 }
 
 /// Measures and returns the JSON.
-fn measured(arguments: &[&str]) -> serde_json::Value {
+fn measured(arguments: &[&str]) -> Value {
     let directory = tempfile::tempdir().expect("temporary directory");
     let file = directory.path().join("report.json");
     let mut command = Command::new(HARNESS);
@@ -90,9 +91,30 @@ fn measured(arguments: &[&str]) -> serde_json::Value {
         .read_to_string(&mut text)
         .expect("text");
     assert!(status.success(), "{status}: {text}");
-    assert!(text.contains("## targets"), "{text}");
+    assert!(text.contains("quick run"), "{text}");
     let json = fs::read_to_string(&file).expect("the report was written");
     serde_json::from_str(&json).expect("the report is JSON")
+}
+
+/// The figure of a row in the first table of a bench.
+fn figure(bench: &Value, row: usize, name: &str) -> f64 {
+    let table = &bench["tables"][0];
+    assert!(table["rows"][row]["failure"].is_null(), "{bench}");
+    let columns = table["columns"].as_array().expect("columns");
+    let column = columns.iter().position(|column| column["name"] == name);
+    let column = column.unwrap_or_else(|| panic!("{name} in {bench}"));
+    let value = &table["rows"][row]["figures"][column]["value"];
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{name} in {bench}"))
+}
+
+fn benches(report: &Value) -> &[Value] {
+    report["benches"].as_array().expect("benches")
+}
+
+fn rows(bench: &Value) -> usize {
+    bench["tables"][0]["rows"].as_array().map_or(0, Vec::len)
 }
 
 #[test]
@@ -101,66 +123,45 @@ fn hyper_is_measured_by_wrk() {
         return;
     }
     let report = measured(&["--quick", "--only", "hello", "--servers", "hyper"]);
-    let cases = report["cases"].as_array().expect("cases");
-    assert_eq!(cases.len(), 4);
-    for case in cases {
-        let figures = &case["rows"][0]["figures"];
-        assert_eq!(
-            case["rows"][0]["failure"],
-            serde_json::Value::Null,
-            "{case}"
-        );
-        assert_eq!(figures["errors"], 0.0, "{case}");
-        for name in [
-            "requests_per_second",
-            "server_micros_per_request",
-            "p99_micros",
-            "peak_mib",
-        ] {
-            assert!(
-                figures[name].as_f64().is_some_and(|value| value > 0.0),
-                "{name} in {case}"
-            );
+    assert_eq!(benches(&report).len(), 4);
+    for bench in benches(&report) {
+        assert_eq!(figure(bench, 0, "errors"), 0.0, "{bench}");
+        for name in ["req/s", "CPU us/req", "p99 us", "peak MiB"] {
+            assert!(figure(bench, 0, name) > 0.0, "{name} in {bench}");
         }
     }
 }
 
 #[test]
-fn latencies_beside_busy_loops_are_measured() {
+fn latencies_while_busy_loops_run_are_measured() {
     if !installed("wrk") {
         return;
     }
     let report = measured(&["--quick", "--only", "busy", "--servers", "pooled-epoll"]);
-    let cases = report["cases"].as_array().expect("cases");
-    assert_eq!(cases.len(), 1, "no server of the other case was asked for");
-    let figures = &cases[0]["rows"][0]["figures"];
-    assert_eq!(figures["errors"], 0.0, "{report}");
-    for name in ["p50_micros", "p99_micros", "server_micros_per_request"] {
-        let value = figures[name].as_f64();
-        assert!(value.is_some_and(|value| value > 0.0), "{name} in {report}");
+    let benches = benches(&report);
+    assert_eq!(
+        benches.len(),
+        1,
+        "no server of the other case was asked for"
+    );
+    assert_eq!(figure(&benches[0], 0, "errors"), 0.0, "{report}");
+    for name in ["p50 us", "p99 us", "CPU us/req"] {
+        assert!(figure(&benches[0], 0, name) > 0.0, "{name} in {report}");
     }
 }
 
 #[test]
 fn sleepers_are_told_apart_from_the_others() {
-    let report = measured(&[
-        "--quick",
-        "--only",
-        "sleepers",
-        "--servers",
-        "hyper-routed,hyper-blocking",
-    ]);
-    let rows = report["cases"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 2);
-    for row in rows {
-        let figures = &row["figures"];
-        assert_eq!(figures["errors"], 0.0, "{row}");
-        let sleeper = figures["sleeper_p99_micros"]
-            .as_f64()
-            .expect("sleepers were counted");
+    let servers = "hyper-routed,hyper-blocking";
+    let report = measured(&["--quick", "--only", "sleepers", "--servers", servers]);
+    let bench = &benches(&report)[0];
+    assert_eq!(rows(bench), 2);
+    for row in 0..2 {
+        assert_eq!(figure(bench, row, "errors"), 0.0, "{bench}");
+        let sleeper = figure(bench, row, "sleeper p99");
         assert!(
             sleeper >= 10_000.0,
-            "a sleeper cannot be quicker than its sleep: {row}"
+            "a sleeper cannot be quicker than its sleep: {bench}"
         );
     }
 }
@@ -173,52 +174,57 @@ fn a_small_crowd_is_served_and_its_memory_measured() {
     let arguments = [
         "--quick",
         "--only",
-        "idle,storm",
+        "idle,burst",
         "--servers",
         "hyper,tokio-echo",
     ];
     let report = measured(&[&arguments[..], &["--clients", "50", "--runs", "2"]].concat());
-    let idle = &report["cases"][0]["rows"][0]["figures"];
-    assert_eq!(idle["served"], 100.0, "{report}");
-    let storm = &report["cases"][1]["rows"][0]["figures"];
-    assert_eq!(
-        (storm["served"].as_f64(), storm["lost"].as_f64()),
-        (Some(100.0), Some(0.0))
-    );
-    assert!(
-        storm["wall_millis"].as_f64().is_some_and(|wall| wall > 0.0),
-        "{report}"
-    );
+    let [idle, burst] = benches(&report) else {
+        panic!("{report}");
+    };
+    assert_eq!(figure(idle, 0, "served"), 100.0, "{report}");
+    assert_eq!(figure(burst, 0, "served"), 100.0, "{report}");
+    assert_eq!(figure(burst, 0, "lost"), 0.0, "{report}");
+    assert!(figure(burst, 0, "wall ms") > 0.0, "{report}");
 }
 
 #[test]
 fn two_builds_are_compared_with_each_other() {
+    let builds = ["--before", "unused", "--before-peers", HARNESS];
+    let servers = ["--servers", "library-before,flatpath-inline"];
+    let report = measured(&[&["--quick", "--only", "builds"], &builds[..], &servers].concat());
+    let bench = benches(&report).iter().find(|bench| rows(bench) == 2);
+    let bench = bench.expect("a comparison of both");
+    for row in 0..2 {
+        assert!(figure(bench, row, "CPU us/req") > 0.0, "{bench}");
+    }
+    let reached = bench["targets"][0]["reached"].as_f64();
+    assert!(reached.is_some_and(|ratio| ratio > 0.0), "{bench}");
+}
+
+/// The other scenarios, with the candidates that need nothing installed.
+#[test]
+fn ingest_relay_and_nfs_are_measured() {
     let report = measured(&[
         "--quick",
         "--only",
-        "builds",
-        "--before",
-        "unused",
-        "--before-peers",
-        HARNESS,
+        "ingest,relay-rate,nfs-sweep",
         "--servers",
-        "library-before,flatpath-inline",
+        "tokio-copying,bare",
+        "--workers",
+        "2,4",
+        "--workload",
+        "random-read",
     ]);
-    let cases = report["cases"].as_array().expect("cases");
-    let case = cases
-        .iter()
-        .find(|case| case["rows"].as_array().is_some_and(|rows| rows.len() == 2))
-        .expect("a case with both");
-    for row in case["rows"].as_array().expect("rows") {
-        assert_eq!(row["failure"], serde_json::Value::Null, "{case}");
-        let micros = row["figures"]["server_micros_per_request"].as_f64();
-        assert!(micros.is_some_and(|micros| micros > 0.0), "{case}");
+    let [sweep, ingest, relay] = benches(&report) else {
+        panic!("{report}");
+    };
+    for row in 0..2 {
+        assert!(figure(sweep, row, "ops/s") > 0.0, "{report}");
+        assert!(figure(sweep, row, "dispatch ns") > 0.0, "{report}");
     }
-    assert!(
-        case["verdicts"][0]["measured"]
-            .as_f64()
-            .is_some_and(|ratio| ratio > 0.0)
-    );
+    assert!(figure(ingest, 0, "GiB/s") > 0.0, "{report}");
+    assert!(figure(relay, 0, "CPU us/pair") > 0.0, "{report}");
 }
 
 #[test]
@@ -228,7 +234,7 @@ fn comparing_builds_needs_the_other_one() {
         .output()
         .expect("the harness starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("name it with --before"), "{text}");
 }
 
@@ -308,7 +314,7 @@ fn sigterm_ends_the_harness_and_everything_it_started() {
 }
 
 #[test]
-fn a_killed_harness_leaves_nobody_behind() {
+fn a_killed_harness_leaves_no_process_behind() {
     let place = tempfile::tempdir().expect("temporary directory");
     let Some((mut harness, started)) = busy_harness(place.path()) else {
         return;

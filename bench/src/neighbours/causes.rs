@@ -12,8 +12,8 @@ use flatpath_consumer::Consumer;
 use flatpath_http::{Http, Request, Response, Route};
 
 use super::crowd::{Manner, trouble};
-use super::rpc;
 use super::server::{Arena, BIG_BYTES};
+use flatpath_bench_common::rpc;
 
 /// Busy loops of the row that has them.
 const LOOPS: usize = 4;
@@ -385,7 +385,7 @@ fn message(bytes: u32) -> Vec<u8> {
 fn big(to: SocketAddr) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let root = rpc::mount(&mut stream)?;
+    let root = rpc::mount(&mut stream, "/")?;
     rpc::lookup(&mut stream, &root, "big")
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use flatpath_bench_common::http::frame;
 use hdrhistogram::Histogram;
 
-use super::rpc;
 use super::server::Arena;
+use flatpath_bench_common::rpc;
 
 /// When a client gives up.
 const GIVE_UP: Duration = Duration::from_secs(5);
@@ -235,7 +235,7 @@ fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
 fn nfs(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
     if hold.stream.is_none() {
         let mut stream = dial(to)?;
-        hold.file = rpc::mount(&mut stream)?;
+        hold.file = rpc::mount(&mut stream, "/")?;
         hold.stream = Some(stream);
     }
     hold.number = hold.number.wrapping_add(1);

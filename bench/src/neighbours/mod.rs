@@ -11,7 +11,6 @@
 //! | `troubles`  | the list of troubles, and the options of the server for each  |
 //! | `causes`    | what they do                                                  |
 //! | `crowd`     | many troublesome connections on one thread                    |
-//! | `rpc`       | as much of ONC RPC and NFSv3 as both sides need               |
 //! | `server`    | the server under test, and nginx                              |
 //!
 //! The trouble comes from addresses of its own, many of them, so that a limit per address alone
@@ -24,7 +23,6 @@
 mod causes;
 mod crowd;
 mod innocent;
-mod rpc;
 mod server;
 mod troubles;
 

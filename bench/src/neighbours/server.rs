@@ -2,7 +2,7 @@
 //! process, or nginx. A child is killed when it is dropped.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::{fs, io};
 
 use flatpath::{DriverChoice, Running};
 use flatpath_bench_common::fuse::{Content, Fuse, Pause};
-use flatpath_bench_common::process::{Process, command};
+use flatpath_bench_common::process::{Process, command, free_address};
 use flatpath_bench_common::{nginx, tools};
 use rustix::process::Signal;
 
@@ -309,21 +309,15 @@ fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
 }
 
 fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(Started, Arena)> {
-    // nginx cannot pick a port: one that was free a moment ago has to do.
-    let http = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let http = free_address()?;
     let config = nginx::Config {
         directory,
         documents,
         address: http,
         connections: nginx::connections_of(trouble.places),
         files: nginx::Files::Stored,
-        as_root: rustix::process::geteuid().is_root(),
     };
-    let file = directory.join("nginx.conf");
-    fs::write(&file, config.render())?;
-    let mut command = command(tools::NGINX.find()?, &[]);
-    command.args(["-e", "/dev/null", "-c"]).arg(&file);
-    let mut process = Process::start(&mut command)?;
+    let mut process = Process::start(&mut config.command(&[])?)?;
     process.await_port(http.port())?;
     let arena = Arena::of_http(http, HOT_PATH, "/absent");
     Ok((Started::Child(process), arena))

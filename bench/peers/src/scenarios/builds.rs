@@ -10,20 +10,26 @@
 //! are counted with epoll; it runs one thread at a time, so work that is handed to workers is woken
 //! for more often than in time.
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::bench::{Bench, Pinning, SMALL_PATH, float};
-use crate::calls::Counting;
-use crate::metric::{Figures, Metric};
+use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::servers::{CPU, Metric, Run};
+use flatpath_bench_common::system_calls::Counting;
+use flatpath_bench_common::usage::thread_times;
+
+use super::rounds::{self, Rounds};
+use crate::instructions;
+use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::proc;
-use crate::report::{Case, Ratio};
-use crate::rounds::{self, Rounds};
-use crate::server::{Kind, NFS, Server, Setup};
-use crate::target::{Bound, Figure, Target};
+use crate::server::{NFS, Server, Setup};
+use crate::session::{Pinning, SMALL_PATH, Session};
+
+/// User-space instructions of the server, divided by the requests.
+const INSTRUCTIONS: Metric = Metric::median("instr/req");
+/// System calls of the server, divided by the requests.
+const CALLS: Metric = Metric::median("syscalls/req");
 
 pub(super) const KINDS: [Kind; 5] = [
     Kind::FlatpathBefore,
@@ -112,47 +118,58 @@ const LOADS: [Load; 10] = [
 /// Runs every comparison that the options have the programs for.
 ///
 /// # Errors
-/// Only if the harness was told to stop.
-pub(super) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
-    let library = bench.options.before_peers.is_some();
+/// Only if the bench was told to stop.
+pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
+    let library = session.options.before_peers.is_some();
     LOADS
         .iter()
         .filter(|load| library || load.server == Kind::Flatpath)
-        .map(|load| load.run(bench))
+        .map(|load| load.run(session))
         .collect()
 }
 
 impl Load {
-    fn run(&self, bench: &Bench) -> io::Result<Case> {
-        let (kinds, setup) = (self.kinds(), self.setup(bench));
+    fn run(&self, session: &Session) -> io::Result<BenchReport> {
+        let (kinds, setup) = (self.kinds(), self.setup(session));
         let name = self.name();
-        if bench.options.instructions {
-            let start = |kind| Server::start(kind, &setup);
-            let count = |server: &Server| self.count(server, &setup);
-            let rows = bench.interleave(Scenario::Builds, &name, &kinds, start, count)?;
-            let metrics = [
-                Metric::InstructionsPerRequest,
-                Metric::SystemCallsPerRequest,
-            ];
-            return Ok(case(name, rows, kinds, &metrics));
-        }
+        let counts = session.options.instructions;
+        let requests = self.requests * u64::from(session.options.seconds());
         let start = |kind| {
             let server = Server::start(kind, &setup)?;
-            self.rounds(server.address())?.run(WARM_UP)?;
+            self.rounds(server.address)?.run(WARM_UP)?;
             Ok(server)
         };
-        let requests = self.requests * u64::from(bench.options.seconds());
-        let time = |server: &Server| self.time(server, requests);
-        let rows = bench.interleave(Scenario::Builds, &name, &kinds, start, time)?;
-        Ok(case(name, rows, kinds, &[Metric::ServerMicrosPerRequest]))
+        let turn = |kind, server: &mut Server| {
+            if counts {
+                self.count(kind, server, &setup)
+            } else {
+                self.time(server, requests)
+            }
+        };
+        let mut table = session.interleave(Scenario::Builds, &name, &kinds, start, turn)?;
+        let metrics = if counts {
+            &[INSTRUCTIONS, CALLS][..]
+        } else {
+            &[CPU]
+        };
+        let [before, now] = kinds;
+        for metric in metrics {
+            table = table.with_ratio(*metric, before);
+        }
+        let mut report = BenchReport::of_servers("builds", name, table);
+        for metric in metrics {
+            let wanted = Wanted::AtMost(RATIO_MAX);
+            report.target_of((now, *metric), Some((&before, *metric)), wanted);
+        }
+        Ok(report)
     }
 
-    fn setup(&self, bench: &Bench) -> Setup {
-        let mut setup = bench.setup(Pinning::GeneratorOnOneCore, None, self.connections);
+    fn setup(&self, session: &Session) -> Setup {
+        let mut setup = session.setup(Pinning::GeneratorOnOneCore, None, self.connections);
         setup.service = self.service;
         setup.connections = CONNECTIONS_MAX;
         setup.before.library = Some(self.server);
-        if bench.options.instructions {
+        if session.options.instructions {
             setup.driver = "epoll".into();
         }
         setup
@@ -193,29 +210,24 @@ impl Load {
         })
     }
 
-    fn time(&self, server: &Server, requests: u64) -> io::Result<Figures> {
-        let rounds = self.rounds(server.address())?;
-        let before = proc::thread_times(server.group())?;
+    fn time(&self, server: &Server, requests: u64) -> io::Result<Run> {
+        let rounds = self.rounds(server.address)?;
+        let before = thread_times(server.group())?;
         let requests = rounds.run(requests)?;
-        let used = proc::thread_times(server.group())?.since(&before);
-        let micros = used.as_secs_f64() * 1e6 / float(requests);
-        Ok(Figures::from([(Metric::ServerMicrosPerRequest, micros)]))
+        let used = thread_times(server.group())?.since(&before);
+        Ok(vec![(CPU, used.as_secs_f64() * 1e6 / requests as f64)])
     }
 
     /// `server` counts system calls; instructions are those of servers started for them.
-    fn count(&self, server: &Server, setup: &Setup) -> io::Result<Figures> {
-        let rounds = self.rounds(server.address())?;
-        rounds.run(WARM_UP)?;
+    fn count(&self, kind: Kind, server: &Server, setup: &Setup) -> io::Result<Run> {
+        let rounds = self.rounds(server.address)?;
         let counting = Counting::begin(server.group())?;
         let requests = rounds.run(COUNTED)?;
-        let calls = float(counting.finish()?) / float(requests);
-        let once = self.instructions(server.kind(), setup, COUNTED)?;
-        let twice = self.instructions(server.kind(), setup, 2 * COUNTED)?;
+        let calls = counting.finish()? as f64 / requests as f64;
+        let once = self.instructions(kind, setup, COUNTED)?;
+        let twice = self.instructions(kind, setup, 2 * COUNTED)?;
         let instructions = (twice.0 - once.0) / (twice.1 - once.1);
-        Ok(Figures::from([
-            (Metric::SystemCallsPerRequest, calls),
-            (Metric::InstructionsPerRequest, instructions),
-        ]))
+        Ok(vec![(INSTRUCTIONS, instructions), (CALLS, calls)])
     }
 
     /// Instructions from the start of a server to its end, and requests in between.
@@ -227,51 +239,8 @@ impl Load {
             ..setup.clone()
         };
         let server = Server::start(kind, &setup)?;
-        let requests = self.rounds(server.address())?.run(requests)?;
+        let requests = self.rounds(server.address)?.run(requests)?;
         server.finish(FINISH)?;
-        let text = fs::read_to_string(counts)?;
-        let total = total(&text).ok_or_else(|| io::Error::other("callgrind counted nothing"))?;
-        Ok((total, float(requests)))
-    }
-}
-
-/// `summary: 1234`
-fn total(text: &str) -> Option<f64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("summary: "))?;
-    line.trim().parse().ok()
-}
-
-fn case(
-    name: String,
-    rows: Vec<crate::report::Row>,
-    [before, now]: [Kind; 2],
-    metrics: &[Metric],
-) -> Case {
-    let ratios = metrics.iter().map(|metric| Ratio {
-        metric: *metric,
-        to: before,
-    });
-    let targets: Vec<Target> = metrics
-        .iter()
-        .map(|metric| Target {
-            subject: Figure(now, *metric),
-            reference: Some(Figure(before, *metric)),
-            bound: Bound::AtMost(RATIO_MAX),
-        })
-        .collect();
-    Case::new(name, rows, ratios.collect(), &targets, Vec::new())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sum_of_callgrind_is_found() {
-        let text = "version: 1\nevents: Ir\nsummary: 123456\n\nfn=main\n0 1\n";
-        assert_eq!(total(text), Some(123_456.0));
-        assert_eq!(total("version: 1\n"), None);
+        Ok((instructions::total(&counts)?, requests as f64))
     }
 }

@@ -1,4 +1,4 @@
-//! Beside busy loops, one for each core: how long does a client wait when every core is wanted?
+//! While busy loops run, one for each core: how long does a client wait when all cores are busy?
 //!
 //! | case | nginx | ours |
 //! |---|---|---|
@@ -11,21 +11,21 @@
 //! length of that wait.
 
 use std::io;
-use std::process::Stdio;
 use std::time::Instant;
 
-use crate::bench::{Bench, Pinning, SMALL_PATH, float, small_body, warm_up};
-use crate::children::Group;
-use crate::launch;
-use crate::metric::{Figures, Metric};
-use crate::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::generator::warm_up;
+use flatpath_bench_common::http;
+use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::process::{self, Process};
+use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::servers::{CPU, OTHERS, P99, REPLY_BYTES, Run};
+use flatpath_bench_common::usage::{Ticks, group_ticks};
+use flatpath_bench_common::wrk::{Lifetime, Load};
+
+use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::proc::{self, Ticks};
-use crate::reply;
-use crate::report::{Case, Ratio};
-use crate::server::{Kind, Server};
-use crate::target::{Bound, Figure, Target};
-use crate::wrk::{Lifetime, Load};
+use crate::server::Server;
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, small_body};
 
 /// Every server of both cases.
 pub(super) const KINDS: [Kind; 5] = [
@@ -49,23 +49,22 @@ struct Work {
     kinds: [Kind; 3],
 }
 
-/// Processes that compute and never sleep. They end when this is dropped, and with the harness,
-/// however that ends (see `launch.rs`).
-struct BusyLoops(Vec<Group>);
+/// Processes that compute and never sleep. They end when this is dropped, and with the bench.
+struct BusyLoops(Vec<Process>);
 
 /// Runs both cases.
 ///
 /// # Errors
-/// Only if the harness was told to stop, or the busy loops cannot be started.
-pub(super) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
-    let loops = BusyLoops::start(bench.core_count())?;
-    let mut cases = Vec::new();
+/// Only if the bench was told to stop, or the busy loops cannot be started.
+pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
+    let loops = BusyLoops::start(session.core_count())?;
+    let mut reports = Vec::new();
     for work in works() {
-        if !bench.options.choose(&work.kinds).is_empty() {
-            cases.push(work.run(bench, &loops)?);
+        if !session.options.choose(&work.kinds).is_empty() {
+            reports.push(work.run(session, &loops)?);
         }
     }
-    Ok(cases)
+    Ok(reports)
 }
 
 fn works() -> [Work; 2] {
@@ -86,91 +85,77 @@ fn works() -> [Work; 2] {
 }
 
 impl Work {
-    fn run(&self, bench: &Bench, loops: &BusyLoops) -> io::Result<Case> {
+    fn run(&self, session: &Session, loops: &BusyLoops) -> io::Result<BenchReport> {
         let name = self.title(loops.0.len());
-        let setup = bench.setup(Pinning::Free, None, CONNECTIONS);
+        let setup = session.setup(Pinning::Free, None, CONNECTIONS);
         let start = |kind| {
             let server = Server::start(kind, &setup)?;
-            reply::check(server.address(), self.path, &self.body)?;
-            warm_up(&server, self.path, self.path)?;
+            http::check(server.address, self.path, &self.body)?;
+            warm_up(server.address, self.path, self.path)?;
             Ok(server)
         };
-        let measure = |server: &Server| {
-            let reply_bytes = reply::check(server.address(), self.path, &self.body)?;
+        let turn = |_, server: &mut Server| {
+            let reply_bytes = http::check(server.address, self.path, &self.body)?;
             let load = Load {
-                address: server.address(),
+                address: server.address,
                 path: self.path.to_owned(),
                 connections: CONNECTIONS,
-                seconds: bench.options.seconds(),
+                seconds: session.options.seconds(),
                 lifetime: Lifetime::KeepAlive,
                 cores: Vec::new(),
             };
-            let mut figures = loops.leave_out(|| bench.drive(server, &load))?;
-            figures.insert(Metric::ReplyBytes, float(reply_bytes as u64));
-            Ok(figures)
+            let mut run = loops.leave_out(|| session.drive(server, &load))?;
+            run.push((REPLY_BYTES, reply_bytes as f64));
+            Ok(run)
         };
-        let rows = bench.interleave(Scenario::Busy, &name, &self.kinds, start, measure)?;
-        let ratios = [Metric::P99Micros, Metric::ServerMicrosPerRequest].map(|metric| Ratio {
-            metric,
-            to: Kind::Nginx,
-        });
-        Ok(Case::new(
-            name,
-            rows,
-            ratios.into(),
-            &self.targets(),
-            Vec::new(),
-        ))
+        let mut table = session.interleave(Scenario::Busy, &name, &self.kinds, start, turn)?;
+        table.drop_column(ACCEPTED);
+        table.drop_column(ANSWERED);
+        let table = table
+            .with_ratio(P99, Kind::Nginx)
+            .with_ratio(CPU, Kind::Nginx);
+        let mut report = BenchReport::of_servers("busy", name, table);
+        for kind in self.kinds.iter().filter(|kind| !kind.is_nginx()) {
+            let wanted = Wanted::AtMost(P99_RATIO_MAX);
+            report.target_of((kind, P99), Some((&Kind::Nginx, P99)), wanted);
+        }
+        Ok(report)
     }
 
     fn title(&self, loops: usize) -> String {
         let name = self.name;
-        format!("{name} beside {loops} busy loops, keep-alive, {CONNECTIONS} connections")
-    }
-
-    fn targets(&self) -> Vec<Target> {
-        let ours = self.kinds.iter().filter(|kind| !kind.is_nginx());
-        ours.map(|kind| Target {
-            subject: Figure(*kind, Metric::P99Micros),
-            reference: Some(Figure(Kind::Nginx, Metric::P99Micros)),
-            bound: Bound::AtMost(P99_RATIO_MAX),
-        })
-        .collect()
+        format!("{name} and {loops} busy loops, keep-alive, {CONNECTIONS} connections")
     }
 }
 
 impl BusyLoops {
     fn start(count: usize) -> io::Result<Self> {
-        let mut loops = Self(Vec::with_capacity(count));
-        for _ in 0..count {
-            let mut command = launch::command("sh", &[]);
-            command
-                .args(["-c", "while :; do :; done"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            loops.0.push(Group::start(&mut command)?);
-        }
-        Ok(loops)
+        let start = |_| {
+            let mut command = process::command("sh", &[]);
+            Process::start(command.args(["-c", "while :; do :; done"]))
+        };
+        (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
     /// Measures, and takes what the loops used out of what others used.
-    fn leave_out(&self, measure: impl FnOnce() -> io::Result<Figures>) -> io::Result<Figures> {
+    fn leave_out(&self, measure: impl FnOnce() -> io::Result<Run>) -> io::Result<Run> {
         let (before, began) = (self.ticks()?, Instant::now());
-        let mut figures = measure()?;
+        let mut run = measure()?;
         let used = self.ticks()?.since(before).as_secs_f64();
         let percent = used / began.elapsed().as_secs_f64().max(1e-9) * 100.0;
-        if let Some(others) = figures.get_mut(&Metric::OthersPercent) {
-            *others = (*others - percent).max(0.0);
+        for (metric, others) in &mut run {
+            if *metric == OTHERS {
+                *others = (*others - percent).max(0.0);
+            }
         }
-        Ok(figures)
+        Ok(run)
     }
 
     /// An error if one of them has ended: the figures would be of another machine.
     fn ticks(&self) -> io::Result<Ticks> {
         let mut sum = 0;
-        for group in &self.0 {
-            sum += proc::group_ticks(group.id())?.0;
+        for process in &self.0 {
+            sum += group_ticks(process.id())?.0;
         }
         Ok(Ticks(sum))
     }
@@ -188,17 +173,16 @@ mod tests {
         assert_eq!(taking_part, KINDS.into_iter().collect());
         for work in works {
             assert!(work.kinds.contains(&Kind::Nginx), "{}", work.name);
-            assert_eq!(work.targets().len(), 2, "{}", work.name);
         }
     }
 
     #[test]
     fn busy_loops_are_not_others_and_end_when_dropped() {
         let loops = BusyLoops::start(2).expect("started");
-        let ids: Vec<_> = loops.0.iter().map(Group::id).collect();
-        let figures = loops.leave_out(|| Ok(Figures::from([(Metric::OthersPercent, 0.0)])));
-        let figures = figures.expect("they run");
-        assert!(figures[&Metric::OthersPercent].abs() < 1e-9, "{figures:?}");
+        let ids: Vec<_> = loops.0.iter().map(Process::id).collect();
+        let run = loops.leave_out(|| Ok(vec![(OTHERS, 0.0)]));
+        let run = run.expect("they run");
+        assert!(run[0].1.abs() < 1e-9, "{run:?}");
         drop(loops);
         for id in ids {
             assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());

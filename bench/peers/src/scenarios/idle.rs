@@ -7,21 +7,29 @@
 //! Each run starts its server anew: memory once given to an allocator does not come back.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use flatpath_bench_common::generator::warm_up;
+use flatpath_bench_common::http;
+use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::servers::{LOST, Metric, PEAK_MIB, Run, SERVED};
 use flatpath_bench_common::source::Source;
+use flatpath_bench_common::usage::group_memory;
 use rustix::net::SocketFlags;
 
-use crate::bench::{Bench, Pinning, float, warm_up};
-use crate::metric::{Figures, Metric};
+use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::proc;
-use crate::reply;
-use crate::report::{Case, Row};
-use crate::server::{Kind, Server};
-use crate::target::{Bound, Figure, Target};
+use crate::server::Server;
+use crate::session::{Pinning, Session};
+
+/// User-space memory an idle connection adds.
+const IDLE: Metric = Metric::median("idle B/conn");
+/// All memory of the process over the connections: what was set aside at start as well.
+const ALL: Metric = Metric::median("all B/conn");
+/// What a connection added at the moment of highest use.
+const PEAK: Metric = Metric::most("peak B/conn");
 
 pub(super) const KINDS: [Kind; 7] = [
     Kind::Nginx,
@@ -43,75 +51,57 @@ const BYTES_PER_CONNECTION_MAX: f64 = 1024.0;
 /// Runs the scenario.
 ///
 /// # Errors
-/// Only if the harness was told to stop.
-pub(super) fn run(bench: &Bench) -> io::Result<Case> {
-    let clients = bench.options.clients();
+/// Only if the bench was told to stop.
+pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
+    let clients = session.options.clients();
     let name = format!("{clients} idle keep-alive connections");
-    let mut rows: Vec<Row> = Vec::new();
-    for kind in bench.options.choose(&KINDS) {
-        rows.push(Row::new(kind, Vec::new(), None));
+    let turn = |kind, (): &mut ()| measure(session, kind, clients);
+    let table = session.interleave(Scenario::Idle, &name, &KINDS, |_| Ok(()), turn)?;
+    let mut report = BenchReport::of_servers("idle", name, table);
+    for kind in [Kind::FlatpathInline, Kind::Flatpath] {
+        let wanted = Wanted::AtMost(BYTES_PER_CONNECTION_MAX);
+        report.target_of((kind, IDLE), None, wanted);
     }
-    let runs = bench.options.runs(Scenario::Idle);
-    for run in 1..=runs {
-        for row in rows.iter_mut().filter(|row| row.failure.is_none()) {
-            crate::children::refuse_if_interrupted()?;
-            eprintln!("{name}: run {run}/{runs}: {}", row.server.label());
-            match measure(bench, row.server, clients) {
-                Ok(figures) => row.runs.push(figures),
-                Err(error) => row.failure = Some(error.to_string()),
-            }
-        }
-    }
-    let rows = rows
-        .into_iter()
-        .map(|row| Row::new(row.server, row.runs, row.failure))
-        .collect();
-    Ok(Case::new(name, rows, Vec::new(), &targets(), Vec::new()))
+    Ok(report)
 }
 
-fn measure(bench: &Bench, kind: Kind, clients: u32) -> io::Result<Figures> {
-    let server = Server::start(kind, &bench.setup(Pinning::Free, None, clients))?;
+fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
+    let server = Server::start(kind, &session.setup(Pinning::Free, None, clients))?;
     let (path, body) = super::path_and_body(kind);
-    reply::check(server.address(), path, &body)?;
-    warm_up(&server, path, path)?;
+    http::check(server.address, path, &body)?;
+    warm_up(server.address, path, path)?;
     thread::sleep(SETTLE);
-    let before = proc::group_memory(server.group())?;
-    let mut crowd = connect(&server, clients)?;
-    let asked = reply::request(path);
+    let before = group_memory(server.group())?;
+    let mut crowd = connect(server.address, clients)?;
+    let asked = http::request(path);
     for socket in &mut crowd {
         ask(socket, &asked)?;
     }
     thread::sleep(SETTLE);
-    let after = proc::group_memory(server.group())?;
+    let after = group_memory(server.group())?;
     let alive = crowd
         .iter_mut()
-        .filter_map(|socket| ask(socket, &asked).ok())
-        .count();
-    let per_connection =
-        |before: u64, after: u64| float(after.saturating_sub(before) * 1024) / f64::from(clients);
-    let alive = float(alive as u64);
-    let all = float(after.anonymous_kib * 1024) / f64::from(clients);
-    Ok(Figures::from([
-        (
-            Metric::IdleBytesPerConnection,
-            per_connection(before.anonymous_kib, after.anonymous_kib),
-        ),
-        (
-            Metric::PeakBytesPerConnection,
-            per_connection(before.peak_kib, after.peak_kib),
-        ),
-        (Metric::AllBytesPerConnection, all),
-        (Metric::PeakMib, float(after.peak_kib) / 1024.0),
-        (Metric::Served, alive),
-        (Metric::Lost, f64::from(clients) - alive),
-    ]))
+        .filter_map(|socket| ask(socket, &asked).ok());
+    let alive = alive.count() as f64;
+    let clients = f64::from(clients);
+    let each = |kib: u64| (kib * 1024) as f64 / clients;
+    let idle_kib = after.anonymous_kib.saturating_sub(before.anonymous_kib);
+    let peak_kib = after.peak_kib.saturating_sub(before.peak_kib);
+    Ok(vec![
+        (SERVED, alive),
+        (LOST, clients - alive),
+        (IDLE, each(idle_kib)),
+        (ALL, each(after.anonymous_kib)),
+        (PEAK, each(peak_kib)),
+        (PEAK_MIB, after.peak_kib as f64 / 1024.0),
+    ])
 }
 
-fn connect(server: &Server, clients: u32) -> io::Result<Vec<TcpStream>> {
+fn connect(server: SocketAddr, clients: u32) -> io::Result<Vec<TcpStream>> {
     let mut source = Source::fresh();
     (0..clients)
         .map(|_| {
-            let socket = TcpStream::from(source.dial(server.address(), SocketFlags::empty())?);
+            let socket = TcpStream::from(source.dial(server, SocketFlags::empty())?);
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.set_write_timeout(Some(PATIENCE))?;
             Ok(socket)
@@ -137,18 +127,10 @@ fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<()> {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => received.extend_from_slice(&buffer[..count]),
         }
-        match reply::frame(&received)? {
+        match http::frame(&received)? {
             None => {}
             Some(framed) if framed.status == 200 => return Ok(()),
             Some(framed) => return Err(io::Error::other(format!("status {}", framed.status))),
         }
     }
-}
-
-fn targets() -> [Target; 2] {
-    [Kind::FlatpathInline, Kind::Flatpath].map(|kind| Target {
-        subject: Figure(kind, Metric::IdleBytesPerConnection),
-        reference: None,
-        bound: Bound::AtMost(BYTES_PER_CONNECTION_MAX),
-    })
 }

@@ -1,99 +1,96 @@
-//! The scenarios; each yields cases, each case a table and verdicts.
+//! The scenarios: each yields reports, a table with targets each.
 
 mod builds;
 mod busy;
 mod idle;
+pub(crate) mod ingest;
+pub(crate) mod nfs;
 mod put;
+mod relay;
 mod requests;
+mod rounds;
 mod sleepers;
-mod storm;
+mod burst;
 
 use std::io;
 
-use crate::bench::Bench;
+use clap::ValueEnum;
+use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::report::BenchReport;
+use flatpath_bench_common::tools::{self, Tool};
+
+use crate::kind::Kind;
 use crate::options::{Options, Scenario};
-use crate::report::Case;
-use crate::server::Kind;
-use crate::tools::Tool;
+use crate::session::{SMALL_PATH, Session, small_body};
 
-/// In the order in which they run: the short ones that need nothing special first.
-const ALL: [Scenario; 9] = [
-    Scenario::Builds,
-    Scenario::Files,
-    Scenario::Hello,
-    Scenario::Pooled,
-    Scenario::Sleepers,
-    Scenario::Busy,
-    Scenario::Put,
-    Scenario::Idle,
-    Scenario::Storm,
-];
-
-/// Runs everything that was asked for.
+/// Runs everything that was asked for: the short ones that need nothing special first.
 ///
 /// # Errors
-/// Only if the harness was told to stop: a server that fails is a line in the report.
-pub(crate) fn run(bench: &Bench) -> io::Result<Vec<Case>> {
-    let mut cases = Vec::new();
-    for scenario in ALL
-        .into_iter()
-        .filter(|scenario| bench.options.wants(*scenario))
-    {
-        cases.extend(match scenario {
-            Scenario::Files | Scenario::Hello | Scenario::Pooled => requests::run(bench, scenario)?,
-            Scenario::Sleepers => vec![sleepers::run(bench)?],
-            Scenario::Busy => busy::run(bench)?,
-            Scenario::Put => vec![put::run(bench)?],
-            Scenario::Idle => vec![idle::run(bench)?],
-            Scenario::Storm => vec![storm::run(bench)?],
-            Scenario::Builds => builds::run(bench)?,
+/// If the bench was told to stop; a server that fails is a line in the report.
+pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
+    let mut reports = Vec::new();
+    for scenario in wanted(&session.options) {
+        reports.extend(match scenario {
+            Scenario::Files | Scenario::Hello | Scenario::Pooled => {
+                requests::run(session, scenario)?
+            }
+            Scenario::Sleepers => vec![sleepers::run(session)?],
+            Scenario::Busy => busy::run(session)?,
+            Scenario::Put => vec![put::run(session)?],
+            Scenario::Idle => vec![idle::run(session)?],
+            Scenario::Burst => vec![burst::run(session)?],
+            Scenario::Builds => builds::run(session)?,
+            Scenario::Nfs => nfs::compare(session)?,
+            Scenario::NfsSweep => nfs::sweep(session)?,
+            Scenario::Ingest => vec![ingest::run(session)?],
+            Scenario::RelayStream
+            | Scenario::RelayMatch
+            | Scenario::RelayRate
+            | Scenario::RelayWait => relay::run(session, scenario)?,
         });
     }
-    Ok(cases)
+    Ok(reports)
 }
 
-/// The comparison of two builds needs the other one.
-///
-/// # Errors
-/// `InvalidInput` if it was not named.
-pub(crate) fn require_builds(options: &Options) -> io::Result<()> {
-    if options.wants(Scenario::Builds) && options.before.is_none() {
-        let message = "--only builds compares with another build: name it with --before";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    Ok(())
+fn wanted(options: &Options) -> impl Iterator<Item = Scenario> {
+    let all = Scenario::value_variants().iter().copied();
+    all.filter(|scenario| options.wants(*scenario))
 }
 
 /// Every server the options will start.
 pub(crate) fn servers(options: &Options) -> Vec<Kind> {
-    let scenarios = ALL.into_iter().filter(|scenario| options.wants(*scenario));
-    let kinds = scenarios.flat_map(|scenario| options.choose(kinds_of(scenario)));
-    kinds.collect()
+    wanted(options)
+        .flat_map(|scenario| options.choose(kinds_of(scenario)))
+        .collect()
 }
 
-/// The tools without which the options cannot be followed.
-pub(crate) fn tools(options: &Options) -> Vec<Tool> {
+/// Whether wrk drives a scenario.
+pub(crate) fn need_wrk(options: &Options) -> bool {
     let driven = [
         Scenario::Files,
         Scenario::Hello,
         Scenario::Pooled,
         Scenario::Busy,
     ];
-    let wrk = driven
-        .iter()
-        .any(|scenario| options.wants(*scenario))
-        .then_some(Tool::Wrk);
-    let nginx = servers(options)
-        .iter()
-        .any(|kind| kind.is_nginx())
-        .then_some(Tool::Nginx);
+    driven.iter().any(|scenario| options.wants(*scenario))
+}
+
+/// The tools without which the options cannot be followed.
+pub(crate) fn tools(options: &Options) -> Vec<Tool> {
+    let servers = servers(options);
     let counts = options.instructions && options.wants(Scenario::Builds);
-    let strace = (counts || options.wants(Scenario::Storm)).then_some(Tool::Strace);
-    let valgrind = counts.then_some(Tool::Valgrind);
-    [wrk, nginx, strace, valgrind]
-        .into_iter()
-        .flatten()
-        .collect()
+    let needed = [
+        (tools::WRK, need_wrk(options)),
+        (tools::NGINX, servers.iter().copied().any(Kind::is_nginx)),
+        (tools::STRACE, counts || options.wants(Scenario::Burst)),
+        (tools::VALGRIND, counts),
+        (tools::GANESHA, servers.contains(&Kind::Ganesha)),
+        (tools::RPCBIND, servers.contains(&Kind::Ganesha)),
+        (tools::SOCAT, servers.contains(&Kind::Socat)),
+        (tools::HAPROXY, servers.contains(&Kind::Haproxy)),
+    ];
+    let needed = needed.into_iter().filter(|(_, needed)| *needed);
+    needed.map(|(tool, _)| tool).collect()
 }
 
 fn kinds_of(scenario: Scenario) -> &'static [Kind] {
@@ -105,18 +102,22 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Busy => &busy::KINDS,
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
-        Scenario::Storm => &storm::KINDS,
+        Scenario::Burst => &burst::KINDS,
         Scenario::Builds => &builds::KINDS,
+        Scenario::Nfs => &nfs::KINDS,
+        Scenario::NfsSweep => &[],
+        Scenario::Ingest => &ingest::KINDS,
+        Scenario::RelayStream => &relay::STREAM,
+        Scenario::RelayMatch | Scenario::RelayWait => &relay::MATCH,
+        Scenario::RelayRate => &relay::RATE,
     }
 }
 
 /// What a server answers, and to which path.
 fn path_and_body(kind: Kind) -> (&'static str, Vec<u8>) {
     match kind {
-        Kind::Flatpath | Kind::FlatpathBefore => {
-            (crate::bench::SMALL_PATH, crate::bench::small_body())
-        }
-        _ => (crate::nginx::HELLO_PATH, crate::nginx::HELLO_BODY.into()),
+        Kind::Flatpath | Kind::FlatpathBefore => (SMALL_PATH, small_body()),
+        _ => (HELLO_PATH, HELLO_BODY.into()),
     }
 }
 
@@ -133,27 +134,24 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_must_be_installed() {
-        assert_eq!(tools(&options(&[])), [Tool::Wrk, Tool::Nginx, Tool::Strace]);
+        use tools::{GANESHA, NGINX, RPCBIND, STRACE, WRK};
+        assert_eq!(tools(&options(&[])), [WRK, NGINX, STRACE]);
         assert_eq!(tools(&options(&["--only", "sleepers"])), []);
-        assert_eq!(tools(&options(&["--only", "idle"])), [Tool::Nginx]);
-        assert_eq!(
-            tools(&options(&["--only", "hello", "--servers", "hyper"])),
-            [Tool::Wrk]
-        );
+        assert_eq!(tools(&options(&["--only", "idle"])), [NGINX]);
+        assert_eq!(tools(&options(&["--only", "nfs"])), [GANESHA, RPCBIND]);
+        let hyper = options(&["--only", "hello", "--servers", "hyper"]);
+        assert_eq!(tools(&hyper), [WRK]);
     }
 
     #[test]
     fn every_server_takes_part_somewhere() {
-        use clap::ValueEnum;
         let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
+        let named = ["--only", "nfs,ingest,relay-stream,relay-match,relay-rate"];
         let mut started = servers(&options(&[]));
         started.extend(servers(&options(&before)));
+        started.extend(servers(&options(&named)));
         for kind in Kind::value_variants() {
-            assert!(
-                started.contains(kind),
-                "{} takes part nowhere",
-                kind.label()
-            );
+            assert!(started.contains(kind), "{kind} takes part nowhere");
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::io;
 
-use crate::bench::{Bench, Pinning, SMALL_PATH, float, small_body, warm_up};
-use crate::metric::Metric;
-use crate::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::generator::warm_up;
+use flatpath_bench_common::http;
+use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::report::{BenchReport, Table, Wanted};
+use flatpath_bench_common::servers::{CPU, Metric, RATE, REPLY_BYTES};
+use flatpath_bench_common::wrk::{Lifetime, Load};
+
+use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::reply;
-use crate::report::{Case, Ratio, Row};
-use crate::server::{Kind, Server};
-use crate::target::{Bound, Figure, Target};
-use crate::wrk::{Lifetime, Load};
+use crate::server::Server;
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, small_body};
 
 pub(super) const FILES: [Kind; 3] = [Kind::Nginx, Kind::NginxTuned, Kind::Flatpath];
 pub(super) const HELLO: [Kind; 3] = [Kind::Nginx, Kind::Hyper, Kind::FlatpathInline];
@@ -27,8 +29,6 @@ const CONNECTIONS: [u32; 2] = [50, 200];
 const ANSWERED_SHARE: f64 = 0.2;
 /// More connections than this share of the requests are no accident.
 const DROPPED_SHARE: f64 = 0.01;
-const CPU: Metric = Metric::ServerMicrosPerRequest;
-const RATE: Metric = Metric::RequestsPerSecond;
 
 /// One table.
 struct Shape {
@@ -41,12 +41,10 @@ struct Shape {
 /// Runs every case of the scenario.
 ///
 /// # Errors
-/// Only if the harness was told to stop.
-pub(super) fn run(bench: &Bench, scenario: Scenario) -> io::Result<Vec<Case>> {
-    shapes(scenario)
-        .iter()
-        .map(|shape| shape.run(bench))
-        .collect()
+/// Only if the bench was told to stop.
+pub(super) fn run(session: &Session, scenario: Scenario) -> io::Result<Vec<BenchReport>> {
+    let shapes = shapes(scenario);
+    shapes.iter().map(|shape| shape.run(session)).collect()
 }
 
 fn shapes(scenario: Scenario) -> Vec<Shape> {
@@ -72,52 +70,63 @@ fn shapes(scenario: Scenario) -> Vec<Shape> {
 }
 
 impl Shape {
-    fn run(&self, bench: &Bench) -> io::Result<Case> {
+    fn run(&self, session: &Session) -> io::Result<BenchReport> {
         let name = self.name();
-        let setup = bench.setup(self.pinning, None, self.connections);
+        let setup = session.setup(self.pinning, None, self.connections);
         let (path, body) = self.work();
         let start = |kind| {
             let server = Server::start(kind, &setup)?;
-            reply::check(server.address(), path, &body)?;
-            warm_up(&server, path, path)?;
+            http::check(server.address, path, &body)?;
+            warm_up(server.address, path, path)?;
             Ok(server)
         };
-        let measure = |server: &Server| {
+        let turn = |_, server: &mut Server| {
             // Checked again before every run: a server that has gone wrong must not be timed.
-            let reply_bytes = reply::check(server.address(), path, &body)?;
+            let reply_bytes = http::check(server.address, path, &body)?;
             let load = Load {
-                address: server.address(),
+                address: server.address,
                 path: path.to_owned(),
                 connections: self.connections,
-                seconds: bench.options.seconds(),
+                seconds: session.options.seconds(),
                 lifetime: self.lifetime,
-                cores: bench.generator_cores(self.pinning),
+                cores: session.generator_cores(self.pinning),
             };
-            let mut figures = bench.drive(server, &load)?;
-            figures.insert(Metric::ReplyBytes, float(reply_bytes as u64));
-            Ok(figures)
+            let mut run = session.drive(server, &load)?;
+            run.push((REPLY_BYTES, reply_bytes as f64));
+            Ok(run)
         };
         let kinds = super::kinds_of(self.scenario);
-        let rows = bench.interleave(self.scenario, &name, kinds, start, measure)?;
-        let notes = self.notes(&rows, bench.options.seconds());
-        Ok(Case::new(name, rows, self.ratios(), &self.targets(), notes))
+        let mut table = session.interleave(self.scenario, &name, kinds, start, turn)?;
+        let notes = self.notes(&table, session.options.seconds());
+        table.drop_column(ACCEPTED);
+        table.drop_column(ANSWERED);
+        let (to, metrics) = self.ratios();
+        for metric in metrics {
+            table = table.with_ratio(*metric, to);
+        }
+        let mut report = BenchReport::of_servers(self.bench(), name, table);
+        report.notes.extend(notes);
+        for (subject, metric, reference, wanted) in self.targets() {
+            report.target_of((subject, metric), Some((&reference, metric)), wanted);
+        }
+        Ok(report)
     }
 
     /// What wrk does not count as an error.
-    fn notes(&self, rows: &[Row], seconds: u32) -> Vec<String> {
-        let starved = rows.iter().filter_map(|row| self.starved(row));
-        starved
-            .chain(rows.iter().filter_map(|row| self.dropped(row, seconds)))
+    fn notes(&self, table: &Table, seconds: u32) -> Vec<String> {
+        let servers = || table.rows.iter().map(|row| row.labels[0].as_str());
+        servers()
+            .filter_map(|server| self.starved(table, server))
+            .chain(servers().filter_map(|server| self.dropped(table, server, seconds)))
             .collect()
     }
 
     /// A connection that never gets its reply.
-    fn starved(&self, row: &Row) -> Option<String> {
+    fn starved(&self, table: &Table, server: &str) -> Option<String> {
         let connections = f64::from(self.connections);
-        let answered = *row.figures.get(&Metric::Answered)?;
+        let answered = table.of(server, ANSWERED)?;
         let few = self.lifetime == Lifetime::KeepAlive && answered < ANSWERED_SHARE * connections;
         few.then(|| {
-            let server = row.server.label();
             format!(
                 "{server}: some {answered:.0} of {connections} connections were answered at a time"
             )
@@ -125,20 +134,27 @@ impl Shape {
     }
 
     /// A connection the server closes instead of replying: wrk silently makes another.
-    fn dropped(&self, row: &Row, seconds: u32) -> Option<String> {
-        let requests = row.figures.get(&Metric::RequestsPerSecond)? * f64::from(seconds);
+    fn dropped(&self, table: &Table, server: &str, seconds: u32) -> Option<String> {
+        let requests = table.of(server, RATE)? * f64::from(seconds);
         let connections = f64::from(self.connections);
         let needed = match self.lifetime {
             Lifetime::KeepAlive => connections,
             Lifetime::Close => connections + requests,
         };
-        let more = row.figures.get(&Metric::Accepted)? - needed;
+        let more = table.of(server, ACCEPTED)? - needed;
         (more > connections.max(requests * DROPPED_SHARE)).then(|| {
-            let server = row.server.label();
             format!(
                 "{server}: {more:.0} connections more than needed; it, or another program, closes"
             )
         })
+    }
+
+    fn bench(&self) -> &'static str {
+        match self.scenario {
+            Scenario::Files => "files",
+            Scenario::Hello => "hello",
+            _ => "pooled",
+        }
     }
 
     fn name(&self) -> String {
@@ -169,63 +185,45 @@ impl Shape {
         }
     }
 
-    fn ratios(&self) -> Vec<Ratio> {
+    fn ratios(&self) -> (Kind, &'static [Metric]) {
         match self.scenario {
-            Scenario::Pooled => vec![Ratio {
-                metric: CPU,
-                to: Kind::HyperBlocking,
-            }],
-            _ => [CPU, RATE]
-                .map(|metric| Ratio {
-                    metric,
-                    to: Kind::Nginx,
-                })
-                .into(),
+            Scenario::Pooled => (Kind::HyperBlocking, &[CPU]),
+            _ => (Kind::Nginx, &[CPU, RATE]),
         }
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<(Kind, Metric, Kind, Wanted)> {
+        use Wanted::{AtLeast, AtMost, Below};
         match (self.scenario, self.lifetime, self.pinning) {
             (Scenario::Files, lifetime, _) => {
-                let cpu = if lifetime == Lifetime::Close {
-                    0.75
-                } else {
-                    0.65
-                };
+                let closes = lifetime == Lifetime::Close;
+                let cpu = if closes { 0.75 } else { 0.65 };
                 vec![
-                    target(Kind::Flatpath, CPU, Kind::Nginx, Bound::AtMost(cpu)),
-                    target(Kind::Flatpath, RATE, Kind::Nginx, Bound::AtLeast(1.0)),
+                    (Kind::Flatpath, CPU, Kind::Nginx, AtMost(cpu)),
+                    (Kind::Flatpath, RATE, Kind::Nginx, AtLeast(1.0)),
                 ]
             }
             (Scenario::Pooled, _, pinning) => {
-                let peers = if pinning == Pinning::Free { 0.3 } else { 0.45 };
+                let others = if pinning == Pinning::Free { 0.3 } else { 0.45 };
                 let pooled = Kind::FlatpathPooled;
                 vec![
-                    target(pooled, CPU, Kind::FlatpathInline, Bound::AtMost(1.25)),
-                    target(pooled, CPU, Kind::HyperBlocking, Bound::AtMost(peers)),
-                    target(pooled, CPU, Kind::TinyHttp, Bound::AtMost(peers)),
+                    (pooled, CPU, Kind::FlatpathInline, AtMost(1.25)),
+                    (pooled, CPU, Kind::HyperBlocking, AtMost(others)),
+                    (pooled, CPU, Kind::TinyHttp, AtMost(others)),
                 ]
             }
             _ => vec![
-                target(Kind::FlatpathInline, CPU, Kind::Nginx, Bound::AtMost(0.85)),
-                target(Kind::FlatpathInline, CPU, Kind::Hyper, Bound::Below(1.0)),
+                (Kind::FlatpathInline, CPU, Kind::Nginx, AtMost(0.85)),
+                (Kind::FlatpathInline, CPU, Kind::Hyper, Below(1.0)),
             ],
         }
-    }
-}
-
-fn target(subject: Kind, metric: Metric, reference: Kind, bound: Bound) -> Target {
-    Target {
-        subject: Figure(subject, metric),
-        reference: Some(Figure(reference, metric)),
-        bound,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Figures;
+    use flatpath_bench_common::servers::interleave;
     use std::collections::BTreeSet;
 
     #[test]
@@ -243,12 +241,10 @@ mod tests {
             lifetime,
             pinning: Pinning::Free,
         };
-        let figures = Figures::from([
-            (RATE, 10_000.0),
-            (Metric::Answered, answered),
-            (Metric::Accepted, accepted),
-        ]);
-        shape.notes(&[Row::new(Kind::TinyHttp, vec![figures], None)], 2)
+        let run = [(RATE, 10_000.0), (ANSWERED, answered), (ACCEPTED, accepted)];
+        let turn = |_, (): &mut ()| Ok(run.to_vec());
+        let table = interleave("a test", 1, &[Kind::TinyHttp], |_| Ok(()), turn);
+        shape.notes(&table.expect("no signal"), 2)
     }
 
     #[test]
@@ -257,7 +253,7 @@ mod tests {
         let notes = seen(Lifetime::KeepAlive, 4.0, 50.0);
         assert_eq!(
             notes,
-            ["tiny_http: some 4 of 50 connections were answered at a time"]
+            ["tiny-http: some 4 of 50 connections were answered at a time"]
         );
     }
 
@@ -267,7 +263,7 @@ mod tests {
         for (lifetime, accepted) in [(Lifetime::KeepAlive, 1050.0), (Lifetime::Close, 21_050.0)] {
             let notes = seen(lifetime, 25.0, accepted);
             assert_eq!(notes.len(), 1, "{notes:?}");
-            assert!(notes[0].starts_with("tiny_http: 1000 connections more than needed"));
+            assert!(notes[0].starts_with("tiny-http: 1000 connections more than needed"));
         }
     }
 
@@ -276,14 +272,11 @@ mod tests {
         for scenario in [Scenario::Files, Scenario::Hello, Scenario::Pooled] {
             let kinds = super::super::kinds_of(scenario);
             for shape in shapes(scenario) {
-                for target in shape.targets() {
-                    assert!(kinds.contains(&target.subject.0), "{}", shape.name());
-                    let reference = target.reference.expect("all are ratios");
-                    assert!(kinds.contains(&reference.0), "{}", shape.name());
+                for (subject, _, reference, _) in shape.targets() {
+                    assert!(kinds.contains(&subject), "{}", shape.name());
+                    assert!(kinds.contains(&reference), "{}", shape.name());
                 }
-                for ratio in shape.ratios() {
-                    assert!(kinds.contains(&ratio.to), "{}", shape.name());
-                }
+                assert!(kinds.contains(&shape.ratios().0), "{}", shape.name());
             }
         }
     }

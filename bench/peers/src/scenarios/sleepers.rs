@@ -2,7 +2,7 @@
 //!
 //! Each run drives a server three times, and keeps the 99th percentile of the quick requests:
 //!
-//! | drive | sleepers | pace | column |
+//! | drive | sleepers | rate | column |
 //! |---|---|---|---|
 //! | with | 10 % | as fast as it goes | quick p99 |
 //! | alone | none | as fast as it goes | alone |
@@ -12,20 +12,31 @@
 //! saturate the server and queue behind each other. "paced" has no such queue and is stricter.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use flatpath_bench_common::generator::{self, Counted, Plan, warm_up};
+use flatpath_bench_common::http;
+use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
+use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::servers::{CPU, ERRORS, Metric, RATE, Run};
+use flatpath_bench_common::usage::Reading;
 use hdrhistogram::Histogram;
 
-use crate::bench::{Bench, Pinning, Reading, float, warm_up};
-use crate::generator::{self, Counted, Plan};
-use crate::metric::{Figures, Metric};
-use crate::nginx::{HELLO_BODY, HELLO_PATH};
+use crate::candidates::SLEEP_PATH;
+use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::peers::SLEEP_PATH;
-use crate::reply;
-use crate::report::{Case, Ratio};
-use crate::server::{Kind, Server};
-use crate::target::{Bound, Figure, Target};
+use crate::server::Server;
+use crate::session::{Pinning, Session, common};
+
+/// 99th percentile of the quick requests while some of the others sleep.
+const QUICK: Metric = Metric::median("quick p99 us");
+/// The same server and load without sleepers, as many requests as it can serve.
+const ALONE: Metric = Metric::median("alone");
+/// The same server without sleepers, at the request rate it had with them.
+const PACED: Metric = Metric::median("alone, paced");
+/// 99th percentile of the sleeping requests.
+const SLEEPER: Metric = Metric::median("sleeper p99");
 
 pub(super) const KINDS: [Kind; 5] = [
     Kind::HyperBlocking,
@@ -44,69 +55,67 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Runs the scenario.
 ///
 /// # Errors
-/// Only if the harness was told to stop.
-pub(super) fn run(bench: &Bench) -> io::Result<Case> {
+/// Only if the bench was told to stop.
+pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let name = format!("one in ten sleeps 10 ms, {CONNECTIONS} connections, {WORKERS} workers");
-    let setup = bench.setup(Pinning::Free, Some(WORKERS), CONNECTIONS);
+    let setup = session.setup(Pinning::Free, Some(WORKERS), CONNECTIONS);
     let start = |kind| {
         let server = Server::start(kind, &setup)?;
-        reply::check(server.address(), HELLO_PATH, HELLO_BODY.as_bytes())?;
-        reply::check(server.address(), SLEEP_PATH, HELLO_BODY.as_bytes())?;
-        warm_up(&server, HELLO_PATH, SLEEP_PATH)?;
+        http::check(server.address, HELLO_PATH, HELLO_BODY.as_bytes())?;
+        http::check(server.address, SLEEP_PATH, HELLO_BODY.as_bytes())?;
+        warm_up(server.address, HELLO_PATH, SLEEP_PATH)?;
         Ok(server)
     };
-    let measure = |server: &Server| measure(server, bench.options.seconds());
-    let rows = bench.interleave(Scenario::Sleepers, &name, &KINDS, start, measure)?;
-    let ratios = vec![Ratio {
-        metric: Metric::QuickP99Micros,
-        to: Kind::HyperBlocking,
-    }];
-    let notes = vec![
+    let turn = |_, server: &mut Server| measure(server, session.options.seconds());
+    let table = session.interleave(Scenario::Sleepers, &name, &KINDS, start, turn)?;
+    let table = table.with_ratio(QUICK, Kind::HyperBlocking);
+    let mut report = BenchReport::of_servers("sleepers", name, table);
+    report.notes.push(
         "alone: the same load without sleepers; paced: without them at the rate it had with them"
-            .to_owned(),
-    ];
-    Ok(Case::new(name, rows, ratios, &targets(), notes))
+            .into(),
+    );
+    let ours = Kind::FlatpathRouted;
+    report.target_of((ours, QUICK), Some((&ours, ALONE)), Wanted::AtMost(2.0));
+    report.target_of((ours, QUICK), Some((&ours, PACED)), Wanted::AtMost(2.0));
+    let theirs = (&Kind::HyperBlocking as _, QUICK);
+    report.target_of((ours, QUICK), Some(theirs), Wanted::Below(1.0));
+    Ok(report)
 }
 
-fn measure(server: &Server, seconds: u32) -> io::Result<Figures> {
+fn measure(server: &Server, seconds: u32) -> io::Result<Run> {
     let mut before = None;
-    let with = drive(server, seconds, SLEEPERS_PER_MILLE, None, || {
-        before = Some(Reading::take(server)?);
+    let with = drive(server.address, seconds, SLEEPERS_PER_MILLE, None, || {
+        before = Some(Reading::take(Some(server.group()))?);
         Ok(())
     })?;
     let before = before.ok_or_else(|| io::Error::other("the counting never began"))?;
-    let used = before.until_now(server)?;
+    let used = before.used()?;
     let rate = with.requests_per_second();
-    let alone = drive(server, seconds, 0, None, || Ok(()))?;
-    let paced = drive(server, seconds, 0, Some(rate), || Ok(()))?;
-    let mut figures = used.figures();
-    figures.extend([
-        (Metric::RequestsPerSecond, rate),
-        (
-            Metric::ServerMicrosPerRequest,
-            used.server_micros_over(with.requests()),
-        ),
-        (Metric::QuickP99Micros, p99(&with.quick)),
-        (Metric::SleeperP99Micros, p99(&with.sleepers)),
-        (Metric::QuickP99AloneMicros, p99(&alone.quick)),
-        (Metric::QuickP99PacedMicros, p99(&paced.quick)),
-        (
-            Metric::Errors,
-            float(with.errors + alone.errors + paced.errors),
-        ),
-    ]);
-    Ok(figures)
+    let alone = drive(server.address, seconds, 0, None, || Ok(()))?;
+    let paced = drive(server.address, seconds, 0, Some(rate), || Ok(()))?;
+    let errors = with.errors + alone.errors + paced.errors;
+    let mut run = vec![
+        (RATE, rate),
+        (CPU, used.server_micros_over(with.requests())),
+        (QUICK, p99(&with.quick)),
+        (ALONE, p99(&alone.quick)),
+        (PACED, p99(&paced.quick)),
+        (SLEEPER, p99(&with.sleepers)),
+        (ERRORS, errors as f64),
+    ];
+    run.extend(common(server, &used)?);
+    Ok(run)
 }
 
 fn drive(
-    server: &Server,
+    address: SocketAddr,
     seconds: u32,
     sleepers_per_mille: u32,
     requests_per_second: Option<f64>,
     counting: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Counted> {
     let plan = Plan {
-        address: server.address(),
+        address,
         connections: CONNECTIONS as usize,
         settle: SETTLE,
         counted: Duration::from_secs(seconds.into()),
@@ -123,21 +132,5 @@ fn drive(
 }
 
 fn p99(latencies: &Histogram<u64>) -> f64 {
-    float(latencies.value_at_quantile(0.99))
-}
-
-fn targets() -> [Target; 3] {
-    let ours = |metric| Figure(Kind::FlatpathRouted, metric);
-    let with = ours(Metric::QuickP99Micros);
-    let theirs = Figure(Kind::HyperBlocking, Metric::QuickP99Micros);
-    let target = |reference, bound| Target {
-        subject: with,
-        reference: Some(reference),
-        bound,
-    };
-    [
-        target(ours(Metric::QuickP99AloneMicros), Bound::AtMost(2.0)),
-        target(ours(Metric::QuickP99PacedMicros), Bound::AtMost(2.0)),
-        target(theirs, Bound::Below(1.0)),
-    ]
+    latencies.value_at_quantile(0.99) as f64
 }

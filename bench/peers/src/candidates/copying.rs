@@ -1,0 +1,147 @@
+//! A tokio server that receives each message into a buffer of its own and copies it into
+//! the consumer's shared memory; with `--straight` it reads into the shared memory itself.
+//!
+//! The consumers' side is the same as ours: the same handshake, rings, bells and consumer. It
+//! trusts its consumers, which ours does not.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use flatpath_messages::layout::announced;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use super::announce;
+use super::share::{Share, attach};
+use crate::scenarios::ingest::{FLOWS, MESSAGE_BYTES};
+
+pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Slots of each consumer: as much memory as a window of ours has pages for.
+const SLOTS: u32 = 16;
+/// What one read takes: a page of ours.
+const READ_BYTES: usize = 64 << 10;
+
+/// The tokio server.
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Where consumers attach
+    #[arg(long)]
+    socket: PathBuf,
+    /// Read into the shared memory, without a buffer between
+    #[arg(long)]
+    straight: bool,
+    /// Threads; one is tokio's current-thread runtime
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+struct Attached {
+    share: Mutex<Share>,
+    returned: Notify,
+}
+
+/// Serves until all producers are gone.
+pub(crate) fn serve(serve: &Serve) -> io::Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    announce("ingest", listener.local_addr()?)?;
+    let shares = attach(&serve.socket, FLOWS, SLOTS, MESSAGE_BYTES).map_err(io::Error::other)?;
+    let runtime = match serve.threads {
+        1 => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?,
+        threads => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build()?,
+    };
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener)?;
+        let mut tasks = Vec::new();
+        for (number, (share, bell)) in (0..).zip(shares) {
+            let attached = Arc::new(Attached {
+                share: Mutex::new(share),
+                returned: Notify::new(),
+            });
+            let (stream, _) = listener.accept().await?;
+            tokio::spawn(take_returns(Arc::clone(&attached), bell));
+            let straight = serve.straight;
+            tasks.push(tokio::spawn(async move {
+                receive(stream, attached, number, straight).await
+            }));
+        }
+        for task in tasks {
+            task.await?.map_err(io::Error::other)?;
+        }
+        Ok(())
+    })
+}
+
+async fn receive(
+    mut stream: TcpStream,
+    attached: Arc<Attached>,
+    producer: u32,
+    straight: bool,
+) -> Result<(), Failure> {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let mut length = [0; 4];
+        if stream.read_exact(&mut length).await.is_err() {
+            return Ok(());
+        }
+        let length = u32::from_be_bytes(length) as usize;
+        let slot = loop {
+            let returned = attached.returned.notified();
+            if let Some(slot) = lock(&attached).free.pop_front() {
+                break slot;
+            }
+            returned.await;
+        };
+        let mut at = 0;
+        while at < length {
+            let count = if straight {
+                stream.readable().await?;
+                match stream.try_read(&mut lock(&attached).slot(slot)[at..length]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    read => read?,
+                }
+            } else {
+                let most = READ_BYTES.min(length - at);
+                let count = stream.read(&mut buffer[..most]).await?;
+                lock(&attached).slot(slot)[at..at + count].copy_from_slice(&buffer[..count]);
+                count
+            };
+            if count == 0 {
+                return Ok(());
+            }
+            at += count;
+        }
+        lock(&attached).deliver(slot, producer);
+    }
+}
+
+async fn take_returns(attached: Arc<Attached>, bell: OwnedFd) {
+    let Ok(mut bell) = Receiver::from_owned_fd(bell) else {
+        return;
+    };
+    let mut bytes = [0; 4096];
+    while let Ok(count) = bell.read(&mut bytes).await
+        && count > 0
+    {
+        lock(&attached).take_returns(announced(&bytes[..count]));
+        attached.returned.notify_one();
+    }
+}
+
+fn lock(attached: &Attached) -> std::sync::MutexGuard<'_, Share> {
+    attached
+        .share
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}

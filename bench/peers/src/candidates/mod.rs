@@ -1,0 +1,95 @@
+//! The servers inside this binary.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `ours`, `hyper`, `tiny`, `echo` | `flatpath-peers serve KIND`: a fixed reply, or an echo |
+//! | `observed` | NFS that reports what dispatch costs |
+//! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
+//! | `bare` | the least that any relay has to ask of the kernel |
+//!
+//! Those of a fixed reply give it for every path; where a server sleeps it is for the path
+//! [`SLEEP_PATH`] only. They run until they are ended from outside.
+
+pub(crate) mod bare;
+pub(crate) mod copying;
+mod echo;
+mod hyper;
+pub(crate) mod observed;
+mod ours;
+mod share;
+mod tiny;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use flatpath::DriverChoice;
+
+use crate::kind::Kind;
+
+/// The path whose handler sleeps.
+pub(crate) const SLEEP_PATH: &str = "/sleep";
+/// For how long: what a slow disk or a small query takes.
+pub(crate) const SLEEP: Duration = Duration::from_millis(10);
+
+/// The arguments of the hidden `serve` command.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// Which server.
+    kind: Kind,
+    /// Threads that may block.
+    #[arg(long)]
+    workers: Option<u32>,
+    /// The driver of a server that is Flatpath.
+    #[arg(long, default_value = "auto")]
+    driver: String,
+    /// Connections that must be possible.
+    #[arg(long, default_value_t = 1024)]
+    max_connections: u32,
+}
+
+/// Runs the server until the process is ended.
+///
+/// # Errors
+/// If it cannot listen, or is not one of the servers in this binary.
+pub(crate) fn run(serve: &Serve) -> io::Result<()> {
+    match serve.kind {
+        Kind::Hyper => hyper::inline(),
+        Kind::HyperBlocking => hyper::blocking(serve.workers, hyper::Blocking::Everything),
+        Kind::HyperRouted => hyper::blocking(serve.workers, hyper::Blocking::Sleepers),
+        Kind::FlatpathInline => ours::run(serve, ours::Place::Inline),
+        Kind::FlatpathPooled | Kind::PooledUring | Kind::PooledEpoll => {
+            ours::run(serve, ours::Place::Pooled)
+        }
+        Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
+        Kind::TinyHttp => tiny::run(serve.workers),
+        Kind::TokioEcho => echo::run(),
+        other => {
+            let message = format!("{other} is not a server of this binary");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+/// The driver of this name.
+///
+/// # Errors
+/// No driver has it.
+pub(crate) fn driver(name: &str) -> io::Result<DriverChoice> {
+    match name {
+        "auto" => Ok(DriverChoice::Auto),
+        "uring" => Ok(DriverChoice::Uring),
+        "epoll" => Ok(DriverChoice::Epoll),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("no driver is named {name}"),
+        )),
+    }
+}
+
+/// Says where the server listens, in the words of `flatpath serve`.
+fn announce(name: &str, address: SocketAddr) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "listening {name} {address}\nready")?;
+    output.flush()
+}

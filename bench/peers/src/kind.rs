@@ -1,0 +1,115 @@
+//! The candidates: every server that some scenario measures.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// A server the bench can start. Its name is the one of the command line, in tables too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Kind {
+    /// nginx as Debian configures it for files: sendfile, one worker process.
+    Nginx,
+    /// The cheapest way found for a small file: no sendfile, descriptors kept open.
+    NginxTuned,
+    /// nginx with WebDAV's PUT, as Debian configures it.
+    NginxDav,
+    /// The same with a body buffer of 1 MiB.
+    NginxDavTuned,
+    /// The `flatpath` command.
+    Flatpath,
+    /// The `flatpath` command on io_uring, whatever `--driver` says.
+    FlatpathUring,
+    /// The same on epoll.
+    FlatpathEpoll,
+    /// The `flatpath` command with `--writable`.
+    FlatpathPut,
+    /// A fixed reply through the library, on the network thread.
+    FlatpathInline,
+    /// The same reply through workers, so that it may block.
+    FlatpathPooled,
+    /// That on io_uring, whatever `--driver` says.
+    PooledUring,
+    /// That on epoll.
+    PooledEpoll,
+    /// `/sleep` through workers, the rest on the network thread.
+    FlatpathRouted,
+    /// tokio and hyper on one thread.
+    Hyper,
+    /// Two tokio threads, and every request through `spawn_blocking`.
+    HyperBlocking,
+    /// The same, but only `/sleep` through `spawn_blocking`.
+    HyperRouted,
+    /// `tiny_http` with a fixed number of threads.
+    TinyHttp,
+    /// `flatpath serve --echo --accept single`.
+    EchoSingle,
+    /// `flatpath serve --echo --accept multishot`.
+    EchoMultishot,
+    /// An echo on one tokio thread.
+    TokioEcho,
+    /// The `flatpath` command of `--before`.
+    FlatpathBefore,
+    /// A fixed reply through the library of `--before-peers`.
+    LibraryBefore,
+    /// nfs-ganesha with its VFS back end.
+    Ganesha,
+    /// A tokio server that copies messages into the consumer's memory, on one thread.
+    TokioCopying,
+    /// The same on two threads.
+    TokioCopyingTwo,
+    /// A tokio server that reads straight into the consumer's memory, on one thread.
+    TokioStraight,
+    /// The Python transit relay.
+    Python,
+    /// socat.
+    Socat,
+    /// haproxy in TCP mode.
+    Haproxy,
+    /// No relay: the least that any relay has to ask of the kernel.
+    Bare,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        formatter.pad(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+impl Kind {
+    /// Whether it is the `flatpath` command, which may have to be built.
+    pub(crate) fn is_flatpath_command(self) -> bool {
+        matches!(
+            self,
+            Self::Flatpath
+                | Self::FlatpathBefore
+                | Self::FlatpathUring
+                | Self::FlatpathEpoll
+                | Self::FlatpathPut
+                | Self::EchoSingle
+                | Self::EchoMultishot
+        )
+    }
+
+    /// Whether it is of the build that this one is compared with.
+    pub(crate) fn is_before(self) -> bool {
+        matches!(self, Self::FlatpathBefore | Self::LibraryBefore)
+    }
+
+    /// The driver that it is about, whatever `--driver` says.
+    pub(crate) fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::FlatpathUring | Self::PooledUring => Some("uring"),
+            Self::FlatpathEpoll | Self::PooledEpoll => Some("epoll"),
+            _ => None,
+        }
+    }
+
+    /// Whether it is nginx, which may have to be installed.
+    pub(crate) fn is_nginx(self) -> bool {
+        matches!(
+            self,
+            Self::Nginx | Self::NginxTuned | Self::NginxDav | Self::NginxDavTuned
+        )
+    }
+}

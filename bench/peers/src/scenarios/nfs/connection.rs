@@ -1,0 +1,179 @@
+//! One connection of the load generator: mounting, filling a file, calls and replies.
+//!
+//! A reply is checked for its status and its length and then thrown away: the tests check the
+//! bytes. Long data costs the client next to nothing, so that the server is what is measured: what
+//! is written comes from a memory file by `sendfile`, and what is read is dropped in the kernel
+//! (MSG_TRUNC).
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use flatpath_bench_common::rpc::{self, LAST_FRAGMENT};
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
+/// What is looked at of a reply: head, attributes, lengths.
+const HEAD_BYTES: usize = 256;
+/// From this length on data is not copied by the client.
+const LONG_BYTES_MIN: u32 = 64 << 10;
+/// Bytes of the attributes in the results of READ.
+const ATTRIBUTES_BYTES: usize = 84;
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub(crate) struct Mount {
+    pub(crate) nfs: SocketAddr,
+    pub(crate) mount: SocketAddr,
+    pub(crate) path: String,
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    input: BufReader<TcpStream>,
+    root: Vec<u8>,
+    /// Room for the longest reply, and how much of it the last one filled.
+    reply: Vec<u8>,
+    filled: usize,
+    /// Bytes of the last reply, looked at or not.
+    length: usize,
+    /// What long writes write.
+    data: File,
+}
+
+/// What is written; the server does not look at it.
+static DATA: [u8; 1 << 20] = [0x5a; 1 << 20];
+
+impl Connection {
+    /// Mounts the export and connects to NFS. Calls will move `bytes` of data each.
+    pub(crate) fn open(mount: &Mount, bytes: u32) -> io::Result<Connection> {
+        let root = rpc::mount(&mut TcpStream::connect(mount.mount)?, &mount.path)?;
+        let mut data = File::from(memfd_create("flatpath-nfs-data", MemfdFlags::CLOEXEC)?);
+        data.write_all(&DATA)?;
+        let stream = TcpStream::connect(mount.nfs)?;
+        stream.set_nodelay(true)?;
+        // Of long replies no more is taken in than is looked at; of short ones many at once.
+        let is_short = bytes < LONG_BYTES_MIN;
+        let buffered = if is_short { 256 << 10 } else { HEAD_BYTES };
+        Ok(Connection {
+            input: BufReader::with_capacity(buffered, stream.try_clone()?),
+            stream,
+            root,
+            reply: vec![0; REPLY_BYTES_MAX],
+            filled: 0,
+            length: 0,
+            data,
+        })
+    }
+
+    /// Makes a file and fills it, in 1 MiB writes numbered from `first` on; its handle.
+    pub(crate) fn prepare(&mut self, name: &str, bytes: u64, first: u32) -> io::Result<Vec<u8>> {
+        let file = rpc::create(&mut self.stream, &self.root, name)?;
+        for (number, offset) in (0..).zip((0..bytes).step_by(1 << 20)) {
+            self.send(first.wrapping_add(number), true, &file, offset, 1 << 20)?;
+            self.receive(true, 1 << 20)?;
+        }
+        Ok(file)
+    }
+
+    /// Sends a READ or an unstable WRITE.
+    pub(crate) fn send(
+        &mut self,
+        xid: u32,
+        writes: bool,
+        file: &[u8],
+        offset: u64,
+        bytes: u32,
+    ) -> io::Result<()> {
+        match writes {
+            false => self.stream.write_all(&rpc::read(xid, file, offset, bytes)),
+            true if bytes < LONG_BYTES_MIN => {
+                let data = &DATA[..bytes as usize];
+                self.stream.write_all(&rpc::write(xid, file, offset, data))
+            }
+            true => self.send_with_data(&rpc::write_head(xid, file, offset, bytes), bytes),
+        }
+    }
+
+    /// Sends `head` and then `bytes` of data without copying them.
+    fn send_with_data(&mut self, mut head: &[u8], bytes: u32) -> io::Result<()> {
+        while !head.is_empty() {
+            head = &head[send(&self.stream, head, SendFlags::MORE)?..];
+        }
+        let mut at = 0;
+        while at < u64::from(bytes) {
+            let left = bytes as usize - at as usize;
+            if sendfile(&self.stream, &self.data, Some(&mut at), left)? == 0 {
+                return Err(io::Error::other("the data to write is too short"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a reply; its number. It must be a success, and of READ with all the data.
+    pub(crate) fn receive(&mut self, writes: bool, bytes: u32) -> io::Result<u32> {
+        self.wait()?;
+        let reply = &self.reply[..self.filled];
+        let results = rpc::good(rpc::accepted(reply)?)?;
+        if !writes {
+            let skipped = match results.first_chunk::<4>() {
+                Some([0, 0, 0, 0]) => 4,
+                _ => 4 + ATTRIBUTES_BYTES,
+            };
+            let count = results.get(skipped..).and_then(<[u8]>::first_chunk::<4>);
+            let count = count.map_or(0, |count| u32::from_be_bytes(*count));
+            if count != bytes || self.length < bytes as usize {
+                let what = format!("{count} bytes came and {bytes} were asked for");
+                return Err(io::Error::other(what));
+            }
+        }
+        let xid = reply.first_chunk::<4>().copied().unwrap_or_default();
+        Ok(u32::from_be_bytes(xid))
+    }
+
+    /// The next reply, of one or more fragments. Only its head is kept.
+    fn wait(&mut self) -> io::Result<()> {
+        self.filled = 0;
+        self.length = 0;
+        loop {
+            let mut mark = [0; 4];
+            self.input.read_exact(&mut mark)?;
+            let mark = u32::from_be_bytes(mark);
+            let length = (mark & !LAST_FRAGMENT) as usize;
+            self.length += length;
+            if self.length > REPLY_BYTES_MAX {
+                return Err(io::Error::other("a reply longer than its bound"));
+            }
+            let end = HEAD_BYTES.min(self.filled + length);
+            let kept = end - self.filled;
+            self.input.read_exact(&mut self.reply[self.filled..end])?;
+            self.filled = end;
+            self.drop_input(length - kept)?;
+            if mark & LAST_FRAGMENT != 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Drops `bytes` of what comes, in the kernel unless they are here already.
+    fn drop_input(&mut self, bytes: usize) -> io::Result<()> {
+        let buffered = self.input.buffer().len().min(bytes);
+        self.input.consume(buffered);
+        let mut left = bytes - buffered;
+        if left > 0 && left < LONG_BYTES_MIN as usize {
+            let place = &mut self.reply[HEAD_BYTES..HEAD_BYTES + left];
+            return self.input.read_exact(place);
+        }
+        while left > 0 {
+            let place = &mut self.reply[HEAD_BYTES..HEAD_BYTES + left];
+            let (_, dropped) = recv(&self.stream, place, RecvFlags::TRUNC | RecvFlags::WAITALL)?;
+            if dropped == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            left -= dropped.min(left);
+        }
+        Ok(())
+    }
+}

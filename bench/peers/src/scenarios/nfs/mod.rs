@@ -1,0 +1,222 @@
+//! NFSv3: ours and nfs-ganesha, or ours with more and more workers, a table per workload.
+
+mod connection;
+pub(crate) mod load;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::{fmt, fs, io};
+
+use clap::ValueEnum;
+use flatpath_bench_common::process::{self, Process, is_listening};
+use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::servers::{Metric, P99, interleave};
+use flatpath_bench_common::tools::{GANESHA, RPCBIND};
+use tempfile::TempDir;
+
+use self::connection::Mount;
+use self::load::{CONNECTIONS, CPU, OPERATIONS, OUTSTANDING, Workload};
+use crate::candidates::observed::Dispatches;
+use crate::instructions::this_program;
+use crate::kind::Kind;
+use crate::options::Scenario;
+use crate::server::{NFS, Server, Setup};
+use crate::session::{Pinning, Session};
+
+pub(super) const KINDS: [Kind; 2] = [Kind::Flatpath, Kind::Ganesha];
+
+/// Where the exports are: a memory file system.
+const MEMORY: &str = "/dev/shm";
+/// As `ganesha.conf` says.
+const GANESHA_NFS: ([u8; 4], u16) = ([127, 0, 0, 1], 22049);
+const GANESHA_MOUNT: ([u8; 4], u16) = ([127, 0, 0, 1], 22050);
+const RPCBIND_PORT: u16 = 111;
+/// Mean cost of putting a call on the queue, wake-ups included.
+const DISPATCH: Metric = Metric::median("dispatch ns");
+/// From the first number of workers to a higher one: noise.
+const RATE_KEPT_MIN: f64 = 0.95;
+const DISPATCH_RATIO_MAX: f64 = 1.1;
+
+/// A server with the directory that it exports.
+struct Exporting {
+    server: Server,
+    mount: Mount,
+    _export: TempDir,
+    /// The rpcbind that ganesha insists on.
+    _helper: Option<Process>,
+}
+
+/// A candidate of the sweep.
+#[derive(Clone, Copy)]
+struct Workers(u32);
+
+impl fmt::Display for Workers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} workers", self.0)
+    }
+}
+
+/// Ours and nfs-ganesha.
+///
+/// # Errors
+/// Only if the bench was told to stop.
+pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
+    let mut setup = session.setup(Pinning::Free, None, CONNECTIONS);
+    setup.service = NFS;
+    let start = |kind| match kind {
+        Kind::Ganesha => ganesha(),
+        kind => flatpath(kind, &setup),
+    };
+    let each = |workload: Workload| {
+        let name = name_of(workload);
+        let turn = |_, it: &mut Exporting| {
+            load::run(
+                &it.mount,
+                workload,
+                session.options.seconds(),
+                it.server.group(),
+            )
+        };
+        let table = session.interleave(Scenario::Nfs, &name, &KINDS, start, turn)?;
+        let table = table.with_ratio(CPU, Kind::Ganesha);
+        let mut report = BenchReport::of_servers("nfs", name, table);
+        let mut target = |metric, wanted| {
+            report.target_of(
+                (Kind::Flatpath, metric),
+                Some((&Kind::Ganesha, metric)),
+                wanted,
+            );
+        };
+        if workload.is_random() {
+            target(OPERATIONS, Wanted::AtLeast(2.0));
+            target(CPU, Wanted::AtMost(0.5));
+            target(P99, Wanted::Below(1.0));
+        } else {
+            target(OPERATIONS, Wanted::AtLeast(1.5));
+        }
+        Ok(report)
+    };
+    workloads(session).map(each).collect()
+}
+
+/// Ours with more and more workers: throughput must not fall, nor dispatch become dearer. Runs of
+/// one round are compared with each other: the machine changes more between rounds.
+///
+/// # Errors
+/// Only if the bench was told to stop.
+pub(super) fn sweep(session: &Session) -> io::Result<Vec<BenchReport>> {
+    let workers = session.options.workers.iter().copied().map(Workers);
+    let workers: Vec<Workers> = workers.collect();
+    let runs = session.options.runs(Scenario::NfsSweep);
+    let start = |workers| observed(workers, &session.options.driver);
+    let each = |workload: Workload| {
+        let name = name_of(workload);
+        let turn = |_, it: &mut Exporting| {
+            let before = Dispatches::ask(&mut it.server.process)?;
+            let group = it.server.group();
+            let mut run = load::run(&it.mount, workload, session.options.seconds(), group)?;
+            let after = Dispatches::ask(&mut it.server.process)?;
+            run.push((DISPATCH, after.mean_since(before)));
+            Ok(run)
+        };
+        let table = interleave(&name, runs, &workers, start, turn)?;
+        let mut report = BenchReport::of_servers("nfs-sweep", name, table);
+        if let [first, more @ ..] = &workers[..] {
+            for more in more {
+                let mut target = |metric: Metric, wanted| {
+                    let ratio = report.tables[0].paired(more, first, metric);
+                    let what = format!("{}: {more} {} / {first}", report.about, metric.name);
+                    report.target(what, "x", wanted, ratio);
+                };
+                target(OPERATIONS, Wanted::AtLeast(RATE_KEPT_MIN));
+                target(DISPATCH, Wanted::AtMost(DISPATCH_RATIO_MAX));
+            }
+        }
+        Ok(report)
+    };
+    workloads(session).map(each).collect()
+}
+
+fn workloads(session: &Session) -> impl Iterator<Item = Workload> {
+    let chosen = &session.options.workload;
+    let all = Workload::value_variants().iter().copied();
+    all.filter(|workload| chosen.is_empty() || chosen.contains(workload))
+}
+
+fn name_of(workload: Workload) -> String {
+    let value = workload.to_possible_value();
+    let name = value.as_ref().map_or("", |value| value.get_name());
+    format!("{name}, {CONNECTIONS} connections, {OUTSTANDING} outstanding")
+}
+
+/// `flatpath serve` with an export of its own.
+fn flatpath(kind: Kind, setup: &Setup) -> io::Result<Exporting> {
+    let export = tempfile::tempdir_in(MEMORY)?;
+    let setup = Setup {
+        documents: export.path().to_path_buf(),
+        ..setup.clone()
+    };
+    let server = Server::start(kind, &setup)?;
+    Ok(Exporting::ours(server, export))
+}
+
+/// This program as a server that reports what dispatch costs.
+fn observed(workers: Workers, driver: &str) -> io::Result<Exporting> {
+    let export = tempfile::tempdir_in(MEMORY)?;
+    let mut command = process::command(this_program(), &[]);
+    command.arg("observed").arg(export.path());
+    command.args([&workers.0.to_string(), driver]);
+    let server = Server::announced(&mut command, tempfile::tempdir()?)?;
+    Ok(Exporting::ours(server, export))
+}
+
+impl Exporting {
+    fn ours(server: Server, export: TempDir) -> Self {
+        let mount = Mount {
+            nfs: server.address,
+            mount: server.address,
+            path: "/".into(),
+        };
+        Self {
+            server,
+            mount,
+            _export: export,
+            _helper: None,
+        }
+    }
+}
+
+fn ganesha() -> io::Result<Exporting> {
+    let export = tempfile::tempdir_in(MEMORY)?;
+    let directory = tempfile::tempdir()?;
+    let (file, pid) = (
+        directory.path().join("ganesha.conf"),
+        directory.path().join("pid"),
+    );
+    let path = export.path().display().to_string();
+    let text = include_str!("../../candidates/ganesha.conf").replace("/dev/shm/peer", &path);
+    fs::write(&file, text)?;
+    fs::create_dir_all("/run/ganesha")?;
+    let helper = (!is_listening(RPCBIND_PORT)).then(rpcbind).transpose()?;
+    let mut command = process::command(GANESHA.find()?, &[]);
+    command.arg("-F").arg("-f").arg(&file).arg("-p").arg(&pid);
+    command.arg("-L").arg(Path::new("/dev/stderr"));
+    let (nfs, mount) = (
+        SocketAddr::from(GANESHA_NFS),
+        SocketAddr::from(GANESHA_MOUNT),
+    );
+    let mut server = Server::at(&mut command, nfs, directory)?;
+    server.process.await_port(mount.port())?;
+    Ok(Exporting {
+        server,
+        mount: Mount { nfs, mount, path },
+        _export: export,
+        _helper: helper,
+    })
+}
+
+fn rpcbind() -> io::Result<Process> {
+    let mut process = Process::start(process::command(RPCBIND.find()?, &[]).arg("-f"))?;
+    process.await_port(RPCBIND_PORT)?;
+    Ok(process)
+}

@@ -1,0 +1,196 @@
+//! The clients: one large stream, many pairs, many that wait.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use flatpath_bench_common::source::Source;
+use flatpath_bench_common::usage::{ThreadTimes, group_memory, thread_times};
+use rustix::net::SocketFlags;
+
+use super::{Relay, connect};
+
+/// Pairs that are under way at once.
+const BATCH: usize = 100;
+
+/// Threads that bring pairs at once, where the relay is to be busy.
+const CROWDS: usize = 4;
+
+/// Until the relay has done all that it was given.
+const SETTLING: Duration = Duration::from_millis(100);
+
+impl Relay {
+    fn cpu(&self) -> io::Result<ThreadTimes> {
+        thread_times(self.process())
+    }
+}
+
+fn please(number: usize) -> String {
+    format!("please relay {number:064x}\n")
+}
+
+fn hear_ok(stream: &mut TcpStream) -> io::Result<()> {
+    let mut words = [0; 3];
+    stream.read_exact(&mut words)?;
+    if &words == b"ok\n" {
+        Ok(())
+    } else {
+        Err(io::Error::other("no ok"))
+    }
+}
+
+/// Two ends that are joined by the relay.
+fn pair(relay: &Relay) -> io::Result<(TcpStream, TcpStream)> {
+    let mut one = connect(relay.server.address)?;
+    if let Some(target) = &relay.target {
+        return Ok((one, target.accept()?.0));
+    }
+    let mut other = connect(relay.server.address)?;
+    one.write_all(please(1).as_bytes())?;
+    other.write_all(please(1).as_bytes())?;
+    hear_ok(&mut one)?;
+    hear_ok(&mut other)?;
+    Ok((one, other))
+}
+
+/// Processor seconds per GiB of one stream.
+pub(super) fn stream(relay: &Relay, gib: usize) -> io::Result<f64> {
+    let (mut from, mut to) = pair(relay)?;
+    let bytes = gib << 30;
+    let before = relay.cpu()?;
+    let writer = thread::spawn(move || -> io::Result<TcpStream> {
+        let chunk = vec![7; 1 << 20];
+        for _ in 0..bytes / chunk.len() {
+            from.write_all(&chunk)?;
+        }
+        Ok(from)
+    });
+    let mut space = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let read = to.read(&mut space)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= read;
+    }
+    let spent = relay.cpu()?.since(&before);
+    let ended = writer
+        .join()
+        .map_err(|_| io::Error::other("the writer panicked"))?;
+    drop(ended?);
+    Ok(spent.as_secs_f64() / gib as f64)
+}
+
+/// What belongs to a match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Span {
+    /// From the handshakes of clients that are connected to their `ok`.
+    Match,
+    /// The connecting before and the leaving after it, too.
+    Visit,
+}
+
+/// Processor microseconds per pair.
+pub(super) fn matches(relay: &Relay, pairs: usize, span: Span) -> io::Result<f64> {
+    let (mut done, mut spent) = (0, Duration::ZERO);
+    while done < pairs {
+        let mut before = relay.cpu()?;
+        let mut streams = Vec::with_capacity(2 * BATCH);
+        for _ in 0..2 * BATCH {
+            streams.push(connect(relay.server.address)?);
+        }
+        if span == Span::Match {
+            thread::sleep(SETTLING);
+            before = relay.cpu()?;
+        }
+        for (number, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(please(1 + done + number / 2).as_bytes())?;
+        }
+        for stream in &mut streams {
+            hear_ok(stream)?;
+        }
+        if span == Span::Visit {
+            drop(streams);
+            thread::sleep(SETTLING);
+            spent += relay.cpu()?.since(&before);
+        } else {
+            thread::sleep(SETTLING);
+            spent += relay.cpu()?.since(&before);
+            drop(streams);
+        }
+        done += BATCH;
+    }
+    Ok(spent.as_secs_f64() * 1e6 / done as f64)
+}
+
+/// Processor microseconds per pair while the relay is busy: several threads let pairs come, match
+/// and go without a pause, so it does not sleep between two of them.
+pub(super) fn rate(relay: &Relay, pairs: usize) -> io::Result<f64> {
+    let before = relay.cpu()?;
+    let (next, address) = (AtomicUsize::new(0), relay.server.address);
+    thread::scope(|scope| {
+        let crowds: Vec<_> = (0..CROWDS)
+            .map(|_| scope.spawn(|| crowd(address, &next, pairs)))
+            .collect();
+        crowds.into_iter().try_for_each(|crowd| {
+            crowd
+                .join()
+                .map_err(|_| io::Error::other("a client panicked"))?
+        })
+    })?;
+    thread::sleep(SETTLING);
+    let spent = relay.cpu()?.since(&before);
+    let done = pairs.div_ceil(BATCH) * BATCH;
+    Ok(spent.as_secs_f64() * 1e6 / done as f64)
+}
+
+fn crowd(address: SocketAddr, next: &AtomicUsize, pairs: usize) -> io::Result<()> {
+    loop {
+        let first = next.fetch_add(BATCH, Ordering::Relaxed);
+        if first >= pairs {
+            return Ok(());
+        }
+        let mut streams = Vec::with_capacity(2 * BATCH);
+        for number in 0..2 * BATCH {
+            let mut stream = connect(address)?;
+            stream.write_all(please(1 + first + number / 2).as_bytes())?;
+            streams.push(stream);
+        }
+        for stream in &mut streams {
+            hear_ok(stream)?;
+        }
+    }
+}
+
+/// Bytes of memory per client that waits.
+pub(super) fn wait(relay: &Relay, count: usize) -> io::Result<f64> {
+    let mut source = Source::fresh();
+    // What the first few clients cost once is no part of it.
+    let warm = waiting(relay, &mut source, 0, 100)?;
+    thread::sleep(Duration::from_millis(500));
+    let before = group_memory(relay.process())?.anonymous_kib * 1024;
+    let crowd = waiting(relay, &mut source, 100, count)?;
+    thread::sleep(Duration::from_secs(2));
+    let after = group_memory(relay.process())?.anonymous_kib * 1024;
+    drop((warm, crowd));
+    Ok(after.saturating_sub(before) as f64 / count as f64)
+}
+
+fn waiting(
+    relay: &Relay,
+    source: &mut Source,
+    first: usize,
+    count: usize,
+) -> io::Result<Vec<TcpStream>> {
+    let mut streams = Vec::with_capacity(count);
+    for number in first..first + count {
+        let socket = source.dial(relay.server.address, SocketFlags::empty())?;
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(please(number + 1).as_bytes())?;
+        streams.push(stream);
+    }
+    Ok(streams)
+}

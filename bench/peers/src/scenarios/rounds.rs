@@ -1,0 +1,117 @@
+//! A fixed number of requests, so that what two servers used for them can be compared exactly.
+//!
+//! One thread sends on every connection and then reads every reply, round after round. It checks
+//! the length and the first bytes of replies against the first one, and nothing else.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use flatpath_bench_common::rpc;
+
+use crate::session::PAGES;
+
+/// How long a single reply may take: callgrind slows a server down fifty-fold.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of an HTTP reply its status, of an RPC reply all but the transaction number.
+const LOOKED_AT: std::ops::Range<usize> = 8..12;
+const REPLY_BYTES_MAX: usize = 64 << 10;
+const READ_BYTES: u32 = 4096;
+
+/// What every connection does.
+#[derive(Clone, Debug)]
+pub(crate) struct Rounds {
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// The bytes of one request.
+    pub(crate) request: Vec<u8>,
+    /// Connections in each round.
+    pub(crate) connections: u32,
+    /// Requests in a row on each connection.
+    pub(crate) outstanding: u32,
+    /// Whether a connection ends with its first reply.
+    pub(crate) closes: bool,
+}
+
+impl Rounds {
+    /// Sends this many requests, rounded up to whole rounds, and returns how many they were.
+    ///
+    /// # Errors
+    /// What a socket reports, or `InvalidData` for a reply that differs from the first one.
+    pub(crate) fn run(&self, requests: u64) -> io::Result<u64> {
+        let expected = self.probe()?;
+        let burst = self.request.repeat(self.outstanding as usize);
+        let mut replies = vec![0; expected.len() * self.outstanding as usize];
+        let mut connections = Vec::new();
+        let a_round = u64::from(self.connections) * u64::from(self.outstanding);
+        let rounds = requests.div_ceil(a_round);
+        for _ in 0..rounds {
+            while connections.len() < self.connections as usize {
+                connections.push(connect(self.address)?);
+                if let (true, Some(socket)) = (self.closes, connections.last_mut()) {
+                    socket.write_all(&burst)?;
+                }
+            }
+            if !self.closes {
+                for socket in &mut connections {
+                    socket.write_all(&burst)?;
+                }
+            }
+            for socket in &mut connections {
+                socket.read_exact(&mut replies)?;
+                for reply in replies.chunks_exact(expected.len()) {
+                    if reply[LOOKED_AT] != expected[LOOKED_AT] {
+                        return Err(invalid("a reply differs from the first one"));
+                    }
+                }
+            }
+            if self.closes {
+                for mut socket in connections.drain(..) {
+                    if socket.read(&mut [0])? != 0 {
+                        return Err(invalid("a reply is longer than the first one"));
+                    }
+                }
+            }
+        }
+        Ok(rounds * a_round)
+    }
+
+    /// The reply to one request: all that comes within a moment.
+    fn probe(&self) -> io::Result<Vec<u8>> {
+        let mut socket = connect(self.address)?;
+        socket.write_all(&self.request)?;
+        let mut reply = vec![0; REPLY_BYTES_MAX];
+        let mut received = socket.read(&mut reply)?;
+        socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+        while let Ok(more @ 1..) = socket.read(&mut reply[received..]) {
+            received += more;
+        }
+        if received < LOOKED_AT.end {
+            return Err(invalid("the first reply is too short"));
+        }
+        reply.truncate(received);
+        Ok(reply)
+    }
+}
+
+/// An NFS READ of 4 KiB: mounts the export and looks the file up first.
+///
+/// # Errors
+/// What the socket reports, or `InvalidData` if the server refuses.
+pub(crate) fn nfs_read(server: SocketAddr) -> io::Result<Vec<u8>> {
+    let mut socket = connect(server)?;
+    let root = rpc::mount(&mut socket, "/")?;
+    let file = rpc::lookup(&mut socket, &root, PAGES)?;
+    Ok(rpc::read(1, &file, 0, READ_BYTES))
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

@@ -1,0 +1,215 @@
+//! What all scenarios share: options, programs, documents, cores, and a run of wrk.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use flatpath_bench_common::report::Table;
+use flatpath_bench_common::servers::{self, CPU, ERRORS, Metric, P50, P99, PEAK_MIB, RATE, Run};
+use flatpath_bench_common::servers::{GENERATOR, OTHERS};
+use flatpath_bench_common::usage::{self, Reading, Used};
+use flatpath_bench_common::wrk::{Load, Wrk};
+use rustix::thread::sched_getaffinity;
+use tempfile::TempDir;
+
+use crate::command;
+use crate::kind::Kind;
+use crate::options::{Options, Scenario};
+use crate::scenarios;
+use crate::server::{Before, Server, Setup};
+
+/// How long ago the files were changed.
+const SETTLED: Duration = Duration::from_secs(3600);
+/// Name of the file that NFS reads 4 KiB of.
+pub(crate) const PAGES: &str = "pages.bin";
+const PAGES_BYTES: usize = 64 << 10;
+/// Path of the small file.
+pub(crate) const SMALL_PATH: &str = "/small.txt";
+/// Its length: a page of text, an icon.
+const SMALL_BYTES: usize = 1024;
+/// Beyond the connections a case drives: probes, and those that are still closing.
+const SPARE_CONNECTIONS: u32 = 256;
+
+/// Connections the whole machine accepted meanwhile.
+pub(crate) const ACCEPTED: Metric = Metric::median("accepted");
+/// How many of the connections were being answered at any time.
+pub(crate) const ANSWERED: Metric = Metric::median("answered");
+
+/// See the module.
+pub(crate) struct Session {
+    pub(crate) options: Options,
+    /// The `flatpath` command; empty where no candidate is one.
+    pub(crate) flatpath: PathBuf,
+    wrk: Option<Wrk>,
+    documents: TempDir,
+    cores: Vec<usize>,
+}
+
+/// On which cores a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pinning {
+    /// Server and generator wherever the kernel puts them.
+    Free,
+    /// The server on one core, the generator on the others.
+    ServerOnOneCore,
+    /// The generator on the last core, the server on the others.
+    GeneratorOnOneCore,
+}
+
+impl Session {
+    /// Builds the `flatpath` command if it is needed, and makes the documents.
+    ///
+    /// # Errors
+    /// No such command, no wrk, no temporary directory.
+    pub(crate) fn begin(options: Options) -> io::Result<Self> {
+        let mut kinds = scenarios::servers(&options).into_iter();
+        let flatpath = kinds
+            .any(Kind::is_flatpath_command)
+            .then(|| command::locate(options.server_binary.as_deref()))
+            .transpose()?;
+        let wrk = scenarios::need_wrk(&options)
+            .then(|| Wrk::prepare(options.wrk_threads))
+            .transpose()?;
+        let documents = tempfile::tempdir()?;
+        let files = [
+            (&SMALL_PATH[1..], small_body()),
+            (PAGES, vec![0x5a; PAGES_BYTES]),
+        ];
+        for (name, bytes) in files {
+            let path = documents.path().join(name);
+            fs::write(&path, bytes)?;
+            // The validators of a file that has just changed are others a moment later.
+            File::options()
+                .write(true)
+                .open(&path)?
+                .set_modified(SystemTime::now() - SETTLED)?;
+        }
+        let set = sched_getaffinity(None)?;
+        let cores = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|core| set.is_set(*core))
+            .collect();
+        Ok(Self {
+            options,
+            flatpath: flatpath.unwrap_or_default(),
+            wrk,
+            documents,
+            cores,
+        })
+    }
+
+    /// What the servers of a case get.
+    pub(crate) fn setup(&self, pinning: Pinning, workers: Option<u32>, clients: u32) -> Setup {
+        Setup {
+            flatpath: self.flatpath.clone(),
+            driver: self.options.driver.clone(),
+            serve: self.options.serve.clone(),
+            documents: self.documents.path().to_path_buf(),
+            workers,
+            cores: match pinning {
+                Pinning::Free => Vec::new(),
+                Pinning::ServerOnOneCore => self.cores.iter().copied().take(1).collect(),
+                Pinning::GeneratorOnOneCore => {
+                    self.cores.split_last().map_or(&[][..], |c| c.1).to_vec()
+                }
+            },
+            connections: clients + SPARE_CONNECTIONS,
+            service: "http",
+            before: Before {
+                flatpath: self.options.before.clone().unwrap_or_default(),
+                peers: self.options.before_peers.clone().unwrap_or_default(),
+                library: None,
+            },
+            counts: None,
+        }
+    }
+
+    /// How many cores there are.
+    pub(crate) fn core_count(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The cores for the load generator; with a single core it shares that one.
+    pub(crate) fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
+        match pinning {
+            Pinning::Free => Vec::new(),
+            Pinning::ServerOnOneCore => self.cores.iter().copied().skip(1).collect(),
+            Pinning::GeneratorOnOneCore => self.cores.last().copied().into_iter().collect(),
+        }
+    }
+
+    /// Measures those of `kinds` that were asked for, in turn, as often as the scenario says.
+    ///
+    /// # Errors
+    /// Only if the bench was told to stop.
+    pub(crate) fn interleave<S>(
+        &self,
+        scenario: Scenario,
+        name: &str,
+        kinds: &[Kind],
+        start: impl Fn(Kind) -> io::Result<S>,
+        turn: impl FnMut(Kind, &mut S) -> io::Result<Run>,
+    ) -> io::Result<Table> {
+        let kinds = self.options.choose(kinds);
+        servers::interleave(name, self.options.runs(scenario), &kinds, start, turn)
+    }
+
+    /// Drives the server with wrk once.
+    ///
+    /// # Errors
+    /// If wrk fails or the server is gone.
+    pub(crate) fn drive(&self, server: &Server, load: &Load) -> io::Result<Run> {
+        let not_prepared = || io::Error::other("wrk was not prepared");
+        let wrk = self.wrk.as_ref().ok_or_else(not_prepared)?;
+        let accepted = usage::accepted()?;
+        let before = Reading::take(Some(server.group()))?;
+        let counted = wrk.run(load)?;
+        let used = before.used()?;
+        let accepted = usage::accepted()?.saturating_sub(accepted);
+        if counted.requests == 0 {
+            return Err(io::Error::other("not one reply"));
+        }
+        let mut run = vec![
+            (RATE, counted.requests_per_second()),
+            (CPU, used.server_micros_over(counted.requests)),
+            (P50, counted.p50_micros as f64),
+            (P99, counted.p99_micros as f64),
+            (ERRORS, counted.errors() as f64),
+            (ACCEPTED, accepted as f64),
+            (ANSWERED, counted.answered()),
+        ];
+        run.extend(common(server, &used)?);
+        Ok(run)
+    }
+}
+
+/// The figures that every scenario shows.
+///
+/// # Errors
+/// If the server is gone.
+pub(crate) fn common(server: &Server, used: &Used) -> io::Result<Run> {
+    let peak_kib = usage::group_memory(server.group())?.peak_kib;
+    Ok(vec![
+        (PEAK_MIB, peak_kib as f64 / 1024.0),
+        (GENERATOR, used.generator_percent()),
+        (OTHERS, used.others_percent()),
+    ])
+}
+
+/// The content of the small file: text that compresses like text.
+pub(crate) fn small_body() -> Vec<u8> {
+    let lines = (0..).flat_map(|number| format!("line {number} of a small file\n").into_bytes());
+    lines.take(SMALL_BYTES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_file_has_its_length() {
+        let body = small_body();
+        assert_eq!(body.len(), SMALL_BYTES);
+        assert!(body.starts_with(b"line 0 of a small file\nline 1 "));
+    }
+}
