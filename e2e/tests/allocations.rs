@@ -11,9 +11,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Running, Server};
-use flatpath_e2e::Driver;
 use flatpath_files::Files;
 use flatpath_http::{Http, Request, Response};
+use flatpath_testkit::Driver;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

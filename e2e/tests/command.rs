@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use flatpath_e2e::{Driver, Launch, Site, binary, tools};
+use flatpath_testkit::{Driver, Launch, Site, binary, tools};
 
 fn flatpath(arguments: &[&str]) -> Output {
     let mut command = Command::new(binary::flatpath());

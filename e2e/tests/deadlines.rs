@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use flatpath_e2e::client::{Ending, request_bytes};
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::{Client, Deadline, Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::client::{Ending, request_bytes};
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::{Client, Deadline, Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     a_head_that_trickles_in_meets_an_absolute_deadline,

@@ -2,8 +2,8 @@
 //! never take what new connections need.
 
 use flatpath_consumer::Consumer;
-use flatpath_e2e::ingest::{launch, message};
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::ingest::{launch, message};
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     downloads_that_nobody_reads_leave_descriptors_to_connections,

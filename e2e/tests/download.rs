@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::site::{files_below, noise};
-use flatpath_e2e::{Driver, Launch, Site, each_driver, tools};
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::site::{files_below, noise};
+use flatpath_testkit::{Driver, Launch, Site, each_driver, tools};
 
 each_driver!(
     curl_downloads_a_large_tree,

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath_e2e::client::{Ending, request_bytes};
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::reply::Asked;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::client::{Ending, request_bytes};
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::reply::Asked;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until};
 use rustix::process::Signal;
 
 each_driver!(

@@ -1,9 +1,9 @@
 //! Echo: whatever comes in goes out, in order, up to the last byte before the end.
 
-use flatpath_e2e::client::Ending;
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::client::Ending;
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     what_comes_in_goes_out,

@@ -1,7 +1,7 @@
 //! What a directory over HTTP answers: methods, ranges, conditions, encodings, listings.
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     methods_and_their_answers,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::reply::Asked;
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Server, each_driver, until};
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::reply::Asked;
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Client, Driver, Launch, Server, each_driver, until};
 
 each_driver!(
     a_panic_in_a_handler_is_answered_and_the_worker_lives,

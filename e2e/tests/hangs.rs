@@ -1,6 +1,6 @@
 //! Threads that hang: signals end the server all the same, and the log names what hung.
 
-use flatpath_e2e::{Driver, Frozen, Launch, Server, Site, binary, each_driver, until};
+use flatpath_testkit::{Driver, Frozen, Launch, Server, Site, binary, each_driver, until};
 use rustix::process::Signal;
 
 each_driver!(

@@ -1,8 +1,8 @@
 //! A mount below the served directory hangs: everything else is answered as before.
 
-use flatpath_e2e::deadline::until;
-use flatpath_e2e::fuse::{self, Content, Fuse};
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::deadline::until;
+use flatpath_testkit::fuse::{self, Content, Fuse};
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 use rustix::process::Signal;
 
 each_driver!(
@@ -32,7 +32,7 @@ fn serve(driver: Driver, flags: &[&str]) -> Option<(Site, Server, Fuse)> {
         Content::new("file", "remote"),
         Content::new("large", vec![b'x'; LARGE_BYTES]),
     ];
-    let fuse = fuse::mount(&site.at("remote"), files)?;
+    let fuse = fuse::try_mount(&site.at("remote"), files)?;
     let server = start(driver, &site, flags);
     Some((site, server, fuse))
 }
@@ -91,7 +91,7 @@ fn a_mount_that_appears_over_a_cached_file_is_not_walked_to(driver: Driver) {
     let server = start(driver, &site, &[]);
     warm(&server, "/covered/file", "below");
     let files = vec![Content::new("file", "above")];
-    let Some(fuse) = fuse::mount(&site.at("covered"), files) else {
+    let Some(fuse) = fuse::try_mount(&site.at("covered"), files) else {
         return;
     };
     until("the mount to be seen", || {
@@ -235,7 +235,7 @@ fn reading_that_fails_is_logged(driver: Driver) {
         Content::new("first", broken(LARGE_BYTES)).broken_at(0),
         Content::new("late", broken(LARGE_BYTES)).broken_at(400_000),
     ];
-    let Some(_fuse) = fuse::mount(&site.at("remote"), files) else {
+    let Some(_fuse) = fuse::try_mount(&site.at("remote"), files) else {
         return;
     };
     let server = start(driver, &site, &[]);

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flatpath_consumer::Consumer;
-use flatpath_e2e::deadline::{Deadline, until};
-use flatpath_e2e::ingest::{figures, launch, message, told};
-use flatpath_e2e::{Driver, Launch, Server, binary, each_driver, tools};
+use flatpath_testkit::deadline::{Deadline, until};
+use flatpath_testkit::ingest::{figures, launch, message, told};
+use flatpath_testkit::{Driver, Launch, Server, binary, each_driver, tools};
 
 each_driver!(
     consumers_killed_at_random_leave_exact_accounts,

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use flatpath_consumer::Consumer;
-use flatpath_e2e::ingest::launch;
-use flatpath_e2e::{Deadline, Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::ingest::launch;
+use flatpath_testkit::{Deadline, Driver, Launch, Server, Site, each_driver, until};
 use rustix::process::Signal;
 
 each_driver!(

@@ -6,9 +6,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Launch, Server, Site, Swarm, each_driver, until};
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Launch, Server, Site, Swarm, each_driver, until};
 
 each_driver!(
     ten_thousand_clients_are_served_at_once,

@@ -1,8 +1,8 @@
 //! A full memory budget: the clients that filled it wait, or are ended; all others are answered.
 
-use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::ingest::told;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::ingest::told;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     bodies_that_came_half_way_stop_no_other_client,

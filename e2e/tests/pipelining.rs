@@ -1,9 +1,9 @@
 //! Many requests on one connection without waiting: answered in order, with bounded memory.
 
-use flatpath_e2e::client::{Ending, request_bytes};
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::reply::Asked;
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::client::{Ending, request_bytes};
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::reply::Asked;
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     requests_in_one_write_are_answered_in_order,

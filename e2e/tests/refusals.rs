@@ -4,8 +4,8 @@
 //! itself matters: a client that is still sending when the refusal comes must not lose it to a
 //! reset.
 
-use flatpath_e2e::client::{Ending, request_bytes};
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::client::{Ending, request_bytes};
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     refusals_reach_a_client_that_is_still_sending,

@@ -1,6 +1,6 @@
 //! io_uring refused for whatever reason: epoll serves and the log says why; who insists is told.
 
-use flatpath_e2e::{Driver, Launch, Site, binary, tools};
+use flatpath_testkit::{Driver, Launch, Site, binary, tools};
 
 /// The errors with which io_uring is refused in the field, and their numbers.
 const ERRORS: [(&str, i32); 6] = [

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Server};
-use flatpath_e2e::Driver;
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::Http;
+use flatpath_testkit::Driver;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Launch, Server, each_driver, tools, until};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Launch, Server, each_driver, tools, until};
 
 each_driver!(
     a_file_goes_through_the_relay_with_the_real_client,
@@ -28,13 +28,13 @@ fn the_words_of_the_protocol_are_kept(driver: Driver) {
     let server = serve(driver);
     let address = server.address("relay");
     let token = "ab".repeat(32);
-    let mut one = flatpath_e2e::Client::connect(address);
+    let mut one = flatpath_testkit::Client::connect(address);
     one.send(format!("please relay {token} for side 0000000000000001\n").as_bytes());
-    let mut other = flatpath_e2e::Client::connect(address);
+    let mut other = flatpath_testkit::Client::connect(address);
     other.send(format!("please relay {token} for side 0000000000000002\nhello").as_bytes());
     assert_eq!(one.exactly(8), b"ok\nhello");
     assert_eq!(other.exactly(3), b"ok\n");
-    let mut rude = flatpath_e2e::Client::connect(address);
+    let mut rude = flatpath_testkit::Client::connect(address);
     rude.send(b"please\n");
     assert_eq!(rude.rest().0, b"bad handshake\n");
 }

@@ -1,8 +1,8 @@
 //! What the server reports of itself: in flight work when it is asked, and few descriptors at
 //! start.
 
-use flatpath_e2e::ingest::told;
-use flatpath_e2e::{Driver, Frozen, Launch, Site, each_driver, until};
+use flatpath_testkit::ingest::told;
+use flatpath_testkit::{Driver, Frozen, Launch, Site, each_driver, until};
 
 each_driver!(
     work_that_waits_is_reported_with_its_age,

@@ -1,7 +1,7 @@
 //! Clients that vanish at every possible moment leave nothing behind.
 
-use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     a_reset_at_every_byte_of_a_request_leaves_nothing_behind,

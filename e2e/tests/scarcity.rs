@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use flatpath_e2e::client::request_bytes;
-use flatpath_e2e::process::raise_descriptor_limit;
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, Swarm, each_driver};
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::process::raise_descriptor_limit;
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, Swarm, each_driver};
 
 each_driver!(
     sixty_four_descriptors_serve_two_hundred_clients_in_turn,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flatpath_e2e::client::{Ending, request_bytes};
-use flatpath_e2e::deadline::LONG_PATIENCE;
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::client::{Ending, request_bytes};
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     a_request_that_comes_byte_by_byte_is_answered,
@@ -73,7 +73,7 @@ fn a_client_that_reads_slowly_gets_the_whole_file(driver: Driver) {
     let (server, site) = serve(driver);
     let large = std::fs::read(site.at("large")).expect("the file is there");
     let address = server.address("http");
-    let mut client = flatpath_e2e::Client::connect_with_window(address, WINDOW);
+    let mut client = flatpath_testkit::Client::connect_with_window(address, WINDOW);
     client = client.patient(LONG_PATIENCE);
     client.request("GET", "/large", &[("Connection", "close")]);
     let mut received = Vec::new();
@@ -103,7 +103,7 @@ fn slow_clients_do_not_hold_up_a_fast_one(driver: Driver) {
         client.send(b"GET /small HTT");
         half.push(client);
         let address = server.address("http");
-        let mut client = flatpath_e2e::Client::connect_with_window(address, 4096);
+        let mut client = flatpath_testkit::Client::connect_with_window(address, 4096);
         client.request("GET", "/large", &[]);
         unread.push(client);
     }

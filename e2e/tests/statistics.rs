@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Message};
-use flatpath_e2e::ingest::{launch, message, told};
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver, until};
+use flatpath_testkit::ingest::{launch, message, told};
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     pages_are_told_by_who_has_them,

@@ -3,8 +3,8 @@
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatpath_e2e::reply::Asked;
-use flatpath_e2e::{Driver, Launch, Site, each_driver};
+use flatpath_testkit::reply::Asked;
+use flatpath_testkit::{Driver, Launch, Site, each_driver};
 
 each_driver!(
     no_spelling_of_dot_dot_leads_out,

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Reply, Server, Site, each_driver, tools, until};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver, tools, until};
 
 each_driver!(
     an_upload_resumes_where_its_connection_broke,

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Server as Engine};
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, binary, each_driver};
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::{Http, Payload, Request, Response};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver};
 
 each_driver!(
     files_are_made_and_replaced,

@@ -16,7 +16,6 @@
 //! | [`http`] | as much of an HTTP client as benches need |
 //! | [`rpc`] | as much of ONC RPC and NFSv3 |
 //! | [`generator`], [`wrk`] | load over HTTP |
-//! | [`fuse`] | a file system that hangs on request, also for the tests with real clients |
 //! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
 //! | [`servers`] | interleaved runs of servers, metrics, what makes figures doubtful |
 //! | [`report`] | tables and targets as data; [`text`] and [`plot`] show them |
@@ -32,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 pub mod crowd;
-pub mod fuse;
 pub mod generator;
 pub mod http;
 pub mod machine;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use flatpath::{DriverChoice, Running};
-use flatpath_bench_common::fuse::{Content, Fuse, Pause};
 use flatpath_bench_common::process::{Process, command, free_address};
 use flatpath_bench_common::{nginx, tools};
+use flatpath_testkit::fuse::{Content, Fuse, Pause};
 use rustix::process::Signal;
 
 use super::causes::handlers;

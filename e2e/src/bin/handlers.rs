@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flatpath::{Bytes, DriverChoice, DriverConfig, Limits, Server, SignalWatch};
-use flatpath_e2e::site::noise;
 use flatpath_echo::Echo;
 use flatpath_http::{Body, Head, Http, Request, Response, Route};
+use flatpath_testkit::site::noise;
 use http::StatusCode;
 
 /// Handlers that have begun and not ended.

@@ -1,6 +1,6 @@
 //! A Rust client that others wrote, driving every procedure.
 
-use flatpath_e2e::{Driver, Site, each_driver};
+use flatpath_testkit::{Driver, Site, each_driver};
 use nfs3_client::tokio::{TokioConnector, TokioIo};
 use nfs3_client::{Nfs3Connection, Nfs3ConnectionBuilder};
 use nfs3_types::nfs3::{

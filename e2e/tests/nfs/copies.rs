@@ -1,9 +1,9 @@
 //! WRITE takes its data to the file from where it was received: every copied byte is counted.
 
 use flatpath::{DriverChoice, Running, Server};
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Site, each_driver};
 use flatpath_nfs::{Nfs, Options};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::calls::{Connection, NFS, call, write};
 

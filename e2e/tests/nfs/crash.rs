@@ -1,7 +1,7 @@
 //! kill -9 in the middle of writing: what was promised is there, handles go on, and the verifier
 //! tells what was not promised.
 
-use flatpath_e2e::{Driver, Site, each_driver};
+use flatpath_testkit::{Driver, Site, each_driver};
 use rustix::process::Signal;
 
 use crate::calls::{Connection, NFS, Words, call, data, read, write};

@@ -1,7 +1,7 @@
 //! Files that are open for the next call give their descriptors to connections.
 
-use flatpath_e2e::ingest::told;
-use flatpath_e2e::{Client, Driver, Launch, Site, each_driver};
+use flatpath_testkit::ingest::told;
+use flatpath_testkit::{Client, Driver, Launch, Site, each_driver};
 
 use crate::calls::{Connection, Words, data, read, write};
 use crate::launch;

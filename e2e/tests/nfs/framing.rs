@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::Shutdown;
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Site, each_driver};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::calls::{Connection, NFS, Words, call, data, read, write};
 use crate::serve;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use flatpath_e2e::deadline::until;
-use flatpath_e2e::{Client, Driver, Launch, Server, Site, each_driver, tools};
+use flatpath_testkit::deadline::until;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::calls::{Connection, Words, data, read, write};

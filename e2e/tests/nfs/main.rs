@@ -16,7 +16,7 @@ mod tools;
 mod two;
 mod unread;
 
-use flatpath_e2e::{Driver, Launch, Server, Site};
+use flatpath_testkit::{Driver, Launch, Server, Site};
 
 /// The server exports the site; its key is kept in `state`.
 fn serve(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Server {
@@ -26,10 +26,10 @@ fn serve(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Server {
 /// The same, and the kernel opens no handles for it: files are found by name. `None` without the
 /// tool for that.
 fn serve_by_name(driver: Driver, site: &Site, state: &Site) -> Option<Server> {
-    let program = flatpath_e2e::tools::find("setpriv")?;
+    let program = flatpath_testkit::tools::find("setpriv")?;
     let unprivileged = Launch::new(program)
         .with(["--bounding-set", "-dac_read_search", "--"])
-        .with([flatpath_e2e::binary::flatpath()])
+        .with([flatpath_testkit::binary::flatpath()])
         .with(["serve", "--driver", driver.name()]);
     Some(launch(unprivileged, site, state, &[]))
 }

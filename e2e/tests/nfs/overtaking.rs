@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use flatpath::{DriverChoice, PoolHandle, Server};
-use flatpath_e2e::deadline::{LONG_PATIENCE, until};
-use flatpath_e2e::{Driver, each_driver};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Rpc, Served};
+use flatpath_testkit::deadline::{LONG_PATIENCE, until};
+use flatpath_testkit::{Driver, each_driver};
 
 use crate::calls::{Connection, NFS, Words, call};
 

@@ -1,6 +1,6 @@
 //! A repeated call gets the first one's reply; one that only looks like it is executed.
 
-use flatpath_e2e::{Driver, Server, Site, each_driver};
+use flatpath_testkit::{Driver, Server, Site, each_driver};
 
 use crate::calls::{Connection, NFS, Words, call, write};
 use crate::serve;

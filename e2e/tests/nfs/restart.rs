@@ -1,7 +1,7 @@
 //! Handles of a server that has ended, shown to a new process with the same key: nothing it has in
 //! memory can help, only the kernel's handles, or without those the search through the tree.
 
-use flatpath_e2e::{Driver, Server, Site, each_driver};
+use flatpath_testkit::{Driver, Server, Site, each_driver};
 use rustix::process::Signal;
 
 use crate::calls::{Connection, Words, data, read};
@@ -91,7 +91,7 @@ fn a_server_starts_at_once_on_the_port_of_one_that_was_killed(driver: Driver) {
         assert!(!client.root().is_empty());
         server.process().signal(Signal::KILL);
         server.exit_status();
-        let launch = flatpath_e2e::Launch::serve(driver).directory(site.path());
+        let launch = flatpath_testkit::Launch::serve(driver).directory(site.path());
         let state = state.path().to_str().expect("a path in text");
         server = launch
             .with(["--nfs", &address.to_string(), "--nfs-state", state])

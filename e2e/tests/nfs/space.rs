@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use flatpath_e2e::deadline::until;
-use flatpath_e2e::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::deadline::until;
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 use crate::calls::{Connection, Words, read, write};
 use crate::{launch, serve};

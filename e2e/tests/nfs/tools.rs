@@ -3,8 +3,8 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Server, Site, each_driver, tools};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Server, Site, each_driver, tools};
 
 use crate::serve;
 

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use flatpath_e2e::site::noise;
-use flatpath_e2e::{Driver, Server, Site, each_driver, tools};
+use flatpath_testkit::site::noise;
+use flatpath_testkit::{Driver, Server, Site, each_driver, tools};
 use nfs3_client::Nfs3ConnectionBuilder;
 use nfs3_client::tokio::TokioConnector;
 use nfs3_types::nfs3::{

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write as _;
 
-use flatpath_e2e::{Driver, Site, each_driver};
+use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::calls::{Connection, Words, call, read};
 use crate::serve;

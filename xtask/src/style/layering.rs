@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "clients",
     "services",
     "cli",
+    "testkit",
     "bench/common",
     "bench",
 ];

@@ -22,6 +22,8 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::tools;
+
 const HEADER_IN_BYTES: usize = 40;
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 const ROOT: u64 = 1;
@@ -97,6 +99,18 @@ impl Pause {
     /// From now on no request is answered; or those that wait, and those to come, are.
     pub fn set(&self, paused: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+    }
+}
+
+/// Mounts at an empty directory, which is made. `None` after saying that it cannot be done.
+///
+/// # Panics
+/// It cannot be done, and `CI` is `true`.
+#[must_use]
+pub fn try_mount(at: &Path, files: Vec<Content>) -> Option<Fuse> {
+    match Fuse::mount(at, files) {
+        Ok(fuse) => Some(fuse),
+        Err(cause) => tools::refused(&format!("a FUSE mount: {cause}")),
     }
 }
 

@@ -23,7 +23,7 @@ impl Site {
     /// It cannot be made.
     #[must_use]
     pub fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("flatpath-e2e-").tempdir();
+        let directory = tempfile::Builder::new().prefix("flatpath-test-").tempdir();
         Self {
             directory: directory.expect("a temporary directory can be made"),
         }
@@ -84,19 +84,12 @@ impl Site {
     }
 }
 
-/// `length` bytes that look random and depend on `seed` alone (xorshift64*).
+/// `length` bytes that look random and depend on `seed` alone. A shorter length is a beginning of a
+/// longer one.
 #[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    const MULTIPLIER: u64 = 0x2545_f491_4f6c_dd1d;
-    let mut state = seed.wrapping_mul(MULTIPLIER) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        bytes.extend_from_slice(&state.wrapping_mul(MULTIPLIER).to_le_bytes());
-    }
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    fastrand::Rng::with_seed(seed).fill(&mut bytes);
     bytes
 }
 

@@ -1,4 +1,4 @@
-//! Real clients against the real server: what the tests in `tests/` share.
+//! What tests share: clients, launching a server, deadlines, seeds, swarms of connections.
 //!
 //! A test starts the `flatpath` binary on a free port ([`Launch`]), talks to it through sockets
 //! ([`Client`], [`Swarm`]) or a program ([`tools`]), and looks at it from outside ([`Process`]).
@@ -6,6 +6,8 @@
 //!
 //! Every wait has a deadline ([`Deadline`]) and names what it waited for; no test asserts a time.
 //! A server that panics fails its test, whatever the test itself saw.
+//!
+//! The kit depends on no crate of this workspace, so that every crate's tests can use it.
 //!
 //! Environment: `FLATPATH` names another binary to aim at; `CI=true` turns a missing tool into a
 //! failure.
