@@ -2,8 +2,8 @@
 //!
 //! A reader's way through: `record` finds records in bytes, `message` opens calls, `auth` says who
 //! calls, `xdr` reads arguments and writes results, `reply` builds an answer in pooled buffers,
-//! `replay` answers repeated calls, and `glue` makes all of it a protocol of the engine. Everything
-//! but `glue` is without input and output: no descriptor, no clock, no thread.
+//! `replay` answers repeated calls, and `server` makes all of it a protocol of the engine. Everything
+//! but `server` and `job` is without input and output: no descriptor, no clock, no thread.
 //!
 //! Not here: datagrams (an amplifier), calls to clients, RPCSEC_GSS, TLS.
 #![forbid(unsafe_code)]
@@ -15,21 +15,22 @@ pub mod replay;
 
 mod auth;
 mod digest;
-mod glue;
-mod bounded;
 mod keeper;
 mod message;
 mod programs;
 mod origin;
 mod reply;
+mod job;
 mod unsent;
+mod server;
 #[cfg(test)]
 mod testing;
 
 pub use auth::{AuthStatus, Credential, Groups};
-pub use glue::{Rpc, RpcJob, RpcSession};
+pub use job::RpcJob;
 pub use message::{Accepted, Call, Denied, Opened, open};
 pub use origin::Origin;
 pub use programs::{Programs, Route, Served};
 pub use record::{Arguments, Data};
 pub use reply::{NoRoom, Reply};
+pub use server::{Rpc, RpcSession};

@@ -22,30 +22,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath::{
-    Buffer, Context, DescriptorBudget, Job, ListenerOptions, Pages, Phase, Protocol, Received,
+    Context, DescriptorBudget, Job, ListenerOptions, Pages, Phase, Protocol, Received,
     RegionConfig, Stall, WorkerScope,
 };
 
+use crate::job::RpcJob;
 use crate::keeper::Keeper;
 use crate::limits::{
     CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGE_BYTES,
-    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAY_PAUSES_MAX, REPLAYS_MAX,
-    REPLY_BYTES_MIN, REPLY_COPY_BYTES_MAX,
+    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
+    REPLY_COPY_BYTES_MAX,
 };
 use crate::message::{self, Accepted, Call, Denied, Opened};
 use crate::origin::Origin;
 use crate::programs::{Programs, Route};
-use crate::record::{self, Arguments, Assembly, Completion, Progress, Record, Source as _};
-use crate::replay::{Begin, ReplayKey, Replays, Ticket};
+use crate::record::{self, Arguments, Assembly, Completion, Progress, Source as _};
+use crate::replay::Replays;
 use crate::reply::Reply;
 use crate::unsent;
 use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
 pub struct Rpc<S: Programs> {
-    pub(crate) programs: S,
-    pub(crate) replays: Replays,
-    pub(crate) page_bytes: u32,
+    programs: S,
+    replays: Replays,
+    page_bytes: u32,
 }
 
 impl<S: Programs> Rpc<S> {
@@ -55,6 +56,17 @@ impl<S: Programs> Rpc<S> {
             programs,
             replays: Replays::new(REPLAYS_MAX),
             page_bytes: PAGE_BYTES,
+        }
+    }
+
+    /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
+    /// [`PAGE_BYTES`]) for long records, and the replies of so many calls. Smaller pages cost more
+    /// receives for each record.
+    pub fn bounded(self, page_bytes: u32, replays: usize) -> Rpc<S> {
+        Rpc {
+            replays: Replays::new(replays),
+            page_bytes: page_bytes.min(PAGE_BYTES),
+            ..self
         }
     }
 }
@@ -71,21 +83,6 @@ pub struct RpcSession {
     peer: Option<SocketAddr>,
     /// Made with the first call that must not be executed twice.
     origin: Option<Arc<Origin>>,
-}
-
-/// One call on its way to a worker and back.
-#[derive(Debug, Default)]
-pub struct RpcJob {
-    call: Call,
-    record: Record,
-    arguments_at: usize,
-    /// Of a call that must not be executed twice.
-    origin: Option<Arc<Origin>>,
-    begun_ns: u64,
-    promised_bytes: usize,
-    reply: Option<Reply>,
-    pieces: Vec<Buffer>,
-    silent: bool,
 }
 
 /// What became of a whole record.
@@ -223,24 +220,6 @@ impl<S: Programs> Rpc<S> {
         Taken::Yes
     }
 
-    /// Looks up a call that must not be executed twice. It may have overtaken the news that its
-    /// first connection broke.
-    fn begin(
-        &self,
-        key: ReplayKey,
-        origin: &Arc<Origin>,
-        begun_ns: u64,
-        scope: &WorkerScope<'_>,
-    ) -> Begin {
-        for _ in 0..REPLAY_PAUSES_MAX {
-            match self.replays.begin(key, origin, begun_ns) {
-                Begin::Unclear => scope.pause(),
-                begun => return begun,
-            }
-        }
-        self.replays.begin_anew(key, origin, begun_ns)
-    }
-
     /// Answers on the network thread, behind other replies of this turn.
     fn answer_here(
         &self,
@@ -361,18 +340,6 @@ impl RpcSession {
     }
 }
 
-impl RpcJob {
-    /// Drops everything held and keeps the vectors.
-    fn reset(&mut self) {
-        self.origin = None;
-        self.record.clear();
-        if let Some(reply) = self.reply.take() {
-            self.pieces = reply.into_pieces();
-            self.pieces.clear();
-        }
-    }
-}
-
 impl<S: Programs> Protocol for Rpc<S> {
     type ThreadState = ();
     type Session = RpcSession;
@@ -467,44 +434,11 @@ impl<S: Programs> Protocol for Rpc<S> {
     }
 
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
-        let RpcJob {
-            call,
-            record,
-            arguments_at,
-            origin,
-            begun_ns,
-            reply,
-            silent,
-            ..
-        } = job;
-        let Some(reply) = reply else { return };
-        let arguments = record.arguments(*arguments_at);
-        let mut ticket: Option<Ticket> = None;
-        if let Some(origin) = origin.take() {
-            let key = self.replays.key(call, &arguments);
-            match self.begin(key, &origin, *begun_ns, scope) {
-                Begin::Unclear => {}
-                Begin::New(new) => ticket = new,
-                Begin::InProgress => {
-                    *silent = true;
-                    return;
-                }
-                Begin::Done(bytes) => return reply.replay(&bytes),
-            }
-        }
-        let served = self.programs.pooled(call, arguments, reply, scope.pool());
-        if let Some(status) = served.failure() {
-            reply.restart(status);
-        } else if let (Some(ticket), Some(bytes)) = (ticket.take(), reply.one_piece()) {
-            ticket.finish(bytes);
-        }
-        record.clear();
+        job.run(&self.programs, &self.replays, scope);
     }
 
     fn panicked(&self, job: &mut RpcJob) {
-        if let Some(reply) = &mut job.reply {
-            reply.restart(Accepted::SystemError);
-        }
+        job.fail();
     }
 
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {

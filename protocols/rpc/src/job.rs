@@ -1,0 +1,106 @@
+//! One call on its way to a worker and back.
+
+use std::sync::Arc;
+
+use flatpath::{Buffer, WorkerScope};
+
+use crate::limits::REPLAY_PAUSES_MAX;
+use crate::message::{Accepted, Call};
+use crate::origin::Origin;
+use crate::programs::Programs;
+use crate::record::Record;
+use crate::replay::{Begin, ReplayKey, Replays, Ticket};
+use crate::reply::Reply;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct RpcJob {
+    pub(crate) call: Call,
+    pub(crate) record: Record,
+    pub(crate) arguments_at: usize,
+    /// Of a call that must not be executed twice.
+    pub(crate) origin: Option<Arc<Origin>>,
+    pub(crate) begun_ns: u64,
+    pub(crate) promised_bytes: usize,
+    pub(crate) reply: Option<Reply>,
+    pub(crate) pieces: Vec<Buffer>,
+    pub(crate) silent: bool,
+}
+
+impl RpcJob {
+    /// Executes the call, or repeats the reply to it.
+    pub(crate) fn run(
+        &mut self,
+        programs: &impl Programs,
+        replays: &Replays,
+        scope: &WorkerScope<'_>,
+    ) {
+        let RpcJob {
+            call,
+            record,
+            arguments_at,
+            origin,
+            begun_ns,
+            reply,
+            silent,
+            ..
+        } = self;
+        let Some(reply) = reply else { return };
+        let arguments = record.arguments(*arguments_at);
+        let mut ticket: Option<Ticket> = None;
+        if let Some(origin) = origin.take() {
+            let key = replays.key(call, &arguments);
+            match begin(replays, key, &origin, *begun_ns, scope) {
+                Begin::Unclear => {}
+                Begin::New(new) => ticket = new,
+                Begin::InProgress => {
+                    *silent = true;
+                    return;
+                }
+                Begin::Done(bytes) => return reply.replay(&bytes),
+            }
+        }
+        let served = programs.pooled(call, arguments, reply, scope.pool());
+        if let Some(status) = served.failure() {
+            reply.restart(status);
+        } else if let (Some(ticket), Some(bytes)) = (ticket.take(), reply.one_piece()) {
+            ticket.finish(bytes);
+        }
+        record.clear();
+    }
+
+    /// Drops everything held and keeps the vectors.
+    pub(crate) fn reset(&mut self) {
+        self.origin = None;
+        self.record.clear();
+        if let Some(reply) = self.reply.take() {
+            self.pieces = reply.into_pieces();
+            self.pieces.clear();
+        }
+    }
+
+    /// The program has panicked.
+    pub(crate) fn fail(&mut self) {
+        if let Some(reply) = &mut self.reply {
+            reply.restart(Accepted::SystemError);
+        }
+    }
+}
+
+/// Looks up a call that must not be executed twice. It may have overtaken the news that its
+/// first connection broke.
+fn begin(
+    replays: &Replays,
+    key: ReplayKey,
+    origin: &Arc<Origin>,
+    begun_ns: u64,
+    scope: &WorkerScope<'_>,
+) -> Begin {
+    for _ in 0..REPLAY_PAUSES_MAX {
+        match replays.begin(key, origin, begun_ns) {
+            Begin::Unclear => scope.pause(),
+            begun => return begun,
+        }
+    }
+    replays.begin_anew(key, origin, begun_ns)
+}
