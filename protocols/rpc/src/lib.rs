@@ -15,7 +15,7 @@ pub mod replay;
 
 mod auth;
 mod digest;
-mod keeper;
+mod record_source;
 mod message;
 mod programs;
 mod origin;

@@ -21,10 +21,10 @@ pub const CONTIGUOUS_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 /// 20: 928, rounded up.
 pub const FRONT_BYTES_MIN: usize = 1024;
 
-/// Pages that the records of one connection may keep; what comes beyond is copied. Two WRITEs of a
+/// Pages that the records of one connection may retain; what comes beyond is copied. Two WRITEs of a
 /// megabyte as they come where the network is slower than the server, in pieces of a few segments,
 /// and what arrives meanwhile.
-pub const PAGES_KEPT_MAX: u32 = 48;
+pub const PAGES_RETAINED_MAX: u32 = 48;
 
 /// Pages that whole records hold from which on a piece of [`PIECE_BYTES_LARGE`] or more of the next
 /// is copied: four WRITEs of a stream that fills its pages. More would only leave the processor's
@@ -36,7 +36,7 @@ pub const PIECE_BYTES_LARGE: usize = PAGE_BYTES as usize / 2;
 
 /// The engine's own bound, which is never reached: a record that waits for its end must not stop
 /// its connection.
-pub const PAGES_PER_CONNECTION_MAX: u32 = PAGES_KEPT_MAX + 16;
+pub const PAGES_PER_CONNECTION_MAX: u32 = PAGES_RETAINED_MAX + 16;
 
 /// Bytes of one such page: what one receive takes at most. A stream has that much ready, and each
 /// receive costs an acknowledgement and a completion: with 64 KiB a WRITE takes a tenth more CPU.
@@ -45,7 +45,7 @@ pub const PAGE_BYTES: u32 = 256 * 1024;
 /// Pages that a listener's connections receive long records into, on each network thread.
 pub const PAGES_PER_LISTENER: u32 = 64;
 
-/// Of these, pages that are never kept.
+/// Of these, pages that are never retained.
 pub const PAGES_RESERVED: u32 = 8;
 
 /// Fragments of one record. Known clients send one, or one per write buffer of theirs.

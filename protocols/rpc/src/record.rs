@@ -2,7 +2,7 @@
 //!
 //! A record that arrived in one piece is used where it lies; any other is gathered here as its
 //! bytes arrive: a long one in the pages where they were received, as far as the engine lets them
-//! be kept, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
+//! be retained, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
 //! large as what has arrived before it, or one small buffer.
 //!
 //! Invariants
@@ -68,11 +68,11 @@ pub trait Source {
     /// Buffers for what has to be copied.
     fn pool(&self) -> PoolHandle<'_>;
 
-    /// Keeps a part of the input where it lies, behind so many pieces of its record; `None`: copy
+    /// Retains a part of the input where it lies, after `pieces` pieces of its record; `None`: copy
     /// it.
-    fn keep(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment>;
+    fn retain(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment>;
 
-    /// So many bytes of a long record had to be copied; for statistics.
+    /// `bytes` of a long record were copied; for statistics.
     fn copied(&mut self, bytes: usize) {
         let _ = bytes;
     }
@@ -84,7 +84,7 @@ impl Source for PoolHandle<'_> {
         *self
     }
 
-    fn keep(&mut self, _bytes: &[u8], _pieces: usize) -> Option<Fragment> {
+    fn retain(&mut self, _bytes: &[u8], _pieces: usize) -> Option<Fragment> {
         None
     }
 }
@@ -95,7 +95,7 @@ pub enum Piece {
     /// In a pooled buffer.
     Copied(Buffer),
     /// In a receive page.
-    Kept(Fragment),
+    Retained(Fragment),
 }
 
 impl Piece {
@@ -103,7 +103,7 @@ impl Piece {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Piece::Copied(buffer) => buffer.filled(),
-            Piece::Kept(fragment) => fragment.bytes(),
+            Piece::Retained(fragment) => fragment.bytes(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Piece {
     fn append(&mut self, bytes: &[u8]) -> usize {
         match self {
             Piece::Copied(buffer) => buffer.append(bytes),
-            Piece::Kept(_) => 0,
+            Piece::Retained(_) => 0,
         }
     }
 }
@@ -218,7 +218,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes as much of `bytes` as can be kept or as there are buffers for.
+    /// Takes as much of `bytes` as can be retained or as there are buffers for.
     fn append(&mut self, bytes: &[u8], source: &mut impl Source) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -227,9 +227,9 @@ impl Assembly {
                 let is_front = self.received == 0 && rest.len() >= FRONT_BYTES_MIN;
                 // R3: a front that was begun as a copy is completed as one.
                 if (is_front || front == 0)
-                    && let Some(fragment) = source.keep(rest, self.pieces.len())
+                    && let Some(fragment) = source.retain(rest, self.pieces.len())
                 {
-                    self.pieces.push(Piece::Kept(fragment));
+                    self.pieces.push(Piece::Retained(fragment));
                     self.received += rest.len();
                     self.left -= rest.len();
                     return bytes.len();
@@ -325,9 +325,9 @@ impl Record {
     }
 
     /// A record that arrived whole, where it lies.
-    pub fn keep(&mut self, fragment: Fragment) {
+    pub fn retain(&mut self, fragment: Fragment) {
         self.pieces.clear();
-        self.pieces.push(Piece::Kept(fragment));
+        self.pieces.push(Piece::Retained(fragment));
     }
 
     /// The front of the record, as far as it lies in one piece.

@@ -27,7 +27,6 @@ use flatpath::{
 };
 
 use crate::job::RpcJob;
-use crate::keeper::Keeper;
 use crate::limits::{
     CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGE_BYTES,
     PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
@@ -37,6 +36,7 @@ use crate::message::{self, Accepted, Call, Denied, Opened};
 use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembly, Completion, Progress, Source as _};
+use crate::record_source::RecordSource;
 use crate::replay::Replays;
 use crate::reply::Reply;
 use crate::unsent;
@@ -153,11 +153,11 @@ impl<S: Programs> Rpc<S> {
                 let Some(mut job) = context.job() else {
                     return Taken::Stalled(Stall::Jobs);
                 };
-                let kept = (bytes.len() > CONTIGUOUS_BYTES_MAX)
-                    .then(|| Keeper(&mut context.io).keep(bytes, 0))
+                let retained = (bytes.len() > CONTIGUOUS_BYTES_MAX)
+                    .then(|| RecordSource(&mut context.io).retain(bytes, 0))
                     .flatten();
-                if let Some(fragment) = kept {
-                    job.record.keep(fragment);
+                if let Some(fragment) = retained {
+                    job.record.retain(fragment);
                 } else if job.record.copy(bytes, context.pool()).is_none() {
                     context.recycle(job);
                     return Taken::Stalled(Stall::Memory);
@@ -276,10 +276,11 @@ impl<S: Programs> Rpc<S> {
             Some(_) => Completion::Allowed,
             None => Completion::Withheld,
         };
-        let fed = context
-            .session
-            .assembly
-            .feed(input, &mut Keeper(&mut context.io), completion);
+        let fed =
+            context
+                .session
+                .assembly
+                .feed(input, &mut RecordSource(&mut context.io), completion);
         if context.session.assembly.is_long() {
             context.receive_into(Pages::Listener);
         }

@@ -5,23 +5,23 @@
 
 use flatpath::{Fragment, Io, PoolHandle};
 
-use crate::limits::{PAGES_FILLED_MAX, PAGES_KEPT_MAX, PIECE_BYTES_LARGE};
+use crate::limits::{PAGES_FILLED_MAX, PAGES_RETAINED_MAX, PIECE_BYTES_LARGE};
 use crate::record::Source;
 
 /// See the module.
-pub(crate) struct Keeper<'a, 'b>(pub(crate) &'a mut Io<'b>);
+pub(crate) struct RecordSource<'a, 'b>(pub(crate) &'a mut Io<'b>);
 
-impl Source for Keeper<'_, '_> {
+impl Source for RecordSource<'_, '_> {
     fn pool(&self) -> PoolHandle<'_> {
         self.0.pool()
     }
 
-    fn keep(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment> {
+    fn retain(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment> {
         let held = self.0.held();
         let of_others =
             held.saturating_sub(u32::try_from(pieces).expect("a record has few pieces"));
         let behind = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
-        if behind || held >= PAGES_KEPT_MAX {
+        if behind || held >= PAGES_RETAINED_MAX {
             return None;
         }
         self.0.retain_slice(bytes)
