@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use flatpath::{DriverChoice, PoolHandle, Server};
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Rpc, Served};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
 use flatpath_testkit::deadline::{LONG_PATIENCE, until};
 use flatpath_testkit::{Driver, each_driver};
 
@@ -64,8 +64,8 @@ impl Programs for Waiting {
         }
     }
 
-    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> Served {
-        Served::SystemError
+    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> CallOutcome {
+        CallOutcome::SystemError
     }
 
     fn pooled(
@@ -74,20 +74,20 @@ impl Programs for Waiting {
         mut arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Served {
+    ) -> CallOutcome {
         let Ok(number) = arguments.reader.u32() else {
-            return Served::GarbageArguments;
+            return CallOutcome::GarbageArguments;
         };
         if call.procedure == 3 {
             // ORDER: Relaxed: the reply that is read before the count is read orders it.
             self.0.executed.fetch_add(1, Ordering::Relaxed);
         }
         if call.procedure != 2 && !self.0.pass(number) {
-            return Served::SystemError;
+            return CallOutcome::SystemError;
         }
         match reply.write(4, pool, |writer| writer.u32(number)) {
-            Ok(()) => Served::Results,
-            Err(_) => Served::SystemError,
+            Ok(()) => CallOutcome::Results,
+            Err(_) => CallOutcome::SystemError,
         }
     }
 }

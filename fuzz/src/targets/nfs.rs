@@ -23,7 +23,7 @@ use flatpath_nfs::limits::{
 };
 use flatpath_nfs::{Access, Nfs, Options};
 use flatpath_rpc::xdr::{Reader, Writer};
-use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Served};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route};
 
 use super::rpc::{in_fragments, pool};
 use crate::seeds;
@@ -55,7 +55,7 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
             ..Call::default()
         };
         let (served, results) = serve(&nfs, &call, Arguments::new(&room[..written]), &pool());
-        assert_eq!(served, Served::Results);
+        assert_eq!(served, CallOutcome::Results);
         let mut reader = Reader::new(&results);
         assert_eq!(reader.u32(), Ok(0), "the directory and its file are found");
         reader.opaque(HANDLE_BYTES_MAX).expect("a handle").to_vec()
@@ -75,14 +75,14 @@ pub(crate) fn run(data: &[u8]) {
     let (served, results) = serve(&SITE.nfs, &call, Arguments::new(&arguments), &pool);
     let is_garbage = reads(&call, &arguments).is_none();
     assert_eq!(
-        served == Served::GarbageArguments,
+        served == CallOutcome::GarbageArguments,
         is_garbage,
         "{call:?}: {served:?}"
     );
-    if served == Served::Results {
+    if served == CallOutcome::Results {
         check_results(&call, &arguments, &results);
     } else {
-        assert_eq!(served, Served::GarbageArguments, "{call:?}");
+        assert_eq!(served, CallOutcome::GarbageArguments, "{call:?}");
     }
 
     let record = in_fragments(&arguments, &pool);
@@ -133,7 +133,7 @@ fn with_handles(arguments: &[u8]) -> Vec<u8> {
     all
 }
 
-fn serve(nfs: &Nfs, call: &Call, arguments: Arguments<'_>, pool: &Pool) -> (Served, Vec<u8>) {
+fn serve(nfs: &Nfs, call: &Call, arguments: Arguments<'_>, pool: &Pool) -> (CallOutcome, Vec<u8>) {
     match nfs.route(call) {
         Route::Inline => {
             let mut room = [0; 512];

@@ -12,7 +12,7 @@ use flatpath_rpc::limits::{
     AUTH_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, GROUPS_MAX, MACHINE_NAME_BYTES_MAX,
     RECORD_BYTES_MAX,
 };
-use flatpath_rpc::record::{Assembly, Completion, Progress, Record, whole};
+use flatpath_rpc::record::{Assembled, Assembly, Completion, Record, whole};
 use flatpath_rpc::xdr::{Malformed, Writer};
 use flatpath_rpc::{Call, Credential, Opened, open};
 use flatpath_structures::pool::{PoolConfig, Zero};
@@ -98,13 +98,13 @@ fn assembled<'a>(pieces: impl Iterator<Item = &'a [u8]>, pool: &Pool) -> Stream 
                 assembly.received()
             );
             match progress {
-                Progress::NeedMore => break,
-                Progress::Complete => {
+                Assembled::NeedMore => break,
+                Assembled::Complete => {
                     let mut record = Record::default();
                     assembly.take(&mut record);
                     records.push(record.arguments(0).slices().collect::<Vec<_>>().concat());
                 }
-                Progress::Withheld | Progress::NoRoom => panic!("{progress:?}: nothing is short"),
+                Assembled::Withheld | Assembled::NoRoom => panic!("{progress:?}: nothing is short"),
             }
         }
         assert!(input.len() < 4, "only part of a marker is left");

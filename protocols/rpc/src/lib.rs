@@ -30,7 +30,7 @@ pub use auth::{AuthStatus, Credential, Groups};
 pub use job::RpcJob;
 pub use message::{Accepted, Call, Denied, Opened, open};
 pub use origin::Origin;
-pub use programs::{Programs, Route, Served};
+pub use programs::{CallOutcome, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{NoRoom, Reply};
 pub use server::{Rpc, RpcSession};

@@ -27,7 +27,7 @@ pub enum Route {
 
 /// How a program served a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum CallOutcome {
     /// Results were written.
     Results,
     /// The arguments cannot be read.
@@ -36,12 +36,12 @@ pub enum Served {
     SystemError,
 }
 
-impl Served {
+impl CallOutcome {
     pub(crate) fn failure(self) -> Option<Accepted> {
         match self {
-            Served::Results => None,
-            Served::GarbageArguments => Some(Accepted::GarbageArguments),
-            Served::SystemError => Some(Accepted::SystemError),
+            CallOutcome::Results => None,
+            CallOutcome::GarbageArguments => Some(Accepted::GarbageArguments),
+            CallOutcome::SystemError => Some(Accepted::SystemError),
         }
     }
 }
@@ -68,7 +68,12 @@ pub trait Programs: Send + Sync + 'static {
     }
 
     /// Answers a call routed [`Route::Inline`]. On the network thread; must not block.
-    fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served;
+    fn inline(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        results: &mut Writer<'_>,
+    ) -> CallOutcome;
 
     /// Answers any other call. On a worker; may block.
     fn pooled(
@@ -77,5 +82,5 @@ pub trait Programs: Send + Sync + 'static {
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Served;
+    ) -> CallOutcome;
 }

@@ -1,6 +1,6 @@
 //! Record marking (RFC 5531 section 11): fragments in, whole records out.
 //!
-//! A record that arrived in one piece is used where it lies; any other is gathered here as its
+//! A record that arrived in one piece is used where it lies; any other is assembled here as its
 //! bytes arrive: a long one in the pages where they were received, as far as the engine lets them
 //! be retained, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
 //! large as what has arrived before it, or one small buffer.
@@ -52,7 +52,7 @@ pub enum Completion {
 
 /// How far [`Assembly::feed`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum Assembled {
     /// All of the input was used, or what is left is part of a marker.
     NeedMore,
     /// The record is whole: [`Assembly::take`].
@@ -121,7 +121,7 @@ impl Piece {
 pub struct Assembly {
     /// Bytes of the current fragment that have not arrived.
     left: usize,
-    /// Bytes gathered.
+    /// Bytes assembled.
     received: usize,
     fragments: u32,
     fragments_empty: u32,
@@ -147,12 +147,12 @@ impl Assembly {
         self.fragments == 0
     }
 
-    /// Bytes gathered of the record that is not whole.
+    /// Bytes assembled of the record that is not whole.
     pub fn received(&self) -> usize {
         self.received
     }
 
-    /// True while a record with data is gathered.
+    /// True while a record with data is assembled.
     pub fn is_long(&self) -> bool {
         self.received + self.left > CONTIGUOUS_BYTES_MAX
     }
@@ -167,35 +167,35 @@ impl Assembly {
         input: &[u8],
         source: &mut impl Source,
         completion: Completion,
-    ) -> Result<(usize, Progress), Broken> {
+    ) -> Result<(usize, Assembled), Broken> {
         let mut used = 0;
         loop {
             if self.left == 0 {
                 let Some(marker) = input[used..].first_chunk::<MARKER_BYTES>() else {
-                    return Ok((used, Progress::NeedMore));
+                    return Ok((used, Assembled::NeedMore));
                 };
                 let marker = u32::from_be_bytes(*marker);
                 if marker == LAST_FRAGMENT && completion == Completion::Withheld {
-                    return Ok((used, Progress::Withheld));
+                    return Ok((used, Assembled::Withheld));
                 }
                 self.begin_fragment(marker)?;
                 used += MARKER_BYTES;
             }
             let offered = &input[used..input.len().min(used + self.left)];
             if self.last && offered.len() == self.left && completion == Completion::Withheld {
-                return Ok((used, Progress::Withheld));
+                return Ok((used, Assembled::Withheld));
             }
             let taken = self.append(offered, source);
             used += taken;
             if self.left == 0 && self.last {
                 self.join(source.pool());
-                return Ok((used, Progress::Complete));
+                return Ok((used, Assembled::Complete));
             }
             if taken < offered.len() {
-                return Ok((used, Progress::NoRoom));
+                return Ok((used, Assembled::NoRoom));
             }
             if self.left > 0 {
-                return Ok((used, Progress::NeedMore));
+                return Ok((used, Assembled::NeedMore));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where a connection's records are gathered: long ones where they lie, up to a bound.
+//! Where a connection's records are assembled: long ones where they lie, up to a bound.
 //!
 //! The bound is below the engine's own, so that a record which waits for its end never stops its
 //! connection: what comes beyond is copied.

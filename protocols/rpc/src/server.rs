@@ -16,7 +16,7 @@
 //! - G3: a connection that has begun to end takes no more calls and closes with its last reply.
 //! - G4: a call goes to a worker only when its reply fits what the connection may have on its way,
 //!   unless nothing is: a client that does not read its replies holds no more than that. A call
-//!   that was gathered from parts may exceed it once.
+//!   that came in parts may exceed it once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::limits::{
 use crate::message::{self, Accepted, Call, Denied, Opened};
 use crate::origin::Origin;
 use crate::programs::{Programs, Route};
-use crate::record::{self, Arguments, Assembly, Completion, Progress, Source as _};
+use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
 use crate::replay::Replays;
 use crate::reply::Reply;
@@ -85,13 +85,13 @@ pub struct RpcSession {
     origin: Option<Arc<Origin>>,
 }
 
-/// What became of a whole record.
-enum Taken {
-    /// It was answered or dispatched.
-    Yes,
-    /// Not now.
+/// What became of a record.
+enum Progress {
+    /// Answered or dispatched.
+    Done,
+    /// It waits.
     Stalled(Stall),
-    /// It was no call.
+    /// It is no call: the connection ends.
     NoCall,
 }
 
@@ -135,7 +135,7 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// A record that lies whole in the input.
-    fn take_here(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Taken {
+    fn handle_whole(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Progress {
         match self.classify(bytes, context.session.peer) {
             Kind::Pooled {
                 call,
@@ -148,10 +148,10 @@ impl<S: Programs> Rpc<S> {
                 if let Some(stall) =
                     unsent::wait_for(context, context.session.promised_bytes, promised_bytes)
                 {
-                    return Taken::Stalled(stall);
+                    return Progress::Stalled(stall);
                 }
                 let Some(mut job) = context.job() else {
-                    return Taken::Stalled(Stall::Jobs);
+                    return Progress::Stalled(Stall::Jobs);
                 };
                 let retained = (bytes.len() > CONTIGUOUS_BYTES_MAX)
                     .then(|| RecordSource(&mut context.io).retain(bytes, 0))
@@ -160,7 +160,7 @@ impl<S: Programs> Rpc<S> {
                     job.record.retain(fragment);
                 } else if job.record.copy(bytes, context.pool()).is_none() {
                     context.recycle(job);
-                    return Taken::Stalled(Stall::Memory);
+                    return Progress::Stalled(Stall::Memory);
                 }
                 job.origin = once.then(|| context.session.origin());
                 job.promised_bytes = promised_bytes;
@@ -170,8 +170,8 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// A record that was gathered. Room was found before it was completed (G1).
-    fn take_gathered(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Taken {
+    /// A record that came in parts. Room was found before it was completed (G1).
+    fn handle_assembled(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Progress {
         context.session.assembly.take(&mut job.record);
         match self.classify(job.record.front(), context.session.peer) {
             Kind::Pooled {
@@ -185,10 +185,10 @@ impl<S: Programs> Rpc<S> {
                 self.dispatch(context, job, (call, arguments_at))
             }
             kind => {
-                let taken = self.answer_here(context, kind, job.record.arguments(0));
+                let progress = self.answer_here(context, kind, job.record.arguments(0));
                 job.reset();
                 context.recycle(job);
-                taken
+                progress
             }
         }
     }
@@ -198,12 +198,12 @@ impl<S: Programs> Rpc<S> {
         context: &mut Context<'_, Self>,
         mut job: Job<Self>,
         (call, arguments_at): (Call, usize),
-    ) -> Taken {
+    ) -> Progress {
         if job.reply.is_none() {
             let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
                 job.reset();
                 context.recycle(job);
-                return Taken::Stalled(Stall::Memory);
+                return Progress::Stalled(Stall::Memory);
             };
             let pieces = std::mem::take(&mut job.pieces);
             job.reply = Some(Reply::new(buffer, pieces));
@@ -217,7 +217,7 @@ impl<S: Programs> Rpc<S> {
         job.silent = false;
         context.session.promised_bytes += job.promised_bytes;
         context.dispatch(job);
-        Taken::Yes
+        Progress::Done
     }
 
     /// Answers on the network thread, behind other replies of this turn.
@@ -226,9 +226,9 @@ impl<S: Programs> Rpc<S> {
         context: &mut Context<'_, Self>,
         kind: Kind,
         mut record: Arguments<'_>,
-    ) -> Taken {
+    ) -> Progress {
         let Some(buffer) = context.reserve(INLINE_REPLY_BYTES_MAX) else {
-            return Taken::Stalled(Stall::Memory);
+            return Progress::Stalled(Stall::Memory);
         };
         let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
         let mut writer = Writer::new(&mut *room);
@@ -245,16 +245,16 @@ impl<S: Programs> Rpc<S> {
             }
             Kind::Accepted(xid, status) => message::write_accepted(&mut writer, xid, status),
             Kind::Denied(xid, why) => message::write_denied(&mut writer, xid, why),
-            Kind::NoCall | Kind::Pooled { .. } => return Taken::NoCall,
+            Kind::NoCall | Kind::Pooled { .. } => return Progress::NoCall,
         }
         let written = writer.written();
         room[..4].copy_from_slice(&message::marker(written));
         buffer.advance(written);
-        Taken::Yes
+        Progress::Done
     }
 
-    /// Gathers what does not lie whole in the input. The bytes used, and what came of it.
-    fn gather(&self, context: &mut Context<'_, Self>, input: &[u8]) -> (usize, Option<Taken>) {
+    /// Assembles a record that does not lie whole in the input. Returns the bytes used.
+    fn assemble(&self, context: &mut Context<'_, Self>, input: &[u8]) -> (usize, Option<Progress>) {
         // Everything a call needs is had before its last byte is taken (G1).
         let mut ready = None;
         let mut want = Stall::Jobs;
@@ -284,27 +284,27 @@ impl<S: Programs> Rpc<S> {
         if context.session.assembly.is_long() {
             context.receive_into(Pages::Listener);
         }
-        let (used, progress) = match fed {
+        let (used, assembled) = match fed {
             Ok(fed) => fed,
             Err(broken) => {
                 log::debug!("a record was refused: {broken:?}");
-                (input.len(), Progress::NeedMore)
+                (input.len(), Assembled::NeedMore)
             }
         };
-        if let (Progress::Complete, Some(job)) = (progress, ready.take_if(|_| fed.is_ok())) {
-            return (used, Some(self.take_gathered(context, job)));
+        if let (Assembled::Complete, Some(job)) = (assembled, ready.take_if(|_| fed.is_ok())) {
+            return (used, Some(self.handle_assembled(context, job)));
         }
         if let Some(mut job) = ready {
             job.reset();
             context.recycle(job);
         }
-        let taken = match progress {
-            _ if fed.is_err() => Some(Taken::NoCall),
-            Progress::Withheld => Some(Taken::Stalled(want)),
-            Progress::NoRoom => Some(Taken::Stalled(Stall::Memory)),
-            Progress::NeedMore | Progress::Complete => None,
+        let progress = match assembled {
+            _ if fed.is_err() => Some(Progress::NoCall),
+            Assembled::Withheld => Some(Progress::Stalled(want)),
+            Assembled::NoRoom => Some(Progress::Stalled(Stall::Memory)),
+            Assembled::NeedMore | Assembled::Complete => None,
         };
-        (used, taken)
+        (used, progress)
     }
 
     /// Says what the connection waits for, which sets its deadline.
@@ -394,25 +394,25 @@ impl<S: Programs> Protocol for Rpc<S> {
                 .is_idle()
                 .then(|| record::whole(offered))
                 .flatten();
-            let (taken, bytes) = match here {
-                Some(bytes) => (Some(self.take_here(context, bytes)), bytes.len() + 4),
+            let (progress, bytes) = match here {
+                Some(bytes) => (Some(self.handle_whole(context, bytes)), bytes.len() + 4),
                 None => {
-                    let (bytes, taken) = self.gather(context, offered);
-                    (taken, bytes)
+                    let (bytes, progress) = self.assemble(context, offered);
+                    (progress, bytes)
                 }
             };
-            match taken {
-                Some(Taken::Stalled(stall)) => {
-                    // What was gathered is used; a record that lies here stays where it is.
+            match progress {
+                Some(Progress::Stalled(stall)) => {
+                    // What was assembled is used; a record that lies here stays where it is.
                     used += if here.is_none() { bytes } else { 0 };
                     blocked = Some(stall);
                     break;
                 }
-                Some(Taken::NoCall) => {
+                Some(Progress::NoCall) => {
                     Self::end(context);
                     return Received::Consumed;
                 }
-                Some(Taken::Yes) => used += bytes,
+                Some(Progress::Done) => used += bytes,
                 None => {
                     used += bytes;
                     break;

@@ -4,7 +4,7 @@ use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Limits, PoolHandle};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Arguments, Call, Programs, Reply, Route, Rpc, Served};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
 
 /// Data of each reply, in bytes.
 const DATA_BYTES: usize = 256 * 1024;
@@ -27,8 +27,8 @@ impl Programs for Reads {
         REPLY_HEAD_BYTES + DATA_BYTES
     }
 
-    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> Served {
-        Served::SystemError
+    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> CallOutcome {
+        CallOutcome::SystemError
     }
 
     fn pooled(
@@ -37,14 +37,14 @@ impl Programs for Reads {
         _: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Served {
+    ) -> CallOutcome {
         let room = reply.data(0, DATA_BYTES, pool).expect("room");
         assert_eq!(
             room.iter().map(|slice| slice.len()).sum::<usize>(),
             DATA_BYTES
         );
         reply.commit(0, DATA_BYTES, |_| ());
-        Served::Results
+        CallOutcome::Results
     }
 }
 

@@ -6,7 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use flatpath_rpc::xdr::Malformed;
-use flatpath_rpc::{Arguments, Served};
+use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
@@ -22,7 +22,7 @@ pub(crate) fn serve(
     procedure: u32,
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let own = request.state.directory.as_os_str().as_bytes();
     match procedure {
         1 => {
@@ -45,9 +45,9 @@ pub(crate) fn serve(
         // UMNT, UMNTALL
         3 => {
             arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
-            Ok(Served::Results)
+            Ok(CallOutcome::Results)
         }
-        4 => Ok(Served::Results),
+        4 => Ok(CallOutcome::Results),
         // EXPORT: one, for everybody the server admits, under its own path.
         5 => Ok(request.answer(|writer| {
             writer.boolean(true);

@@ -4,7 +4,7 @@
 //! refused), and CALLIT, which would call on behalf of a client.
 
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Accepted, Arguments, Served};
+use flatpath_rpc::{Accepted, Arguments, CallOutcome};
 
 use crate::programs::{MOUNT, NFS, PORTMAP, Program};
 
@@ -15,7 +15,7 @@ pub(crate) fn serve(
     mut arguments: Arguments<'_>,
     results: &mut Writer<'_>,
     port: u16,
-) -> Served {
+) -> CallOutcome {
     let mut mapping = || -> Result<[u32; 4], flatpath_rpc::xdr::Malformed> {
         let reader = &mut arguments.reader;
         Ok([reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?])
@@ -24,7 +24,7 @@ pub(crate) fn serve(
         // SET, UNSET
         1 | 2 => match mapping() {
             Ok(_) => results.boolean(false),
-            Err(_) => return Served::GarbageArguments,
+            Err(_) => return CallOutcome::GarbageArguments,
         },
         // GETPORT
         3 => match mapping() {
@@ -35,7 +35,7 @@ pub(crate) fn serve(
                 let known = protocol == TCP && is_offered;
                 results.u32(if known { u32::from(port) } else { 0 });
             }
-            Err(_) => return Served::GarbageArguments,
+            Err(_) => return CallOutcome::GarbageArguments,
         },
         // DUMP
         4 => {
@@ -56,8 +56,8 @@ pub(crate) fn serve(
                 "{:?} is answered before",
                 Accepted::ProcedureUnavailable
             );
-            return Served::SystemError;
+            return CallOutcome::SystemError;
         }
     }
-    Served::Results
+    CallOutcome::Results
 }

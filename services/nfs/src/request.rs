@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flatpath::PoolHandle;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
-use flatpath_rpc::{Reply, Served};
+use flatpath_rpc::{CallOutcome, Reply};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access as Allowed, AtFlags, FileType, Mode, OFlags};
 
@@ -51,15 +51,15 @@ pub(crate) fn in_directory(status: Status, directory: Option<&Attributes>) -> St
 
 impl Request<'_> {
     /// Writes short results.
-    pub(crate) fn answer(&mut self, encode: impl FnOnce(&mut Writer<'_>)) -> Served {
+    pub(crate) fn answer(&mut self, encode: impl FnOnce(&mut Writer<'_>)) -> CallOutcome {
         match self.reply.write(RESULT_BYTES_MAX, self.pool, encode) {
-            Ok(()) => Served::Results,
-            Err(_) => Served::SystemError,
+            Ok(()) => CallOutcome::Results,
+            Err(_) => CallOutcome::SystemError,
         }
     }
 
     /// Status and `post_op_attr` of a failure.
-    pub(crate) fn fail(&mut self, status: Status, after: Option<&Attributes>) -> Served {
+    pub(crate) fn fail(&mut self, status: Status, after: Option<&Attributes>) -> CallOutcome {
         let system = self.system();
         self.answer(|writer| {
             writer.u32(status as u32);

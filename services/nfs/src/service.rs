@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use flatpath::{DescriptorBudget, DriverConfig, Pipes, PoolHandle};
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Accepted, Arguments, AuthStatus, Call, Programs, Reply, Route, Rpc, Served};
+use flatpath_rpc::{
+    Accepted, Arguments, AuthStatus, Call, CallOutcome, Programs, Reply, Route, Rpc,
+};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -274,9 +276,14 @@ impl Programs for Nfs {
         }
     }
 
-    fn inline(&self, call: &Call, arguments: Arguments<'_>, results: &mut Writer<'_>) -> Served {
+    fn inline(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        results: &mut Writer<'_>,
+    ) -> CallOutcome {
         if call.procedure == 0 {
-            return Served::Results;
+            return CallOutcome::Results;
         }
         portmap::serve(call.procedure, arguments, results, self.port.read())
     }
@@ -287,7 +294,7 @@ impl Programs for Nfs {
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Served {
+    ) -> CallOutcome {
         let mut request = Request {
             state: &self.state,
             who: self.state.who(&call.credential),
@@ -299,6 +306,6 @@ impl Programs for Nfs {
         } else {
             procedures::serve(call.procedure, &mut request, arguments)
         };
-        served.unwrap_or(Served::GarbageArguments)
+        served.unwrap_or(CallOutcome::GarbageArguments)
     }
 }

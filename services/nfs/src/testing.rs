@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flatpath::Pool;
 use flatpath::limits::BUFFER_CLASSES;
 use flatpath_rpc::xdr::{Reader, Writer};
-use flatpath_rpc::{Arguments, Call, Credential, Groups, Programs, Reply, Route, Served};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Credential, Groups, Programs, Reply, Route};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::export::Export;
@@ -146,21 +146,21 @@ impl Fixture {
                 let arguments = Arguments::new(&arguments.0);
                 assert_eq!(
                     self.nfs.inline(&call, arguments, &mut writer),
-                    Served::Results
+                    CallOutcome::Results
                 );
                 let written = writer.written();
                 Results(room[..written].to_vec())
             }
             Route::Pooled | Route::Once => {
                 let (served, results) = self.pooled(&call, arguments);
-                assert_eq!(served, Served::Results);
+                assert_eq!(served, CallOutcome::Results);
                 results
             }
             route => panic!("{route:?}"),
         }
     }
 
-    pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (Served, Results) {
+    pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (CallOutcome, Results) {
         let mut reply = Reply::for_tests((&self.pool).into());
         let arguments = Arguments::new(&arguments.0);
         let served = self

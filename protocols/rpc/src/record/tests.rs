@@ -60,7 +60,7 @@ fn fragments_are_summed_before_they_are_believed() {
     let mut assembly = Assembly::default();
     let first = marked(false, &vec![1; RECORD_BYTES_MAX - 10]);
     let fed = assembly.feed(&first, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Ok((first.len(), Progress::NeedMore)));
+    assert_eq!(fed, Ok((first.len(), Assembled::NeedMore)));
     let eleven = (11 | LAST_FRAGMENT).to_be_bytes();
     assert_eq!(
         assembly.feed(&eleven, &mut PoolHandle::from(&pool), Completion::Allowed),
@@ -75,7 +75,7 @@ fn an_announced_megabyte_takes_no_memory_before_it_arrives() {
     let mut input = ((1024 * 1024) | LAST_FRAGMENT).to_be_bytes().to_vec();
     input.extend_from_slice(b"x");
     let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Ok((5, Progress::NeedMore)));
+    assert_eq!(fed, Ok((5, Assembled::NeedMore)));
     assert!(pool.statistics().in_use_bytes <= PIECE_BYTES_MIN);
 }
 
@@ -85,7 +85,7 @@ fn empty_fragments_are_borne_up_to_their_bound() {
     let mut assembly = Assembly::default();
     let empty: Vec<u8> = marked(false, b"").repeat(FRAGMENTS_EMPTY_MAX as usize);
     let fed = assembly.feed(&empty, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Ok((empty.len(), Progress::NeedMore)));
+    assert_eq!(fed, Ok((empty.len(), Assembled::NeedMore)));
     let one_more = marked(false, b"");
     let fed = assembly.feed(&one_more, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Err(Broken::TooManyEmpty));
@@ -97,7 +97,7 @@ fn fragments_are_borne_up_to_their_bound() {
     let mut assembly = Assembly::default();
     let many = marked(false, b"x").repeat(FRAGMENTS_MAX as usize);
     let fed = assembly.feed(&many, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Ok((many.len(), Progress::NeedMore)));
+    assert_eq!(fed, Ok((many.len(), Assembled::NeedMore)));
     let fed = assembly.feed(
         &marked(true, b"x"),
         &mut PoolHandle::from(&pool),
@@ -113,26 +113,26 @@ fn what_completes_a_record_is_left_while_withheld() {
     let mut input = marked(false, b"abcd");
     input.extend(marked(true, b"ef"));
     let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Withheld);
-    assert_eq!(fed, Ok((12, Progress::Withheld)));
+    assert_eq!(fed, Ok((12, Assembled::Withheld)));
     let fed = assembly.feed(
         &input[12..],
         &mut PoolHandle::from(&pool),
         Completion::Withheld,
     );
-    assert_eq!(fed, Ok((0, Progress::Withheld)));
+    assert_eq!(fed, Ok((0, Assembled::Withheld)));
     let fed = assembly.feed(
         &input[12..],
         &mut PoolHandle::from(&pool),
         Completion::Allowed,
     );
-    assert_eq!(fed, Ok((2, Progress::Complete)));
+    assert_eq!(fed, Ok((2, Assembled::Complete)));
     assert_eq!(taken(&mut assembly), b"abcdef");
     let mut input = marked(false, b"gh");
     input.extend(marked(true, b""));
     let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Withheld);
     assert_eq!(
         fed,
-        Ok((6, Progress::Withheld)),
+        Ok((6, Assembled::Withheld)),
         "an empty last fragment completes too"
     );
 }
@@ -145,14 +145,14 @@ fn a_used_up_budget_stops_and_goes_on_later() {
     let mut assembly = Assembly::default();
     let input = marked(true, &[7; 6000]);
     let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Ok((4, Progress::NoRoom)));
+    assert_eq!(fed, Ok((4, Assembled::NoRoom)));
     drop(held);
     let fed = assembly.feed(
         &input[4..],
         &mut PoolHandle::from(&pool),
         Completion::Allowed,
     );
-    assert_eq!(fed, Ok((6000, Progress::Complete)));
+    assert_eq!(fed, Ok((6000, Assembled::Complete)));
     assert_eq!(taken(&mut assembly), [7; 6000]);
 }
 
@@ -163,7 +163,7 @@ fn half_a_record_takes_nothing_from_the_reserve() {
     let mut handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 8 * 1024);
     let half = &marked(true, &[7; 200])[..100];
     let fed = Assembly::default().feed(half, &mut handle, Completion::Allowed);
-    assert_eq!(fed, Ok((4, Progress::NoRoom)));
+    assert_eq!(fed, Ok((4, Assembled::NoRoom)));
     assert_eq!(reserve.statistics().in_use_bytes, 0);
     drop(held);
 }
@@ -227,10 +227,10 @@ fn model_round(random: &mut Random, pool: &Pool) {
             let (used, progress) = fed.expect("the stream is well-formed");
             start += used;
             match progress {
-                Progress::NeedMore => break,
-                Progress::Complete => found.push(taken(&mut assembly)),
-                Progress::Withheld => assert_eq!(completion, Completion::Withheld),
-                Progress::NoRoom => panic!("the budget is large"),
+                Assembled::NeedMore => break,
+                Assembled::Complete => found.push(taken(&mut assembly)),
+                Assembled::Withheld => assert_eq!(completion, Completion::Withheld),
+                Assembled::NoRoom => panic!("the budget is large"),
             }
         }
     }
@@ -269,8 +269,8 @@ fn model_garbage_never_panics_and_never_outgrows_its_bytes() {
         ) {
             at += used;
             match progress {
-                Progress::Complete => assert!(taken(&mut assembly).len() <= input.len()),
-                Progress::NeedMore | Progress::NoRoom | Progress::Withheld => break,
+                Assembled::Complete => assert!(taken(&mut assembly).len() <= input.len()),
+                Assembled::NeedMore | Assembled::NoRoom | Assembled::Withheld => break,
             }
         }
         assert!(pool.statistics().in_use_bytes <= PIECE_BYTES_MIN);

@@ -1,6 +1,6 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::AsFd;
 use rustix::fs::{
@@ -20,7 +20,10 @@ const EXTEND: u32 = 0x08;
 const DELETE: u32 = 0x10;
 const EXECUTE: u32 = 0x20;
 
-pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Result<Served, Malformed> {
+pub(super) fn get(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let result = request.resolve(handle).and_then(|node| {
         let found = node.attributes()?;
@@ -40,7 +43,10 @@ pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Result<
     }))
 }
 
-pub(super) fn set(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Result<Served, Malformed> {
+pub(super) fn set(
+    request: &mut Request<'_>,
+    reader: &mut Reader<'_>,
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let wanted = SetAttributes::read(reader)?;
     let guard = if reader.boolean()? {
@@ -162,7 +168,7 @@ impl Request<'_> {
 pub(super) fn access(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let asked = reader.u32()?;
     let node = match request.resolve(handle) {

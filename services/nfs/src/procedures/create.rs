@@ -4,7 +4,7 @@
 //! hold. An exclusive create keeps the client's verifier in the times of the new file until the
 //! client sets them, so that a repeated one is known even after a restart.
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, makedev};
@@ -41,7 +41,7 @@ fn mode_of(wanted: &SetAttributes, otherwise: u32) -> Mode {
 pub(super) fn create(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let how = match reader.u32()? {
@@ -174,7 +174,7 @@ fn create_exclusive(
 pub(super) fn make_directory(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let wanted = SetAttributes::read(reader)?;
@@ -197,7 +197,7 @@ pub(super) fn make_directory(
 pub(super) fn make_link(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let wanted = SetAttributes::read(reader)?;
@@ -225,7 +225,7 @@ pub(super) fn make_link(
 pub(super) fn make_node(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let number = reader.u32()?;
@@ -311,7 +311,7 @@ impl Request<'_> {
     }
 
     /// Status, handle, attributes and change of the directory.
-    fn made(&mut self, result: Result<Made, Status>, change: Change) -> Served {
+    fn made(&mut self, result: Result<Made, Status>, change: Change) -> CallOutcome {
         let system = self.system();
         self.answer(|writer| {
             match &result {

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 
 use flatpath::Piped;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
-use flatpath_rpc::{Arguments, Data, Served};
+use flatpath_rpc::{Arguments, CallOutcome, Data};
 use rustix::fs::Access as Allowed;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -35,7 +35,7 @@ enum Stable {
 pub(super) fn read(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let offset = reader.u64()?;
     let count = (reader.u32()? as usize).min(DATA_BYTES_MAX);
@@ -69,7 +69,7 @@ pub(super) fn read(
                 Came::Piped(piped) => reply.commit_piped(READ_HEAD_BYTES, piped, pool, head),
             };
             match committed {
-                Ok(()) => Served::Results,
+                Ok(()) => CallOutcome::Results,
                 Err(_) => request.fail(Status::Later, Some(&attributes)),
             }
         }
@@ -185,7 +185,7 @@ fn read_into(
 pub(super) fn write(
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let reader = &mut arguments.reader;
     let handle = read_handle(reader)?;
     let offset = reader.u64()?;
@@ -297,7 +297,7 @@ fn behind<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
 pub(super) fn commit(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let _offset = reader.u64()?;
     let _count = reader.u32()?;

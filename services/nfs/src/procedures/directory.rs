@@ -7,7 +7,7 @@
 //! Entries are gathered first, because looking them up as the caller is nothing the reply's buffer
 //! knows of; one that does not fit is listed again from the cookie before it.
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
@@ -38,7 +38,7 @@ struct Asked<'a> {
 pub(super) fn read(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let (cookie, verifier) = (reader.u64()?, reader.u64()?);
     let count = reader.u32()? as usize;
@@ -56,7 +56,7 @@ pub(super) fn read(
 pub(super) fn read_plus(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let (cookie, verifier) = (reader.u64()?, reader.u64()?);
     let names = reader.u32()? as usize;
@@ -72,7 +72,7 @@ pub(super) fn read_plus(
     Ok(serve(request, &asked))
 }
 
-fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> Served {
+fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> CallOutcome {
     let directory = match request.resolve_directory(asked.handle) {
         Ok(directory) => directory,
         Err(status) => return request.fail(status, None),
@@ -105,7 +105,7 @@ fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> Served {
         writer.boolean(entries.ended);
     });
     match written {
-        Ok(()) => Served::Results,
+        Ok(()) => CallOutcome::Results,
         Err(_) => request.fail(Status::Later, after.as_ref()),
     }
 }

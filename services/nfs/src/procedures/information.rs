@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 
 use crate::attributes::{Attributes, write_after};
@@ -22,7 +22,7 @@ fn answer<T>(
     handle: &[u8],
     ask: impl FnOnce(&Arc<Node>) -> Result<T, Status>,
     write: impl FnOnce(&mut Writer<'_>, T),
-) -> Served {
+) -> CallOutcome {
     let node = match request.resolve(handle) {
         Ok(node) => node,
         Err(status) => return request.fail(status, None),
@@ -42,7 +42,7 @@ fn answer<T>(
 pub(super) fn system(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let ask = |node: &Arc<Node>| Ok(rustix::fs::fstatvfs(&node.path)?);
     Ok(answer(request, handle, ask, |writer, found| {
@@ -60,7 +60,7 @@ pub(super) fn system(
 pub(super) fn fixed(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let data = u32::try_from(DATA_BYTES_MAX).expect("a bound of ours fits a word");
     let directory = u32::try_from(DIRECTORY_BYTES_MAX).expect("a bound of ours fits a word");
@@ -93,7 +93,7 @@ pub(super) fn fixed(
 pub(super) fn path(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     /// Links to one file: the least that any Linux file system in use allows.
     const LINKS_MAX: u32 = 127;
     let handle = read_handle(reader)?;

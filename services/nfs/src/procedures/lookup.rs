@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fs::FileType;
 
@@ -16,7 +16,7 @@ use crate::status::Status;
 pub(super) fn lookup(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let name = read_name(reader)?;
     let directory = match request.resolve_directory(handle) {
@@ -68,7 +68,7 @@ impl Request<'_> {
 pub(super) fn read_link(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let handle = read_handle(reader)?;
     let node = match request.resolve(handle) {
         Ok(node) => node,
@@ -94,7 +94,7 @@ pub(super) fn read_link(
         writer.opaque(target);
     });
     Ok(match written {
-        Ok(()) => Served::Results,
+        Ok(()) => CallOutcome::Results,
         Err(_) => request.fail(Status::Later, after.as_ref()),
     })
 }

@@ -22,7 +22,7 @@ mod information;
 
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::{Malformed, Reader};
-use flatpath_rpc::{Arguments, Served};
+use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fs::AtFlags;
 
 use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX};
@@ -55,7 +55,7 @@ pub(crate) fn serve(
     procedure: u32,
     request: &mut Request<'_>,
     arguments: Arguments<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let mut arguments = arguments;
     let reader = &mut arguments.reader;
     match procedure {
@@ -80,6 +80,6 @@ pub(crate) fn serve(
         19 => information::fixed(request, reader),
         20 => information::path(request, reader),
         21 => data::commit(request, reader),
-        _ => Ok(Served::SystemError),
+        _ => Ok(CallOutcome::SystemError),
     }
 }

@@ -1,6 +1,6 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.12 to 3.3.15).
 
-use flatpath_rpc::Served;
+use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Malformed, Reader};
 use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
@@ -22,7 +22,7 @@ pub(super) fn remove(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
     flags: AtFlags,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let (result, change) = request.change(directory, |directory| {
@@ -46,7 +46,7 @@ pub(super) fn remove(
 pub(super) fn rename(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let from = read_handle(reader)?;
     let from_name = read_name(reader)?;
     let to = read_handle(reader)?;
@@ -107,7 +107,7 @@ fn rename_between(
 pub(super) fn link(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Served, Malformed> {
+) -> Result<CallOutcome, Malformed> {
     let file = read_handle(reader)?;
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flatpath_rpc::{Accepted, Call, Programs, Route, Served};
+use flatpath_rpc::{Accepted, Call, CallOutcome, Programs, Route};
 
 use crate::testing::{Fixture, Words};
 
@@ -57,7 +57,7 @@ fn every_cut_of_every_procedures_arguments_is_garbage_and_changes_nothing() {
             let (served, _) = fixture.pooled(&call(&fixture, procedure), &cut);
             assert_eq!(
                 served,
-                Served::GarbageArguments,
+                CallOutcome::GarbageArguments,
                 "procedure {procedure} cut at {end}"
             );
         }
@@ -65,7 +65,7 @@ fn every_cut_of_every_procedures_arguments_is_garbage_and_changes_nothing() {
     assert_eq!(fs::read_dir(fixture.path()).expect("there").count(), 1);
     for (procedure, words) in good(&root, &file) {
         let (served, _) = fixture.pooled(&call(&fixture, procedure), &words);
-        assert_eq!(served, Served::Results, "procedure {procedure}");
+        assert_eq!(served, CallOutcome::Results, "procedure {procedure}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flatpath_rpc::{Call, Served};
+use flatpath_rpc::{Call, CallOutcome};
 
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
@@ -175,7 +175,7 @@ fn a_count_that_is_not_the_datas_length_is_refused_and_nothing_is_written() {
     };
     assert_eq!(
         fixture.pooled(&call, &words).0,
-        Served::GarbageArguments,
+        CallOutcome::GarbageArguments,
         "no such manner"
     );
 }
