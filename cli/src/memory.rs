@@ -9,7 +9,9 @@ use flatpath::{DriverConfig, Limits, RegionConfig};
 use flatpath_files::limits::CACHE_BYTES_MAX;
 use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
-use flatpath_rpc::limits::{PAGE_BYTES, PAGES_PER_LISTENER, REPLAY_BYTES_MAX, REPLAYS_MAX};
+use flatpath_rpc::limits::{
+    CACHED_REPLIES_MAX, CACHED_REPLY_BYTES_MAX, PAGE_BYTES, PAGES_PER_LISTENER,
+};
 
 use crate::failure::Failure;
 use crate::units::size_text;
@@ -56,7 +58,7 @@ const NFS_PAGE_BYTES_MIN: u32 = 64 * 1024;
 const NFS_REPLIES_MIN: usize = 1024;
 
 /// For each kept reply: the reply, and its entry and origin 192.
-const NFS_REPLY_BYTES: usize = REPLAY_BYTES_MAX + 192;
+const NFS_REPLY_BYTES: usize = CACHED_REPLY_BYTES_MAX + 192;
 
 /// For each open file of NFS: descriptors, handle, verdicts.
 const NFS_NODE_BYTES: usize = 512;
@@ -147,7 +149,7 @@ impl Demands {
         let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
             .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
         let nfs_replies =
-            (self.bytes / NFS_PART / NFS_REPLY_BYTES).clamp(NFS_REPLIES_MIN, REPLAYS_MAX);
+            (self.bytes / NFS_PART / NFS_REPLY_BYTES).clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX);
         let mut parts = Parts {
             program,
             receive,
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(parts.driver, Nfs::driver_config());
         assert_eq!(parts.nfs_page_bytes, PAGE_BYTES);
         assert_eq!(parts.cache_each, CACHE_BYTES_MAX);
-        assert_eq!(parts.nfs_replies, REPLAYS_MAX);
+        assert_eq!(parts.nfs_replies, CACHED_REPLIES_MAX);
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use flatpath::{Buffer, WorkerScope};
 
-use crate::limits::REPLAY_PAUSES_MAX;
+use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
+use crate::limits::LOOKUP_PAUSES_MAX;
 use crate::message::{Accepted, Call};
 use crate::origin::Origin;
 use crate::programs::Programs;
 use crate::record::Record;
-use crate::replay::{Begin, ReplayKey, Replays, Ticket};
 use crate::reply::Reply;
 
 /// See the module.
@@ -32,7 +32,7 @@ impl RpcJob {
     pub(crate) fn run(
         &mut self,
         programs: &impl Programs,
-        replays: &Replays,
+        duplicates: &DuplicateRequestCache,
         scope: &WorkerScope<'_>,
     ) {
         let RpcJob {
@@ -49,15 +49,15 @@ impl RpcJob {
         let arguments = record.arguments(*arguments_at);
         let mut ticket: Option<Ticket> = None;
         if let Some(origin) = origin.take() {
-            let key = replays.key(call, &arguments);
-            match begin(replays, key, &origin, *begun_ns, scope) {
-                Begin::Unclear => {}
-                Begin::New(new) => ticket = new,
-                Begin::InProgress => {
+            let key = duplicates.key(call, &arguments);
+            match look_up(duplicates, key, &origin, *begun_ns, scope) {
+                Lookup::Unclear => {}
+                Lookup::New(new) => ticket = new,
+                Lookup::InProgress => {
                     *silent = true;
                     return;
                 }
-                Begin::Done(bytes) => return reply.replay(&bytes),
+                Lookup::Done(bytes) => return reply.repeat(&bytes),
             }
         }
         let served = programs.pooled(call, arguments, reply, scope.pool());
@@ -89,18 +89,18 @@ impl RpcJob {
 
 /// Looks up a call that must not be executed twice. It may have overtaken the news that its
 /// first connection broke.
-fn begin(
-    replays: &Replays,
-    key: ReplayKey,
+fn look_up(
+    duplicates: &DuplicateRequestCache,
+    key: RequestKey,
     origin: &Arc<Origin>,
     begun_ns: u64,
     scope: &WorkerScope<'_>,
-) -> Begin {
-    for _ in 0..REPLAY_PAUSES_MAX {
-        match replays.begin(key, origin, begun_ns) {
-            Begin::Unclear => scope.pause(),
-            begun => return begun,
+) -> Lookup {
+    for _ in 0..LOOKUP_PAUSES_MAX {
+        match duplicates.look_up(key, origin, begun_ns) {
+            Lookup::Unclear => scope.pause(),
+            known => return known,
         }
     }
-    replays.begin_anew(key, origin, begun_ns)
+    duplicates.look_up_anew(key, origin, begun_ns)
 }

@@ -83,27 +83,27 @@ pub const REPLY_BYTES_MIN: usize = 2 * 1024;
 pub const REPLY_COPY_BYTES_MAX: usize = 1024;
 
 /// Replies kept for repeated calls: enough for every call in flight of a hundred busy clients.
-pub const REPLAYS_MAX: usize = 16 * 1024;
+pub const CACHED_REPLIES_MAX: usize = 16 * 1024;
 
 /// How long a reply is kept for its connection and for the client's port, in nanoseconds: what the
 /// kernel's server allows (`RC_EXPIRE`), twice the time after which clients send a call again.
-pub const REPLAY_AGE_NS_MAX: u64 = 120_000_000_000;
+pub const CACHED_REPLY_AGE_NS_MAX: u64 = 120_000_000_000;
 
 /// How long a reply is kept for a client that comes from another port after its connection broke,
 /// in nanoseconds: clients connect again at once, or after a few seconds.
-pub const REPLAY_MOVED_NS_MAX: u64 = 30_000_000_000;
+pub const CACHED_REPLY_MOVED_NS_MAX: u64 = 30_000_000_000;
 
 /// Pauses of 5 ms in which the news may come that the connection of a call has ended that another
 /// connection seems to repeat, or the end of a call whose client is on another connection now.
-pub const REPLAY_PAUSES_MAX: u32 = 20;
+pub const LOOKUP_PAUSES_MAX: u32 = 20;
 
 /// Calls of a sixteenth of the cache that another client's calls cannot be told from but by their
 /// connection.
-pub const REPLAY_TWINS_MAX: usize = 16;
+pub const CACHED_TWINS_MAX: usize = 16;
 
 /// The longest reply that is kept for repeated calls, in bytes: 28 of head, two directories with
 /// attributes before and after 2 * 116, a handle 72, attributes 88, status 4, rounded up.
-pub const REPLAY_BYTES_MAX: usize = 512;
+pub const CACHED_REPLY_BYTES_MAX: usize = 512;
 
 /// Idle periods of the engine a quiet connection lives through: five of 75 s are the six minutes
 /// after which the kernel's server lets go too.

@@ -243,7 +243,7 @@ impl Reply {
     }
 
     /// Puts a reply that was sent before in the place of this one; `bytes` is without marker.
-    pub(crate) fn replay(&mut self, bytes: &[u8]) {
+    pub(crate) fn repeat(&mut self, bytes: &[u8]) {
         self.piped = None;
         self.pieces.truncate(1);
         self.pieces[0].clear();

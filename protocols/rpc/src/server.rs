@@ -7,7 +7,7 @@
 //!
 //! | on the network thread                    | on a worker                       |
 //! |------------------------------------------|-----------------------------------|
-//! | `Programs::route`, `Programs::inline`    | `Programs::pooled`, replays       |
+//! | `Programs::route`, `Programs::inline`    | `Programs::pooled`, the cache     |
 //!
 //! Invariants
 //! - G1: a record is completed only when its call can be dispatched; until then its last bytes stay
@@ -26,10 +26,11 @@ use flatpath::{
     RegionConfig, Stall, WorkerScope,
 };
 
+use crate::duplicate_requests::DuplicateRequestCache;
 use crate::job::RpcJob;
 use crate::limits::{
-    CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX, PAGE_BYTES,
-    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLAYS_MAX, REPLY_BYTES_MIN,
+    CACHED_REPLIES_MAX, CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX,
+    PAGE_BYTES, PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLY_BYTES_MIN,
     REPLY_COPY_BYTES_MAX,
 };
 use crate::message::{self, Accepted, Call, Denied, Opened};
@@ -37,7 +38,6 @@ use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
-use crate::replay::Replays;
 use crate::reply::Reply;
 use crate::unsent;
 use crate::xdr::Writer;
@@ -45,16 +45,16 @@ use crate::xdr::Writer;
 /// Programs as a protocol of the engine.
 pub struct Rpc<S: Programs> {
     programs: S,
-    replays: Replays,
+    duplicates: DuplicateRequestCache,
     page_bytes: u32,
 }
 
 impl<S: Programs> Rpc<S> {
-    /// Serves `programs`; keeps the replies of [`REPLAYS_MAX`] calls.
+    /// Serves `programs`; keeps the replies of [`CACHED_REPLIES_MAX`] calls.
     pub fn new(programs: S) -> Rpc<S> {
         Rpc {
             programs,
-            replays: Replays::new(REPLAYS_MAX),
+            duplicates: DuplicateRequestCache::new(CACHED_REPLIES_MAX),
             page_bytes: PAGE_BYTES,
         }
     }
@@ -62,9 +62,9 @@ impl<S: Programs> Rpc<S> {
     /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
     /// [`PAGE_BYTES`]) for long records, and the replies of so many calls. Smaller pages cost more
     /// receives for each record.
-    pub fn bounded(self, page_bytes: u32, replays: usize) -> Rpc<S> {
+    pub fn bounded(self, page_bytes: u32, cached_replies: usize) -> Rpc<S> {
         Rpc {
-            replays: Replays::new(replays),
+            duplicates: DuplicateRequestCache::new(cached_replies),
             page_bytes: page_bytes.min(PAGE_BYTES),
             ..self
         }
@@ -435,7 +435,7 @@ impl<S: Programs> Protocol for Rpc<S> {
     }
 
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
-        job.run(&self.programs, &self.replays, scope);
+        job.run(&self.programs, &self.duplicates, scope);
     }
 
     fn panicked(&self, job: &mut RpcJob) {

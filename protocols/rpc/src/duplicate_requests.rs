@@ -1,4 +1,4 @@
-//! Replies to calls that must not be executed twice: a bounded duplicate-request cache.
+//! Replies to calls that must not be executed twice: a bounded duplicate request cache.
 //!
 //! A client that lost its connection sends its calls again. A repeated REMOVE must be answered with
 //! the first one's success and not with "no such file". A call is known by where it comes from, its
@@ -8,17 +8,17 @@
 //!
 //! Two programs on one machine may still send calls that are alike in all that, one after the
 //! other or at the same time. So a reply is for the connection and the port of the call it was made
-//! for, for [`REPLAY_AGE_NS_MAX`], and for another port only if that connection broke ([`Origin`]),
-//! for [`REPLAY_MOVED_NS_MAX`]. Any other call is executed.
+//! for, for [`CACHED_REPLY_AGE_NS_MAX`], and for another port only if that connection broke ([`Origin`]),
+//! for [`CACHED_REPLY_MOVED_NS_MAX`]. Any other call is executed.
 //!
 //! A call that is repeated at once may overtake the news that its connection broke; while that is
-//! unclear, the caller is to ask again ([`Begin::Unclear`]).
+//! unclear, the caller is to ask again ([`Lookup::Unclear`]).
 //!
 //! Time is the caller's: nanoseconds of one clock.
 //!
-//! | may run beside | begin | finish or drop of a ticket |
+//! | may run beside | look_up | finish or drop of a ticket |
 //! |----------------|-------|----------------------------|
-//! | begin          | yes   | yes                        |
+//! | look_up        | yes   | yes                        |
 //! | finish, drop   | yes   | yes                        |
 //!
 //! Invariants
@@ -26,7 +26,7 @@
 //!   `entries_max` of them, whatever peers send.
 //! - D2: a call that is being executed is never forgotten; only finished ones make room.
 //! - D3: what is in `twins` has, or had, an entry of another client under its key in `entries`;
-//!   there are at most [`REPLAY_TWINS_MAX`].
+//!   there are at most [`CACHED_TWINS_MAX`].
 //!
 //! Cost: one checksum (see `digest`) and one lock of one of sixteen shards.
 
@@ -40,7 +40,9 @@ use siphasher::sip128::SipHasher13;
 
 use crate::auth::Credential;
 use crate::digest::{Digest, WORDS};
-use crate::limits::{REPLAY_AGE_NS_MAX, REPLAY_BYTES_MAX, REPLAY_MOVED_NS_MAX, REPLAY_TWINS_MAX};
+use crate::limits::{
+    CACHED_REPLY_AGE_NS_MAX, CACHED_REPLY_BYTES_MAX, CACHED_REPLY_MOVED_NS_MAX, CACHED_TWINS_MAX,
+};
 use crate::message::Call;
 use crate::origin::Origin;
 use crate::record::Arguments;
@@ -52,15 +54,15 @@ const SKIPS_MAX: usize = 64;
 
 /// Names a call; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReplayKey(u128);
+pub struct RequestKey(u128);
 
 /// What is known about a call that is about to be executed.
-pub enum Begin {
+pub enum Lookup {
     /// Nothing: execute it and finish the ticket. Without a ticket there is no room to remember.
     New(Option<Ticket>),
     /// Another connection of the same machine has sent the same, and is open; or it was this
     /// client's last one, and the call is still being executed. Ask again a little later, and in
-    /// the end [`begin_anew`](Replays::begin_anew).
+    /// the end [`look_up_anew`](DuplicateRequestCache::look_up_anew).
     Unclear,
     /// It is being executed: say nothing, its reply is on its way.
     InProgress,
@@ -83,11 +85,11 @@ struct Entry {
 
 #[derive(Default)]
 struct Shard {
-    entries: HashMap<ReplayKey, Entry>,
+    entries: HashMap<RequestKey, Entry>,
     /// Oldest first.
-    order: VecDeque<ReplayKey>,
-    /// What had to give its place in `entries` to a call that is like it, of another client.
-    twins: VecDeque<(ReplayKey, Entry)>,
+    order: VecDeque<RequestKey>,
+    /// What had to leave `entries` for a call that is like it, of another client.
+    twins: VecDeque<(RequestKey, Entry)>,
     serial: u64,
 }
 
@@ -101,22 +103,22 @@ struct Inner {
 
 /// See the module.
 #[derive(Clone)]
-pub struct Replays(Arc<Inner>);
+pub struct DuplicateRequestCache(Arc<Inner>);
 
 /// The right and duty to say how a call ended. Dropped without a word (a panic), the call is
 /// forgotten and may be executed again.
 pub struct Ticket {
     inner: Arc<Inner>,
-    key: ReplayKey,
+    key: RequestKey,
     serial: u64,
     finished: bool,
 }
 
-impl Replays {
+impl DuplicateRequestCache {
     /// Remembers at most `entries_max` calls.
-    pub fn new(entries_max: usize) -> Replays {
+    pub fn new(entries_max: usize) -> DuplicateRequestCache {
         let random = RandomState::new();
-        Replays(Arc::new(Inner {
+        DuplicateRequestCache(Arc::new(Inner {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             entries_max: entries_max.div_ceil(SHARDS),
             secret: (random.hash_one(1_u8), random.hash_one(2_u8)),
@@ -126,7 +128,7 @@ impl Replays {
 
     /// What a call has in common with no other, but with the same one from another port. Keyed with
     /// a secret of this process, so that nobody can make two calls that share one.
-    pub fn key(&self, call: &Call, arguments: &Arguments<'_>) -> ReplayKey {
+    pub fn key(&self, call: &Call, arguments: &Arguments<'_>) -> RequestKey {
         let (first, second) = self.0.secret;
         let mut hasher = SipHasher13::new_with_keys(first, second);
         let mut feed = |bytes: &[u8]| std::hash::Hasher::write(&mut hasher, bytes);
@@ -152,27 +154,27 @@ impl Replays {
         for slice in arguments.slices() {
             digest.feed(slice);
         }
-        ReplayKey(digest.finish())
+        RequestKey(digest.finish())
     }
 
     /// Looks up a call that came on the connection `origin` at `now_ns` and, when it is new,
     /// remembers that it is being executed.
-    pub fn begin(&self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Begin {
+    pub fn look_up(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
         let mut shard = self.0.shard(key);
         if let Some(known) = shard.find(key, origin, now_ns) {
             return known;
         }
         if shard.is_unclear(key, now_ns) {
-            return Begin::Unclear;
+            return Lookup::Unclear;
         }
         self.insert(shard, key, origin, now_ns)
     }
 
     /// The same, and what is unclear is another program's call, or in progress.
-    pub fn begin_anew(&self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Begin {
+    pub fn look_up_anew(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
         let mut shard = self.0.shard(key);
         match shard.find(key, origin, now_ns) {
-            Some(Begin::Unclear) => return Begin::InProgress,
+            Some(Lookup::Unclear) => return Lookup::InProgress,
             Some(known) => return known,
             None => {}
         }
@@ -182,12 +184,12 @@ impl Replays {
     fn insert(
         &self,
         mut shard: MutexGuard<'_, Shard>,
-        key: ReplayKey,
+        key: RequestKey,
         origin: &Arc<Origin>,
         now_ns: u64,
-    ) -> Begin {
+    ) -> Lookup {
         if !shard.make_room(key, now_ns, self.0.entries_max) {
-            return Begin::New(None);
+            return Lookup::New(None);
         }
         shard.serial += 1;
         let serial = shard.serial;
@@ -199,7 +201,7 @@ impl Replays {
         };
         shard.entries.insert(key, entry);
         shard.order.push_back(key);
-        Begin::New(Some(Ticket {
+        Lookup::New(Some(Ticket {
             inner: Arc::clone(&self.0),
             key,
             serial,
@@ -224,7 +226,7 @@ impl Replays {
 }
 
 impl Inner {
-    fn shard(&self, key: ReplayKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: RequestKey) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::from(key.0.to_le_bytes()[0]) % SHARDS])
     }
 }
@@ -240,24 +242,24 @@ impl Entry {
     }
 
     fn is_over(&self, now_ns: u64) -> bool {
-        self.is_done() && now_ns.saturating_sub(self.begun_ns) > REPLAY_AGE_NS_MAX
+        self.is_done() && now_ns.saturating_sub(self.begun_ns) > CACHED_REPLY_AGE_NS_MAX
     }
 
     /// What a call of `origin` is told that is like this one; `None`: that it is another.
-    fn answer(&mut self, origin: &Arc<Origin>, now_ns: u64) -> Option<Begin> {
-        let young = now_ns.saturating_sub(self.begun_ns) <= REPLAY_MOVED_NS_MAX;
+    fn answer(&mut self, origin: &Arc<Origin>, now_ns: u64) -> Option<Lookup> {
+        let young = now_ns.saturating_sub(self.begun_ns) <= CACHED_REPLY_MOVED_NS_MAX;
         let moved = || self.origin.is_broken() && (young || !self.is_done());
         if self.is_over(now_ns) || !(self.origin.is_same_client(origin) || moved()) {
             return None;
         }
         Some(match &self.state {
-            State::InProgress if Arc::ptr_eq(&self.origin, origin) => Begin::InProgress,
+            State::InProgress if Arc::ptr_eq(&self.origin, origin) => Lookup::InProgress,
             // Its reply will go nowhere: soon there may be one to repeat.
-            State::InProgress => Begin::Unclear,
+            State::InProgress => Lookup::Unclear,
             State::Done(reply) => {
                 // From now on it belongs to the connection on which the client is now.
                 self.origin = Arc::clone(origin);
-                Begin::Done(reply.clone())
+                Lookup::Done(reply.clone())
             }
         })
     }
@@ -269,7 +271,7 @@ impl Entry {
 }
 
 impl Shard {
-    fn find(&mut self, key: ReplayKey, origin: &Arc<Origin>, now_ns: u64) -> Option<Begin> {
+    fn find(&mut self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Option<Lookup> {
         let first = self.entries.get_mut(&key);
         if let Some(known) = first.and_then(|entry| entry.answer(origin, now_ns)) {
             return Some(known);
@@ -279,13 +281,13 @@ impl Shard {
     }
 
     /// True when the call may be another connection's that is about to end.
-    fn is_unclear(&self, key: ReplayKey, now_ns: u64) -> bool {
+    fn is_unclear(&self, key: RequestKey, now_ns: u64) -> bool {
         let first = self.entries.get(&key);
         first.is_some_and(|entry| entry.origin.is_open() && !entry.is_over(now_ns))
     }
 
     /// Makes room for a call that is not known under `key`; false when there is none.
-    fn make_room(&mut self, key: ReplayKey, now_ns: u64, entries_max: usize) -> bool {
+    fn make_room(&mut self, key: RequestKey, now_ns: u64, entries_max: usize) -> bool {
         if let Some(other) = self.entries.get(&key) {
             if other.is_wanted(now_ns) && !self.make_room_for_twin() {
                 return false;
@@ -301,14 +303,14 @@ impl Shard {
     }
 
     fn make_room_for_twin(&mut self) -> bool {
-        if self.twins.len() < REPLAY_TWINS_MAX {
+        if self.twins.len() < CACHED_TWINS_MAX {
             return true;
         }
         let done = self.twins.iter().position(|(_, entry)| entry.is_done());
         done.and_then(|at| self.twins.remove(at)).is_some()
     }
 
-    fn entry(&mut self, key: ReplayKey, serial: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, key: RequestKey, serial: u64) -> Option<&mut Entry> {
         let first = self.entries.get_mut(&key);
         let twins = self.twins.iter_mut();
         let twins = twins
@@ -320,7 +322,7 @@ impl Shard {
             .find(|entry| entry.serial == serial)
     }
 
-    fn remove(&mut self, key: ReplayKey, serial: u64) {
+    fn remove(&mut self, key: RequestKey, serial: u64) {
         if self
             .entries
             .get(&key)
@@ -354,7 +356,7 @@ impl Ticket {
     /// Remembers the reply, given without its marker. One that is too long is not kept: the call
     /// is forgotten.
     pub fn finish(mut self, reply: &[u8]) {
-        if reply.len() <= REPLAY_BYTES_MAX {
+        if reply.len() <= CACHED_REPLY_BYTES_MAX {
             let reply = Bytes::copy_from_slice(reply);
             if let Some(entry) = self.inner.shard(self.key).entry(self.key, self.serial) {
                 entry.state = State::Done(reply);
@@ -398,86 +400,92 @@ mod tests {
         Origin::new(Some(([127, 0, 0, 1], port).into()))
     }
 
-    fn ticket(replays: &Replays, key: ReplayKey) -> Ticket {
-        match replays.begin(key, &origin(700), 0) {
-            Begin::New(Some(ticket)) => ticket,
+    fn ticket(duplicates: &DuplicateRequestCache, key: RequestKey) -> Ticket {
+        match duplicates.look_up(key, &origin(700), 0) {
+            Lookup::New(Some(ticket)) => ticket,
             _ => panic!("a new call with room has a ticket"),
         }
     }
 
     #[test]
     fn a_repeated_call_gets_the_first_reply() {
-        let replays = Replays::new(64);
-        let key = replays.key(&call(1, 1000), &Arguments::new(b"name"));
-        let first = ticket(&replays, key);
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1000), &Arguments::new(b"name"));
+        let first = ticket(&duplicates, key);
         assert!(matches!(
-            replays.begin_anew(key, &origin(700), 0),
-            Begin::InProgress
+            duplicates.look_up_anew(key, &origin(700), 0),
+            Lookup::InProgress
         ));
         first.finish(b"reply");
-        let again = replays.begin(key, &origin(700), 0);
-        assert!(matches!(again, Begin::Done(reply) if reply == b"reply"[..]));
+        let again = duplicates.look_up(key, &origin(700), 0);
+        assert!(matches!(again, Lookup::Done(reply) if reply == b"reply"[..]));
     }
 
     #[test]
     fn whatever_differs_makes_another_call() {
-        let replays = Replays::new(64);
+        let duplicates = DuplicateRequestCache::new(64);
         let arguments = Arguments::new(b"name");
-        let key = replays.key(&call(1, 1000), &arguments);
-        assert_eq!(key, replays.key(&call(1, 1000), &arguments));
-        assert_ne!(key, replays.key(&call(2, 1000), &arguments), "number");
-        assert_ne!(key, replays.key(&call(1, 1001), &arguments), "principal");
+        let key = duplicates.key(&call(1, 1000), &arguments);
+        assert_eq!(key, duplicates.key(&call(1, 1000), &arguments));
+        assert_ne!(key, duplicates.key(&call(2, 1000), &arguments), "number");
+        assert_ne!(key, duplicates.key(&call(1, 1001), &arguments), "principal");
         assert_ne!(
             key,
-            replays.key(&call(1, 1000), &Arguments::new(b"other")),
+            duplicates.key(&call(1, 1000), &Arguments::new(b"other")),
             "arguments"
         );
         let mut other = call(1, 1000);
         other.procedure = 13;
-        assert_ne!(key, replays.key(&other, &arguments), "procedure");
+        assert_ne!(key, duplicates.key(&other, &arguments), "procedure");
         other = call(1, 1000);
         other.peer = Some("127.0.0.2:700".parse().expect("an address"));
-        assert_ne!(key, replays.key(&other, &arguments), "client");
+        assert_ne!(key, duplicates.key(&other, &arguments), "client");
         other.peer = Some("127.0.0.1:900".parse().expect("an address"));
         assert_eq!(
             key,
-            replays.key(&other, &arguments),
+            duplicates.key(&other, &arguments),
             "a new connection is the same client"
         );
     }
 
     #[test]
     fn a_write_that_differs_in_any_one_bit_is_another_call() {
-        let replays = Replays::new(64);
+        let duplicates = DuplicateRequestCache::new(64);
         let mut data = vec![7; 70_000];
-        let key = replays.key(&call(1, 1), &Arguments::new(&data));
+        let key = duplicates.key(&call(1, 1), &Arguments::new(&data));
         for at in (0..data.len()).step_by(331).chain([data.len() - 1]) {
             data[at] ^= 1 << (at % 8);
-            let other = replays.key(&call(1, 1), &Arguments::new(&data));
+            let other = duplicates.key(&call(1, 1), &Arguments::new(&data));
             assert_ne!(key, other, "byte {at}");
             data[at] ^= 1 << (at % 8);
         }
-        assert_eq!(key, replays.key(&call(1, 1), &Arguments::new(&data)));
-        assert_ne!(key, replays.key(&call(1, 1), &Arguments::new(&data[1..])));
+        assert_eq!(key, duplicates.key(&call(1, 1), &Arguments::new(&data)));
+        assert_ne!(
+            key,
+            duplicates.key(&call(1, 1), &Arguments::new(&data[1..]))
+        );
     }
 
     #[test]
     fn a_ticket_that_is_dropped_forgets_its_call() {
-        let replays = Replays::new(64);
-        let key = replays.key(&call(1, 1), &Arguments::new(b""));
-        drop(ticket(&replays, key));
-        assert!(replays.is_empty());
-        ticket(&replays, key).finish(&[0; REPLAY_BYTES_MAX + 1]);
-        assert!(replays.is_empty(), "a reply beyond the bound is not kept");
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+        drop(ticket(&duplicates, key));
+        assert!(duplicates.is_empty());
+        ticket(&duplicates, key).finish(&[0; CACHED_REPLY_BYTES_MAX + 1]);
+        assert!(
+            duplicates.is_empty(),
+            "a reply beyond the bound is not kept"
+        );
     }
 
     #[test]
     fn a_full_cache_forgets_the_oldest_finished_call_and_never_one_in_progress() {
-        let replays = Replays::new(SHARDS);
+        let duplicates = DuplicateRequestCache::new(SHARDS);
         let mut open = Vec::new();
         for xid in 0..1000 {
-            let key = replays.key(&call(xid, 1), &Arguments::new(b""));
-            if let Begin::New(Some(ticket)) = replays.begin(key, &origin(700), 0) {
+            let key = duplicates.key(&call(xid, 1), &Arguments::new(b""));
+            if let Lookup::New(Some(ticket)) = duplicates.look_up(key, &origin(700), 0) {
                 open.push((key, ticket));
             }
         }
@@ -488,106 +496,112 @@ mod tests {
         );
         for (key, _) in &open {
             assert!(matches!(
-                replays.begin_anew(*key, &origin(700), 0),
-                Begin::InProgress
+                duplicates.look_up_anew(*key, &origin(700), 0),
+                Lookup::InProgress
             ));
         }
         for (_, ticket) in open {
             ticket.finish(b"done");
         }
         for xid in 1000..5000 {
-            let key = replays.key(&call(xid, 1), &Arguments::new(b""));
-            ticket(&replays, key).finish(b"done");
-            assert!(replays.len() <= SHARDS);
+            let key = duplicates.key(&call(xid, 1), &Arguments::new(b""));
+            ticket(&duplicates, key).finish(b"done");
+            assert!(duplicates.len() <= SHARDS);
         }
     }
 
     /// A call of `from` was executed; whether the one like it of `to` gets its reply.
-    fn replayed(from: &Arc<Origin>, to: &Arc<Origin>, after_ns: u64) -> bool {
-        let replays = Replays::new(64);
-        let key = replays.key(&call(1, 1), &Arguments::new(b""));
-        match replays.begin(key, from, 7) {
-            Begin::New(Some(ticket)) => ticket.finish(b"reply"),
+    fn answered(from: &Arc<Origin>, to: &Arc<Origin>, after_ns: u64) -> bool {
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+        match duplicates.look_up(key, from, 7) {
+            Lookup::New(Some(ticket)) => ticket.finish(b"reply"),
             _ => panic!("a new call with room has a ticket"),
         }
-        matches!(replays.begin(key, to, 7 + after_ns), Begin::Done(_))
+        matches!(duplicates.look_up(key, to, 7 + after_ns), Lookup::Done(_))
     }
 
     #[test]
     fn another_connection_is_answered_only_after_the_first_one_broke() {
         let (first, second) = (origin(700), origin(701));
-        assert!(!replayed(&first, &second, 0), "it is open: another program");
+        assert!(!answered(&first, &second, 0), "it is open: another program");
         first.close();
-        assert!(replayed(&first, &second, 0), "it broke");
-        assert!(replayed(&first, &second, REPLAY_MOVED_NS_MAX));
-        assert!(!replayed(&first, &second, REPLAY_MOVED_NS_MAX + 1));
+        assert!(answered(&first, &second, 0), "it broke");
+        assert!(answered(&first, &second, CACHED_REPLY_MOVED_NS_MAX));
+        assert!(!answered(&first, &second, CACHED_REPLY_MOVED_NS_MAX + 1));
         let first = origin(700);
         first.settle();
         first.close();
-        assert!(!replayed(&first, &second, 0), "it had its replies");
-        assert!(replayed(&first, &origin(700), 0), "the same port");
+        assert!(!answered(&first, &second, 0), "it had its replies");
+        assert!(answered(&first, &origin(700), 0), "the same port");
         let (unknown, other) = (Origin::new(None), Origin::new(None));
-        assert!(!replayed(&unknown, &other, 0), "nobody is like nobody");
-        assert!(replayed(&unknown, &unknown, 0));
+        assert!(!answered(&unknown, &other, 0), "nobody is like nobody");
+        assert!(answered(&unknown, &unknown, 0));
     }
 
     #[test]
     fn no_reply_is_given_after_its_time() {
         let first = origin(700);
-        assert!(replayed(&first, &first, REPLAY_AGE_NS_MAX));
-        assert!(!replayed(&first, &first, REPLAY_AGE_NS_MAX + 1));
+        assert!(answered(&first, &first, CACHED_REPLY_AGE_NS_MAX));
+        assert!(!answered(&first, &first, CACHED_REPLY_AGE_NS_MAX + 1));
     }
 
     #[test]
     fn a_reply_that_moved_stays_with_the_connection_it_moved_to() {
-        let replays = Replays::new(64);
-        let key = replays.key(&call(1, 1), &Arguments::new(b""));
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
         let (first, second, third) = (origin(700), origin(701), origin(702));
-        let Begin::New(Some(made)) = replays.begin(key, &first, 0) else {
+        let Lookup::New(Some(made)) = duplicates.look_up(key, &first, 0) else {
             panic!("it is new");
         };
         first.close();
-        let again = replays.begin(key, &second, 0);
-        assert!(matches!(again, Begin::Unclear), "soon there is a reply");
-        let again = replays.begin_anew(key, &second, 0);
-        assert!(matches!(again, Begin::InProgress), "it runs for long");
+        let again = duplicates.look_up(key, &second, 0);
+        assert!(matches!(again, Lookup::Unclear), "soon there is a reply");
+        let again = duplicates.look_up_anew(key, &second, 0);
+        assert!(matches!(again, Lookup::InProgress), "it runs for long");
         made.finish(b"reply");
-        assert!(matches!(replays.begin(key, &second, 0), Begin::Done(_)));
-        assert!(matches!(replays.begin(key, &third, 0), Begin::Unclear));
-        let anew = replays.begin_anew(key, &third, 0);
-        assert!(matches!(anew, Begin::New(Some(_))));
+        assert!(matches!(
+            duplicates.look_up(key, &second, 0),
+            Lookup::Done(_)
+        ));
+        assert!(matches!(
+            duplicates.look_up(key, &third, 0),
+            Lookup::Unclear
+        ));
+        let anew = duplicates.look_up_anew(key, &third, 0);
+        assert!(matches!(anew, Lookup::New(Some(_))));
     }
 
     #[test]
     fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
-        let replays = Replays::new(64);
-        let key = replays.key(&call(1, 1), &Arguments::new(b""));
-        let origins: Vec<_> = (0..3 * REPLAY_TWINS_MAX as u16)
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+        let origins: Vec<_> = (0..3 * CACHED_TWINS_MAX as u16)
             .map(|at| origin(700 + at))
             .collect();
         let mut tickets = Vec::new();
         for origin in &origins {
-            let Begin::New(ticket) = replays.begin_anew(key, origin, 0) else {
+            let Lookup::New(ticket) = duplicates.look_up_anew(key, origin, 0) else {
                 panic!("another client's call is not this one's");
             };
             tickets.push(ticket);
         }
         let kept = tickets.iter().filter(|ticket| ticket.is_some()).count();
-        assert_eq!(kept, REPLAY_TWINS_MAX + 1, "the others found no room");
-        assert_eq!(replays.len(), kept);
+        assert_eq!(kept, CACHED_TWINS_MAX + 1, "the others found no room");
+        assert_eq!(duplicates.len(), kept);
         for (number, ticket) in tickets.into_iter().enumerate().rev() {
             if let Some(ticket) = ticket.filter(|_| number != 3) {
                 ticket.finish(&[u8::try_from(number).expect("small")]);
             }
         }
         for (number, origin) in origins.iter().enumerate().take(kept) {
-            match replays.begin_anew(key, origin, 0) {
-                Begin::Done(reply) => assert_eq!(usize::from(reply[0]), number),
-                Begin::New(_) => assert_eq!(number, 3, "that one was dropped"),
-                Begin::InProgress | Begin::Unclear => panic!("all have ended"),
+            match duplicates.look_up_anew(key, origin, 0) {
+                Lookup::Done(reply) => assert_eq!(usize::from(reply[0]), number),
+                Lookup::New(_) => assert_eq!(number, 3, "that one was dropped"),
+                Lookup::InProgress | Lookup::Unclear => panic!("all have ended"),
             }
         }
-        for shard in &replays.0.shards {
+        for shard in &duplicates.0.shards {
             let shard = lock(shard);
             assert_eq!(shard.order.len(), shard.entries.len());
         }
