@@ -7,7 +7,6 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{ArgMatches, Args};
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
@@ -76,7 +75,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))
         .map_err(|error| explain(&error))?;
-    let drain = Duration::from_nanos(limits(&settings, &parts).drain_ns_max);
+    let drain = limits(&settings, &parts).drain_timeout;
     parts.log();
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
@@ -251,16 +250,16 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         limits.connections_per_address = count;
     }
     for (time, limit) in [
-        (settings.head_timeout, &mut limits.head_ns_max),
-        (settings.body_timeout, &mut limits.body_grace_ns),
-        (settings.idle_timeout, &mut limits.idle_ns_max),
-        (settings.write_timeout, &mut limits.write_ns_max),
-        (settings.drain_timeout, &mut limits.drain_ns_max),
-        (settings.relay_wait, &mut limits.wait_ns_max),
-        (settings.relay_idle, &mut limits.joined_ns_max),
+        (settings.head_timeout, &mut limits.head_timeout),
+        (settings.body_timeout, &mut limits.body_timeout),
+        (settings.idle_timeout, &mut limits.idle_timeout),
+        (settings.write_timeout, &mut limits.write_timeout),
+        (settings.drain_timeout, &mut limits.drain_timeout),
+        (settings.relay_wait, &mut limits.wait_timeout),
+        (settings.relay_idle, &mut limits.joined_timeout),
     ] {
         if let Some(time) = time {
-            *limit = u64::try_from(time.as_nanos()).expect("a year at most");
+            *limit = time;
         }
     }
     limits

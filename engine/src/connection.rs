@@ -23,6 +23,7 @@ use crate::limits::{Limits, WRITE_LOOKS};
 use crate::network::Holds;
 use crate::output::Output;
 use crate::phase::{Phase, Stall};
+use crate::turn::end_ns;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -412,12 +413,12 @@ impl Connection {
         // A joined one may be slow for as long as anything moves between the two: `Phase::Joined`.
         if self.send != Send::Off && self.joint.is_none() {
             visit(
-                self.clocks.send_ns.saturating_add(limits.write_ns_max),
+                end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,
             );
             let looked_ns = self.clocks.send_ns.max(self.clocks.acked_ns);
-            let interval_ns = limits.write_ns_max / WRITE_LOOKS;
-            visit(looked_ns.saturating_add(interval_ns), Overdue::Look);
+            let interval = limits.write_timeout / WRITE_LOOKS;
+            visit(end_ns(looked_ns, interval), Overdue::Look);
         }
         let is_timed = match self.stalled {
             // What is with workers or on its way out comes back; anything else never would.
@@ -426,31 +427,32 @@ impl Connection {
         };
         if is_timed {
             visit(
-                self.clocks.stall_ns.saturating_add(limits.stall_ns_max),
+                end_ns(self.clocks.stall_ns, limits.stall_timeout),
                 Overdue::Stall,
             );
         }
         if self.fin_sent {
             visit(
-                self.clocks.linger_ns.saturating_add(limits.linger_ns_max),
+                end_ns(self.clocks.linger_ns, limits.linger_timeout),
                 Overdue::Linger,
             );
         }
         if self.control.closing == Closing::No && !self.waits_for_us() {
-            let since = self.clocks.phase_ns;
             let phase = self.control.phase;
-            let length_ns = match phase {
-                Phase::Idle => limits.idle_ns_max,
-                Phase::Head => limits.head_ns_max,
+            let mut since_ns = self.clocks.phase_ns;
+            let timeout = match phase {
+                Phase::Idle => limits.idle_timeout,
+                Phase::Head => limits.head_timeout,
                 Phase::Body => {
                     let earned_ns = earned_ns(self.clocks.phase_bytes, limits);
-                    limits.body_grace_ns.saturating_add(earned_ns)
+                    since_ns = since_ns.saturating_add(earned_ns);
+                    limits.body_timeout
                 }
-                Phase::Wait => limits.wait_ns_max,
-                Phase::Joined => limits.joined_ns_max,
+                Phase::Wait => limits.wait_timeout,
+                Phase::Joined => limits.joined_timeout,
                 Phase::Work => return,
             };
-            visit(since.saturating_add(length_ns), Overdue::Phase(phase));
+            visit(end_ns(since_ns, timeout), Overdue::Phase(phase));
         }
     }
 }
@@ -463,6 +465,7 @@ fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
     use flatpath_driver::epoll::Epoll;
     use flatpath_driver::{Driver, DriverConfig};
@@ -486,7 +489,7 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(
             connection().deadline_ns(&limits),
-            10 * SECOND + limits.head_ns_max
+            end_ns(10 * SECOND, limits.head_timeout)
         );
     }
 
@@ -494,7 +497,7 @@ mod tests {
     fn a_body_earns_time_by_bytes_and_never_more_than_the_grace_time() {
         let limits = Limits {
             body_rate_min: 100,
-            body_grace_ns: SECOND,
+            body_timeout: Duration::from_secs(1),
             ..Limits::default()
         };
         let mut connection = connection();
@@ -519,11 +522,11 @@ mod tests {
         assert_eq!(connection.deadline_ns(&limits), u64::MAX);
         connection.send = Send::Going;
         connection.clocks.send_ns = 20 * SECOND;
-        let look_ns = 20 * SECOND + limits.write_ns_max / WRITE_LOOKS;
+        let look_ns = end_ns(20 * SECOND, limits.write_timeout / WRITE_LOOKS);
         assert_eq!(connection.deadline_ns(&limits), look_ns);
         assert_eq!(connection.overdue(&limits, look_ns), Some(Overdue::Look));
-        let end_ns = 20 * SECOND + limits.write_ns_max;
-        assert_eq!(connection.overdue(&limits, end_ns), Some(Overdue::Send));
+        let last_ns = end_ns(20 * SECOND, limits.write_timeout);
+        assert_eq!(connection.overdue(&limits, last_ns), Some(Overdue::Send));
     }
 
     #[test]
@@ -534,7 +537,7 @@ mod tests {
         connection.stalled = Some(Stall::Jobs);
         assert_eq!(
             connection.deadline_ns(&limits),
-            12 * SECOND + limits.stall_ns_max
+            end_ns(12 * SECOND, limits.stall_timeout)
         );
         connection.stalled = Some(Stall::Output);
         assert_eq!(connection.deadline_ns(&limits), u64::MAX);

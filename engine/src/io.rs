@@ -302,7 +302,7 @@ impl Io<'_> {
     }
 
     /// Sends what is queued, then FIN, then reads and drops what still comes until the peer closes
-    /// or `linger_ns_max` has passed, so that a peer which is still sending can read the answer
+    /// or `linger_timeout` has passed, so that a peer which is still sending can read the answer
     /// instead of a reset (RFC 9112 section 9.6).
     pub fn close_lingering(&mut self) {
         self.connection.control.close(Closing::Lingering);

@@ -11,8 +11,8 @@
 //!
 //! | limit for       | after a drain began     | after it was forced |
 //! |-----------------|-------------------------|---------------------|
-//! | network threads | `drain_ns_max` + 300 ms | 150 ms              |
-//! | everything      | `drain_ns_max` + 500 ms | 220 ms              |
+//! | network threads | `drain_timeout` + 300 ms | 150 ms              |
+//! | everything      | `drain_timeout` + 500 ms | 220 ms              |
 //!
 //! Ordering
 //! - E1 stage: `advance` (Release) -> `stage` (Acquire): what was set up before it.
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, LeftBehind};
 
-/// How long network threads may take beyond `drain_ns_max`: they cut off what is left by
+/// How long network threads may take beyond `drain_timeout`: they cut off what is left by
 /// themselves, and free what they hold.
 const NETWORK_LATE: Duration = Duration::from_millis(300);
 
@@ -54,7 +54,7 @@ pub(crate) struct Lifecycle {
     stage: AtomicU8,
     state: Mutex<State>,
     changed: Condvar,
-    drain_max: Duration,
+    drain_timeout: Duration,
     pulses: Box<[Pulse]>,
 }
 
@@ -86,12 +86,12 @@ pub(crate) enum Threads {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(rings: usize, drain_ns_max: u64) -> Lifecycle {
+    pub(crate) fn new(rings: usize, drain_timeout: Duration) -> Lifecycle {
         Lifecycle {
             stage: AtomicU8::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
-            drain_max: Duration::from_nanos(drain_ns_max),
+            drain_timeout,
             pulses: (0..rings).map(|_| Pulse::default()).collect(),
         }
     }
@@ -203,7 +203,7 @@ impl Lifecycle {
         };
         let drained = state
             .draining
-            .and_then(|began| began.checked_add(self.drain_max)?.checked_add(late));
+            .and_then(|began| began.checked_add(self.drain_timeout)?.checked_add(late));
         let forced = state.forced.map(|began| began + forced);
         [drained, forced].into_iter().flatten().min()
     }
@@ -245,11 +245,11 @@ pub(crate) fn since(then_ns: u64) -> Duration {
 mod tests {
     use super::*;
 
-    const HOUR_NS: u64 = 3_600_000_000_000;
+    const HOUR: Duration = Duration::from_secs(3_600);
 
     #[test]
     fn a_stage_never_goes_back() {
-        let lifecycle = Lifecycle::new(1, HOUR_NS);
+        let lifecycle = Lifecycle::new(1, HOUR);
         lifecycle.advance(Stage::Forced);
         lifecycle.advance(Stage::Draining);
         assert_eq!(lifecycle.stage(), Stage::Forced);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_a_force_is_sooner_than_that_of_a_drain() {
-        let lifecycle = Lifecycle::new(1, HOUR_NS);
+        let lifecycle = Lifecycle::new(1, HOUR);
         let limit = |threads| lifecycle.limit(&lifecycle.state(), threads);
         assert_eq!(limit(Threads::All), None);
         lifecycle.advance(Stage::Draining);
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn a_drain_without_an_end_has_no_limit() {
-        let lifecycle = Lifecycle::new(1, u64::MAX);
+        let lifecycle = Lifecycle::new(1, Duration::MAX);
         lifecycle.advance(Stage::Draining);
         // Five centuries from now on, or none.
         let limit = lifecycle.limit(&lifecycle.state(), Threads::All);
-        assert!(limit.is_none_or(|limit| limit > Instant::now() + Duration::from_nanos(HOUR_NS)));
+        assert!(limit.is_none_or(|limit| limit > Instant::now() + HOUR));
     }
 
     #[test]
     fn a_thread_that_does_not_end_is_named_with_its_listener() {
-        let lifecycle = Lifecycle::new(2, 0);
+        let lifecycle = Lifecycle::new(2, Duration::ZERO);
         lifecycle.name_listeners(1, Box::new(["files", "relay"]));
         lifecycle.calls(1, 1);
         lifecycle.network_ended(0, Ok(()));

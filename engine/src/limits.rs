@@ -2,6 +2,8 @@
 //!
 //! Constants are what the code is built around; [`Limits`] is what an operator may set.
 
+use std::time::Duration;
+
 /// Unconsumed input kept for one connection, in bytes. A protocol refuses a head or a record whose
 /// unconsumed part would be longer. One buffer of the third class.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
@@ -121,19 +123,19 @@ pub const BACKLOG: i32 = 4096;
 
 /// How long an address in use is tried again: the kernel lets go of the listeners of a ring some
 /// milliseconds after its process was killed.
-pub(crate) const BIND_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+pub(crate) const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time between two tries.
-pub(crate) const BIND_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+pub(crate) const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// With fewer free places than this, accept goes on one by one, so that a burst cannot take a
 /// multishot accept past the connection limit.
 pub const ACCEPT_ONE_BY_ONE: usize = 1024;
 
-/// How often within `write_ns_max` it is looked up whether the peer of a send that takes long
-/// acknowledges anything. A peer that stops reading is cut off after `write_ns_max` and one more
+/// How often within `write_timeout` it is looked up whether the peer of a send that takes long
+/// acknowledges anything. A peer that stops reading is cut off after `write_timeout` and one more
 /// part of it at most.
-pub const WRITE_LOOKS: u64 = 4;
+pub const WRITE_LOOKS: u32 = 4;
 
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
 pub const ADDRESS_STEPS_MAX: usize = 64;
@@ -319,31 +321,31 @@ pub struct Limits {
     /// [`ListenerOptions::workers_max`](crate::ListenerOptions::workers_max) sets it for one listener.
     pub workers_per_listener: u32,
     /// From accept, or from a request's first byte, to the end of its head.
-    pub head_ns_max: u64,
+    pub head_timeout: Duration,
     /// Between requests.
-    pub idle_ns_max: u64,
+    pub idle_timeout: Duration,
     /// Longest silence within a body, before its first byte too; as nginx's
     /// `client_body_timeout`. What a body is ahead of its minimum rate counts for no more than
     /// this.
-    pub body_grace_ns: u64,
+    pub body_timeout: Duration,
     /// Bytes per second that a body must bring on average, apart from that time.
     pub body_rate_min: u64,
     /// Without any progress in sending: neither does the socket take bytes, nor does the peer
     /// acknowledge any.
-    pub write_ns_max: u64,
+    pub write_timeout: Duration,
     /// Stalled for want of room in the server before the request is refused.
-    pub stall_ns_max: u64,
+    pub stall_timeout: Duration,
     /// In [`Phase::Wait`](crate::Phase::Wait).
-    pub wait_ns_max: u64,
+    pub wait_timeout: Duration,
     /// Between joined connections without a byte in either direction.
-    pub joined_ns_max: u64,
+    pub joined_timeout: Duration,
     /// Reading on after the last reply of a connection that is being closed.
-    pub linger_ns_max: u64,
+    pub linger_timeout: Duration,
     /// From the start of a drain until what is left is cut off.
-    pub drain_ns_max: u64,
+    pub drain_timeout: Duration,
     /// How long a drain leaves idle connections open, so that requests that are on their way are
     /// answered (with the word that they are the last) and not lost.
-    pub drain_idle_ns_max: u64,
+    pub drain_idle_timeout: Duration,
 }
 
 impl Limits {
@@ -363,7 +365,6 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        const SECOND: u64 = 1_000_000_000;
         Limits {
             connections_max: 0,
             connections_per_address: 0,
@@ -371,17 +372,17 @@ impl Default for Limits {
             pages_per_connection_max: 32,
             in_flight_max: 16 * 1024,
             workers_per_listener: 0,
-            head_ns_max: 30 * SECOND,
-            idle_ns_max: 75 * SECOND,
-            body_grace_ns: 60 * SECOND,
+            head_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(60),
             body_rate_min: 512,
-            write_ns_max: 30 * SECOND,
-            stall_ns_max: 5 * SECOND,
-            wait_ns_max: 600 * SECOND,
-            joined_ns_max: 3600 * SECOND,
-            linger_ns_max: 5 * SECOND,
-            drain_ns_max: 30 * SECOND,
-            drain_idle_ns_max: SECOND / 2,
+            write_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(5),
+            wait_timeout: Duration::from_secs(600),
+            joined_timeout: Duration::from_secs(3600),
+            linger_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(30),
+            drain_idle_timeout: Duration::from_millis(500),
         }
     }
 }

@@ -3,20 +3,20 @@
 /// What a connection is waiting for; it decides which deadline guards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing of a request has arrived. Guarded by `idle_ns_max` from the start of the phase.
+    /// Nothing of a request has arrived. Guarded by `idle_timeout` from the start of the phase.
     Idle,
-    /// Part of a request's head has arrived. Guarded by `head_ns_max`, absolute: bytes that trickle
+    /// Part of a request's head has arrived. Guarded by `head_timeout`, absolute: bytes that trickle
     /// in do not move it. A new connection starts here, counted from its accept.
     Head,
-    /// A body is arriving. Guarded by a bound on silence, `body_grace_ns`, and by a minimum rate.
+    /// A body is arriving. Guarded by a bound on silence, `body_timeout`, and by a minimum rate.
     Body,
     /// A request is with a worker or its reply is going out. No deadline but the one on writing.
     Work,
     /// The client waits for something that is not its own to bring: another client, say. Guarded by
-    /// `wait_ns_max`.
+    /// `wait_timeout`.
     Wait,
     /// Joined to another connection ([`Io::join`](crate::Io::join) sets it). Guarded by
-    /// `joined_ns_max`, which counts from the last byte in either direction.
+    /// `joined_timeout`, which counts from the last byte in either direction.
     Joined,
 }
 
@@ -30,7 +30,7 @@ pub enum Stall {
     /// back.
     Pipeline,
     /// As many requests are in flight as the server allows: until one is back. Refused when
-    /// nothing moves for `stall_ns_max` from its beginning.
+    /// nothing moves for `stall_timeout` from its beginning.
     Jobs,
     /// As many requests that last are in flight as the server allows, see
     /// [`Context::lasts`](crate::Context::lasts): until
@@ -51,7 +51,7 @@ impl Stall {
         matches!(self, Stall::Jobs | Stall::Lasting | Stall::Memory)
     }
 
-    /// Whether it may last for `stall_ns_max` only.
+    /// Whether it may last for `stall_timeout` only.
     pub(crate) fn is_timed(self) -> bool {
         self.is_for_room() || self == Stall::Share
     }

@@ -62,8 +62,8 @@ pub struct Handle(Arc<Shared>);
 
 impl Handle {
     /// Stops accepting, finishes what is in flight, tells kept connections to close; what is left
-    /// after `drain_ns_max` is cut off. Returns at once; [`Running::wait`] returns within
-    /// `drain_ns_max` and a second from now on, whatever blocks.
+    /// after `drain_timeout` is cut off. Returns at once; [`Running::wait`] returns within
+    /// `drain_timeout` and a second from now on, whatever blocks.
     pub fn drain(&self) {
         self.0.advance(Stage::Draining);
     }

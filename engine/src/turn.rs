@@ -22,3 +22,10 @@ impl Turn {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.wall_seconds)
     }
 }
+
+/// The end of a time that begins at `start_ns`; later than any clock for one of centuries.
+pub(crate) fn end_ns(start_ns: u64, time: Duration) -> u64 {
+    let seconds_ns = time.as_secs().saturating_mul(1_000_000_000);
+    let time_ns = seconds_ns.saturating_add(u64::from(time.subsec_nanos()));
+    start_ns.saturating_add(time_ns)
+}

@@ -145,7 +145,7 @@ impl Shared {
             bell: Bell::default(),
             observes_dispatch: false,
             sources_made: AtomicUsize::new(0),
-            lifecycle: Lifecycle::new(rings, limits.drain_ns_max),
+            lifecycle: Lifecycle::new(rings, limits.drain_timeout),
             popped: AtomicU64::new(0),
         }
     }

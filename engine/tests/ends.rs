@@ -40,7 +40,11 @@ fn left_behind(choice: DriverChoice, word: &[u8], is_forced: bool) -> Vec<flatpa
     let _opener = Opener(gate.clone());
     let limits = Limits {
         // A force does not wait for it; a drain does.
-        drain_ns_max: if is_forced { u64::MAX } else { 1_000_000 },
+        drain_timeout: if is_forced {
+            Duration::MAX
+        } else {
+            Duration::from_millis(1)
+        },
         ..Limits::default()
     };
     let running = start(choice, &gate, limits);

@@ -6,6 +6,7 @@ mod lines;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 use std::time::Instant;
 
 use flatpath::{Limits, Server};
@@ -34,7 +35,7 @@ fn a_listener_with_its_share_waits_and_the_others_do_not() {
     on_both(|choice| {
         let limits = Limits {
             buffer_bytes_max: BUFFERS / 7 * 8 * 4096,
-            stall_ns_max: 60_000_000_000,
+            stall_timeout: Duration::from_secs(60),
             ..Limits::default()
         };
         let server = Server::new()
@@ -61,7 +62,7 @@ fn a_listener_with_its_share_waits_and_the_others_do_not() {
             is_answered(&mut holder);
             holders.push(holder);
             // Those that held theirs before memory was weighed are counted little by little.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         let stalled = holders.last_mut().expect("one at least");
         stalled.write_all(b"ok?\n").expect("written");

@@ -250,8 +250,8 @@ fn one_that_had_finished_before_is_joined_half_closed() {
 fn waiting_and_joined_connections_have_deadlines_of_their_own() {
     on_both(|choice| {
         let limits = Limits {
-            wait_ns_max: 20_000_000,
-            joined_ns_max: 20_000_000,
+            wait_timeout: Duration::from_millis(20),
+            joined_timeout: Duration::from_millis(20),
             ..Limits::default()
         };
         let (running, address) = start(choice, limits);

@@ -294,8 +294,8 @@ fn a_refusal_while_jobs_retire_badly_refuses_all_the_same() {
     on_both(|choice| {
         let limits = Limits {
             in_flight_max: 1,
-            stall_ns_max: 1_000_000,
-            linger_ns_max: 10_000_000,
+            stall_timeout: Duration::from_millis(1),
+            linger_timeout: Duration::from_millis(10),
             ..Limits::default()
         };
         let server = Server::new().driver(choice).limits(limits);

@@ -107,7 +107,7 @@ fn one_of_each(address: SocketAddr) -> [Client; THREADS] {
 fn relieves(choice: DriverChoice) {
     let limits = Limits {
         buffer_bytes_max: BUDGET_BYTES,
-        stall_ns_max: u64::MAX,
+        stall_timeout: Duration::MAX,
         ..Limits::default()
     };
     let server = Server::new()

@@ -149,8 +149,8 @@ fn who_finds_no_room_for_too_long_is_told_so() {
     on_both(|choice| {
         let limits = Limits {
             in_flight_max: 1,
-            stall_ns_max: 20_000_000,
-            linger_ns_max: 50_000_000,
+            stall_timeout: Duration::from_millis(20),
+            linger_timeout: Duration::from_millis(50),
             ..Limits::default()
         };
         let site = Site::new(choice, |server| server.limits(limits));
@@ -250,7 +250,7 @@ fn at_the_connection_limit_newcomers_are_served_and_idlers_give_their_places() {
 fn deadlines_close_who_says_nothing() {
     on_both(|choice| {
         let limits = Limits {
-            head_ns_max: 30_000_000,
+            head_timeout: Duration::from_millis(30),
             ..Limits::default()
         };
         let site = Site::new(choice, |server| server.limits(limits));

@@ -10,6 +10,8 @@
 
 mod lines;
 
+use std::time::Duration;
+
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::Descriptors;
@@ -142,7 +144,6 @@ impl Talker {
 }
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    const SECOND: u64 = 1_000_000_000;
     Conditions {
         seed,
         faults,
@@ -159,10 +160,10 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
         limits: Limits {
             in_flight_max: [1, 3, 1000][dice.below(3)],
             // Simulated seconds pass quickly; deadlines have tests of their own.
-            head_ns_max: 100_000 * SECOND,
-            write_ns_max: 100_000 * SECOND,
-            stall_ns_max: 100_000 * SECOND,
-            drain_ns_max: 100_000 * SECOND,
+            head_timeout: Duration::from_secs(100_000),
+            write_timeout: Duration::from_secs(100_000),
+            stall_timeout: Duration::from_secs(100_000),
+            drain_timeout: Duration::from_secs(100_000),
             ..Limits::default()
         },
         accept: if dice.below(3) == 0 {

@@ -10,6 +10,8 @@
 
 mod knots;
 
+use std::time::Duration;
+
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
@@ -89,7 +91,6 @@ impl Half {
 }
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    const SECOND: u64 = 1_000_000_000;
     Conditions {
         faults,
         driver: DriverConfig {
@@ -101,12 +102,12 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
         limits: Limits {
             // Two buffers to fill, or plenty.
             buffer_bytes_max: [300 << 10, 256 << 20][dice.below(2)],
-            head_ns_max: 100_000 * SECOND,
-            write_ns_max: 100_000 * SECOND,
-            stall_ns_max: 100_000 * SECOND,
-            wait_ns_max: 100_000 * SECOND,
-            joined_ns_max: 100_000 * SECOND,
-            drain_ns_max: 100_000 * SECOND,
+            head_timeout: Duration::from_secs(100_000),
+            write_timeout: Duration::from_secs(100_000),
+            stall_timeout: Duration::from_secs(100_000),
+            wait_timeout: Duration::from_secs(100_000),
+            joined_timeout: Duration::from_secs(100_000),
+            drain_timeout: Duration::from_secs(100_000),
             ..Limits::default()
         },
         accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],

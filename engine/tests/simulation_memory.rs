@@ -5,6 +5,8 @@
 
 mod hoard;
 
+use std::time::Duration;
+
 use flatpath::limits::LONG_SENDS_BYTES;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits};
@@ -34,8 +36,8 @@ impl Site {
         let mut conditions = Conditions::calm(7);
         conditions.limits = Limits {
             buffer_bytes_max: BUFFERS * 4096,
-            head_ns_max: 100_000 * SECOND,
-            stall_ns_max: 5 * SECOND,
+            head_timeout: Duration::from_secs(100_000),
+            stall_timeout: Duration::from_secs(5),
             ..Limits::default()
         };
         adjust(&mut conditions.limits);
@@ -106,8 +108,8 @@ fn sim_a_stall_has_one_deadline_from_its_beginning_whatever_trickles() {
 fn sim_time_of_a_stall_is_not_charged_to_the_peer_nor_given_to_it() {
     for completes in [true, false] {
         let mut site = Site::new(|limits| {
-            limits.head_ns_max = 10 * SECOND;
-            limits.stall_ns_max = 1000 * SECOND;
+            limits.head_timeout = Duration::from_secs(10);
+            limits.stall_timeout = Duration::from_secs(1000);
         });
         let hoarders = site.hoarders();
         let stalled = site.client("");

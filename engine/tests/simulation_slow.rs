@@ -3,6 +3,8 @@
 
 mod lines;
 
+use std::time::Duration;
+
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, Limits, Phase, Protocol, Received};
 use flatpath_driver::simulation::{Client, ClientState};
@@ -44,7 +46,7 @@ fn reader(server: &mut SimulatedServer) -> Client {
 #[test]
 fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
     let mut server = server(Limits {
-        write_ns_max: 10 * SECOND,
+        write_timeout: Duration::from_secs(10),
         ..Limits::default()
     });
     let client = reader(&mut server);
@@ -150,7 +152,7 @@ impl Protocol for Patient {
 #[test]
 fn sim_an_idle_connection_lives_for_the_periods_that_its_protocol_asks_for() {
     let mut conditions = Conditions::calm(1);
-    conditions.limits.idle_ns_max = 10 * SECOND;
+    conditions.limits.idle_timeout = Duration::from_secs(10);
     let mut server = SimulatedServer::new(conditions, Patient(3));
     let client = server.connect();
     client.write(b"a");

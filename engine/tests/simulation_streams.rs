@@ -2,6 +2,8 @@
 
 mod hoard;
 
+use std::time::Duration;
+
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use hoard::{CHUNK_BYTES, Hoard};
@@ -22,7 +24,7 @@ impl Site {
         let mut conditions = Conditions::calm(7);
         conditions.limits = Limits {
             buffer_bytes_max: MEMORY_BYTES / 7 * 8,
-            write_ns_max: 1_000 * SECOND,
+            write_timeout: Duration::from_secs(1_000),
             ..Limits::default()
         };
         let hoard = Hoard::default();

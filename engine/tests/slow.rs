@@ -23,7 +23,7 @@ fn narrow_client(site: &Site) -> Client {
 /// the deadline for sending, then stops.
 fn reads_slowly_and_stops(choice: DriverChoice) {
     let limits = Limits {
-        write_ns_max: WRITE_SECONDS * 1_000_000_000,
+        write_timeout: Duration::from_secs(WRITE_SECONDS),
         ..Limits::default()
     };
     let site = Site::new(choice, |server| server.limits(limits));

@@ -136,7 +136,7 @@ fn wait_for(what: &str, holds: impl Fn() -> bool) {
 fn one_by_one(choice: DriverChoice) {
     let keeper = Keeper::default();
     let limits = Limits {
-        head_ns_max: 3 * SECOND / 2,
+        head_timeout: Duration::from_millis(1_500),
         ..Limits::default()
     };
     let server = Server::new().driver(choice).limits(limits);

@@ -1,5 +1,7 @@
 //! A simulated server for one input: calm, with small buffers, and long deadlines.
 
+use std::time::Duration;
+
 use flatpath::protocol::Protocol;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits};
@@ -24,13 +26,13 @@ pub(crate) fn serve<P: Protocol>(protocol: P, receive_buffer_bytes: u32) -> Simu
         connections_max: 16,
         buffer_bytes_max: 8 << 20,
         in_flight_max: 64,
-        head_ns_max: LONG_NS,
-        idle_ns_max: LONG_NS,
-        body_grace_ns: LONG_NS,
-        stall_ns_max: LONG_NS,
-        write_ns_max: LONG_NS,
-        wait_ns_max: LONG_NS,
-        drain_ns_max: LONG_NS,
+        head_timeout: Duration::from_nanos(LONG_NS),
+        idle_timeout: Duration::from_nanos(LONG_NS),
+        body_timeout: Duration::from_nanos(LONG_NS),
+        stall_timeout: Duration::from_nanos(LONG_NS),
+        write_timeout: Duration::from_nanos(LONG_NS),
+        wait_timeout: Duration::from_nanos(LONG_NS),
+        drain_timeout: Duration::from_nanos(LONG_NS),
         ..Limits::default()
     };
     SimulatedServer::new(conditions, protocol)

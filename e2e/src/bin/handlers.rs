@@ -59,9 +59,9 @@ fn configured(mut arguments: impl Iterator<Item = String>) -> Result<Server, Str
             }
             "--receive-buffers" => driver.receive_buffers = number(&value)?,
             "--completion-entries" => driver.completion_entries = number(&value)?,
-            "--body-grace" => limits.body_grace_ns = nanoseconds(&value)?,
+            "--body-grace" => limits.body_timeout = seconds(&value)?,
             "--body-rate-min" => limits.body_rate_min = number(&value)?,
-            "--drain-timeout" => limits.drain_ns_max = nanoseconds(&value)?,
+            "--drain-timeout" => limits.drain_timeout = seconds(&value)?,
             _ => return Err(format!("there is no {name} {value}")),
         }
     }
@@ -73,9 +73,8 @@ fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
 }
 
 /// Seconds, as `flatpath serve` takes them.
-fn nanoseconds(text: &str) -> Result<u64, String> {
-    const SECOND: u64 = 1_000_000_000;
-    Ok(number::<u64>(text)? * SECOND)
+fn seconds(text: &str) -> Result<Duration, String> {
+    number(text).map(Duration::from_secs)
 }
 
 fn route(head: &Head<'_>) -> Route {

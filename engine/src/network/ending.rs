@@ -6,6 +6,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Overdue};
 use crate::lifecycle::Stage;
 use crate::phase::Phase;
+use crate::turn::end_ns;
 
 use super::Network;
 
@@ -101,9 +102,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn follow_stage(&mut self) {
         let mut stage = self.common.shared.stage();
         if self.stage == Stage::Draining {
-            let end = self
-                .drain_started_ns
-                .saturating_add(self.common.limits.drain_ns_max);
+            let end = end_ns(self.drain_started_ns, self.common.limits.drain_timeout);
             if self.common.turn.now_ns >= end {
                 stage = Stage::Forced;
             }
@@ -115,8 +114,8 @@ impl<D: Driver> Network<D> {
         self.common.desk.draining = true;
         if before == Stage::Running {
             self.drain_started_ns = self.common.turn.now_ns;
-            let shorter_ns = self.common.limits.drain_idle_ns_max;
-            self.common.limits.idle_ns_max = self.common.limits.idle_ns_max.min(shorter_ns);
+            let limits = &mut self.common.limits;
+            limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
             self.stop_listening();
         }
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();

@@ -63,7 +63,7 @@ use crate::memory::Entered;
 use crate::phase::Stall;
 use crate::returns::Returns;
 use crate::spares::Trimmed;
-use crate::turn::Turn;
+use crate::turn::{Turn, end_ns};
 use crate::worker::{JobDesk, Shared};
 
 use accept::Listener;
@@ -511,9 +511,7 @@ impl<D: Driver> Network<D> {
             sooner(SHARE_PATIENCE_NS);
         }
         if self.stage == Stage::Draining {
-            let end = self
-                .drain_started_ns
-                .saturating_add(self.common.limits.drain_ns_max);
+            let end = end_ns(self.drain_started_ns, self.common.limits.drain_timeout);
             sooner(end.saturating_sub(now_ns));
         }
         timeout

@@ -140,7 +140,7 @@ fn many_clients_are_not_mixed_up() {
 #[test]
 fn an_idle_client_is_let_go() {
     let limits = Limits {
-        idle_ns_max: 200_000_000,
+        idle_timeout: Duration::from_millis(200),
         ..Limits::default()
     };
     on_every_driver(&limits, |_, address| {

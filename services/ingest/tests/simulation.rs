@@ -149,13 +149,13 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             ..DriverConfig::default()
         },
         limits: Limits {
-            head_ns_max: LONG,
-            idle_ns_max: LONG,
-            body_grace_ns: LONG,
-            stall_ns_max: LONG,
-            write_ns_max: LONG,
-            wait_ns_max: LONG,
-            drain_ns_max: LONG,
+            head_timeout: Duration::from_nanos(LONG),
+            idle_timeout: Duration::from_nanos(LONG),
+            body_timeout: Duration::from_nanos(LONG),
+            stall_timeout: Duration::from_nanos(LONG),
+            write_timeout: Duration::from_nanos(LONG),
+            wait_timeout: Duration::from_nanos(LONG),
+            drain_timeout: Duration::from_nanos(LONG),
             ..Limits::default()
         },
         accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],

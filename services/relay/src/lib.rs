@@ -18,7 +18,7 @@
 //!   pair are gone.
 //! - Several connections of one side may wait; when one is joined the others are let go.
 //! - A client that leaves while it waits is forgotten in the same turn. One that waits longer than
-//!   `wait_ns_max` is closed. When `waiting_max` wait already, a newcomer takes the place of the
+//!   `wait_timeout` is closed. When `waiting_max` wait already, a newcomer takes the place of the
 //!   one that has waited longest of the address with most places, which hears `busy`; a client
 //!   whose partner is there needs no place.
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other

@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub waited_ns: u64,
     /// The longest of these waits.
     pub waited_ns_max: u64,
-    /// Clients that left, or were let go after `wait_ns_max`, without a partner.
+    /// Clients that left, or were let go after `wait_timeout`, without a partner.
     pub lonely: u64,
     /// Clients that sent something before their `ok`.
     pub impatient: u64,

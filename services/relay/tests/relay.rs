@@ -350,7 +350,7 @@ fn waiting_clients_are_limited_in_number_and_time() {
         assert_eq!((site.now().refused, site.now().waiting), (0, 0));
         site.end();
         let limits = Limits {
-            wait_ns_max: 20_000_000,
+            wait_timeout: Duration::from_millis(20),
             ..Limits::default()
         };
         let site = Site::new(choice, Relay::new(), limits);

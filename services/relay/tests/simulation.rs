@@ -10,6 +10,8 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
 
+use std::time::Duration;
+
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
@@ -103,7 +105,6 @@ impl Visitor {
 }
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    const SECOND: u64 = 1_000_000_000;
     Conditions {
         faults,
         driver: DriverConfig {
@@ -113,11 +114,11 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             ..DriverConfig::default()
         },
         limits: Limits {
-            head_ns_max: 100_000 * SECOND,
-            stall_ns_max: 100_000 * SECOND,
-            write_ns_max: 100_000 * SECOND,
-            wait_ns_max: 100_000 * SECOND,
-            drain_ns_max: 100_000 * SECOND,
+            head_timeout: Duration::from_secs(100_000),
+            stall_timeout: Duration::from_secs(100_000),
+            write_timeout: Duration::from_secs(100_000),
+            wait_timeout: Duration::from_secs(100_000),
+            drain_timeout: Duration::from_secs(100_000),
             ..Limits::default()
         },
         accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],

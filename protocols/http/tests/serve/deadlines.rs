@@ -33,7 +33,7 @@ fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let (_server, address) = serve(
         choice,
         Limits {
-            head_ns_max: SHORT_NS,
+            head_timeout: Duration::from_nanos(SHORT_NS),
             ..Limits::default()
         },
     );
@@ -59,8 +59,8 @@ fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
 /// It is told of its late head, and then takes too long to close.
 fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
     let limits = Limits {
-        head_ns_max: SHORT_NS,
-        linger_ns_max: SHORT_NS,
+        head_timeout: Duration::from_nanos(SHORT_NS),
+        linger_timeout: Duration::from_nanos(SHORT_NS),
         ..Limits::default()
     };
     let (server, address) = serve(choice, limits);
@@ -78,7 +78,7 @@ fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
 
 fn a_body_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let limits = Limits {
-        body_grace_ns: SHORT_NS,
+        body_timeout: Duration::from_nanos(SHORT_NS),
         ..Limits::default()
     };
     let (_server, address) = serve(choice, limits);
@@ -90,8 +90,8 @@ fn a_body_that_takes_too_long_is_told_so(choice: DriverChoice) {
 
 fn a_connection_without_a_request_is_closed_without_a_word(choice: DriverChoice) {
     let limits = Limits {
-        head_ns_max: SHORT_NS,
-        idle_ns_max: SHORT_NS,
+        head_timeout: Duration::from_nanos(SHORT_NS),
+        idle_timeout: Duration::from_nanos(SHORT_NS),
         ..Limits::default()
     };
     let (_server, address) = serve(choice, limits);
