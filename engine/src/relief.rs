@@ -10,8 +10,10 @@
 //!
 //! Invariant R1: a thread has one request or none, however many others ask.
 //!
-//! Ordering: relaxed. A size that is read late asks the wrong thread once; a short thread asks again
-//! and again. A request is stored before its thread is woken, whose waker has the fences.
+//! Ordering
+//! - E1 size: relaxed. One that is read late asks the wrong thread once, and a short thread asks
+//!   again and again.
+//! - E2 request: relaxed. It is stored before its thread is woken, whose waker has the fences.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -34,6 +36,7 @@ impl Relief {
     }
 
     pub(crate) fn publish(&self, ring: u16, largest: u8) {
+        // ORDER: E1.
         self.0[usize::from(ring)]
             .largest
             .store(largest, Ordering::Relaxed);
@@ -63,6 +66,7 @@ impl Relief {
 
     /// Asks a thread to free so many bytes. The caller wakes it.
     pub(crate) fn ask(&self, ring: u16, bytes: usize) {
+        // ORDER: E2.
         self.0[usize::from(ring)]
             .wanted
             .fetch_max(bytes, Ordering::Relaxed);
@@ -77,6 +81,7 @@ impl Relief {
         if !self.is_asked(ring) {
             return 0;
         }
+        // ORDER: E2.
         self.0[usize::from(ring)].wanted.swap(0, Ordering::Relaxed)
     }
 }

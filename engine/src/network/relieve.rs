@@ -42,8 +42,8 @@ pub(super) struct Shortage {
 }
 
 impl<D: Driver> Network<D> {
-    /// Ends holders while connections wait for memory, of this thread or, where that asks for it, of
-    /// another; called once per turn.
+    /// Ends holders while connections wait for memory, those of another thread that asks for it
+    /// too; called once per turn.
     pub(super) fn relieve(&mut self) {
         let now_ns = self.common.turn.now_ns;
         if now_ns >= self.holders.weigh_ns {
