@@ -7,6 +7,7 @@ pub mod protocol;
 pub mod simulation;
 
 mod addresses;
+mod arrivals;
 mod connection;
 mod context;
 mod descriptors;

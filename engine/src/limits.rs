@@ -222,6 +222,9 @@ pub const TURN_COMPLETIONS_MAX: usize = 256;
 /// they take a millisecond or two.
 pub const TURN_ACCEPTS_MAX: usize = 64;
 
+/// Queues by address of a crowd that waits to be let in. Two addresses in one wait for each other.
+pub const ARRIVAL_QUEUES: usize = 1024;
+
 /// The part of a region's pages that stalled connections leave to the others.
 pub const HELD_PAGES_LEFT_PART: usize = 4;
 

@@ -22,8 +22,9 @@ use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::socket::{Handle, Listener, Mode, Socket};
 
-/// Connections accepted from one listener in one turn, so that established ones get theirs.
-const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Connections accepted from one listener in one turn: a millisecond of it. The caller parts crowds
+/// by address, and what is still in the backlog it cannot part.
+const ACCEPTS_PER_TURN_MAX: usize = 512;
 
 /// A listener that was accepted from.
 pub(super) struct Accepting {

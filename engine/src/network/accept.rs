@@ -19,7 +19,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::Connection;
 use crate::lifecycle::Stage;
-use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS};
+use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
 use crate::listener::Speaker;
 use crate::options::Pages;
 
@@ -115,7 +115,7 @@ impl<D: Driver> Network<D> {
         match completion.outcome {
             Outcome::Accepted(socket) => {
                 listener.failures = 0;
-                self.accepted(index, socket);
+                self.arrivals.push((index, socket));
             }
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(
@@ -138,6 +138,18 @@ impl<D: Driver> Network<D> {
                 debug_assert!(false, "an accept neither receives nor sends");
                 self.discard(other);
             }
+        }
+    }
+
+    /// Lets in as many of those accepted as one turn allows.
+    pub(super) fn let_in(&mut self) {
+        let driver = &self.driver;
+        self.arrivals.arrange(|(_, socket)| driver.peer(*socket));
+        for _ in 0..TURN_ACCEPTS_MAX {
+            let Some((listener, socket)) = self.arrivals.pop() else {
+                break;
+            };
+            self.accepted(listener, socket);
         }
     }
 

@@ -44,11 +44,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, Region};
+use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, Region, Socket};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
 use crate::addresses::Addresses;
+use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::descriptors::DescriptorBudget;
@@ -56,7 +57,7 @@ use crate::io::Io;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, IDLE_BYTES_KEPT, JOINED_PIPES_MAX, Limits, SHARE_PATIENCE_NS, TICK_NS,
-    TRIM_PERIOD_NS, TURN_ACCEPTS_MAX, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
+    TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX, WHEEL_SLOTS,
 };
 use crate::listener::Speaker;
 use crate::memory::Entered;
@@ -133,8 +134,8 @@ pub(crate) struct Network<D: Driver> {
     again: Vec<Key>,
     /// What the driver has handed out and no turn has handled yet, oldest first.
     backlog: VecDeque<Completion>,
-    /// The same for accepts: a crowd at the door does not delay those who are in.
-    arrivals: VecDeque<Completion>,
+    /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
+    arrivals: Arrivals<(u32, Socket)>,
     completions: Vec<Completion>,
     /// When idle memory was last given back, and whether anything has happened since.
     trimmed_ns: u64,
@@ -284,7 +285,7 @@ impl<D: Driver> Network<D> {
             holding: 0,
             again: Vec::new(),
             backlog: VecDeque::new(),
-            arrivals: VecDeque::new(),
+            arrivals: Arrivals::new(),
             completions: Vec::new(),
             trimmed_ns: now_ns,
             trim_due: false,
@@ -366,7 +367,7 @@ impl<D: Driver> Network<D> {
         let mut completions = std::mem::take(&mut self.completions);
         for completion in completions.drain(..) {
             if parts(completion.user_data).0 == KIND_ACCEPT {
-                self.arrivals.push_back(completion);
+                self.complete(completion);
             } else if left > 0 {
                 left -= 1;
                 self.complete(completion);
@@ -375,13 +376,8 @@ impl<D: Driver> Network<D> {
             }
         }
         self.completions = completions;
-        let new = self.arrivals.len().min(TURN_ACCEPTS_MAX);
-        self.trim_due |= left < TURN_COMPLETIONS_MAX || new > 0;
-        for _ in 0..new {
-            if let Some(completion) = self.arrivals.pop_front() {
-                self.complete(completion);
-            }
-        }
+        self.trim_due |= left < TURN_COMPLETIONS_MAX || !self.arrivals.is_empty();
+        self.let_in();
     }
 
     #[inline]
