@@ -10,8 +10,7 @@
 //! Cost: O(1), no allocation after set-up. The memory is touched, and so counted, when first used.
 
 use std::cell::OnceCell;
-
-use rustix::io::Errno;
+use std::io;
 
 use crate::completion::Piece;
 use crate::region::{Region, RegionConfig};
@@ -39,11 +38,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     /// `pages` is at most 32,768.
-    pub(crate) fn new(
-        region_id: u16,
-        config: &RegionConfig,
-        waker: &Waker,
-    ) -> Result<Buffers, Errno> {
+    pub(crate) fn new(region_id: u16, config: &RegionConfig, waker: &Waker) -> io::Result<Buffers> {
         let region = Region::new(config)?;
         region.wakes(waker);
         let count = config.pages as usize;

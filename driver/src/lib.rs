@@ -43,9 +43,6 @@ pub mod epoll;
 pub mod simulation;
 pub mod probe;
 mod select;
-pub mod files;
-pub mod heap;
-pub mod shared;
 
 pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};

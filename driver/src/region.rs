@@ -30,13 +30,10 @@
 //!   (`await_page`), fence (the driver's sleep), look at the stack (`is_relieved`): one of the two
 //!   sees the other, so a page that comes back ends a wait that needs it.
 //!
-//! Under Miri, which has no mappings, private memory comes from the allocator; what it looks at is
-//! who reads and writes which page when.
-//!
 //! Cost: a keep is two or three atomic additions, a drop two; nothing is allocated. Four bytes of
 //! count and four of link per page. Untouched pages are not in memory.
 
-use std::alloc::Layout;
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -45,9 +42,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use flatpath_structures::stack::Stack;
 use flatpath_structures::tokens;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use flatpath_sys::mapping::{Access, Mapping, memory_file, page_size, seal_against_writing};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::completion::Piece;
 use crate::fragment::{Attachment, Fragment, Quota};
@@ -120,7 +116,8 @@ pub struct Region(tokens::PageRefs<RegionMemory>);
 /// The memory behind a region, and the way of idle pages back to the driver.
 pub struct RegionMemory {
     base: NonNull<u8>,
-    mapped_bytes: usize,
+    /// What `base` points to.
+    _mapping: Mapping,
     page_bytes: u32,
     serial: u64,
     retained_max: u32,
@@ -162,27 +159,20 @@ impl Region {
     ///
     /// # Errors
     /// What the kernel says; INVAL for sizes that no driver takes.
-    pub(crate) fn new(config: &RegionConfig) -> Result<Region, Errno> {
+    pub(crate) fn new(config: &RegionConfig) -> io::Result<Region> {
         static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         check(config)?;
         let bytes = config.pages as usize * config.page_bytes as usize;
-        let mapped_bytes = bytes.next_multiple_of(page_size());
-        let (base, descriptor) = match config.backing {
-            Backing::Private => (map_private(mapped_bytes)?, None),
+        let (mapping, descriptor) = match config.backing {
+            Backing::Private => (Mapping::private(bytes)?, None),
             Backing::Shared => {
-                let (base, descriptor) = map_shared(mapped_bytes)?;
-                (base, Some(descriptor))
+                let (mapping, descriptor) = map_shared(bytes)?;
+                (mapping, Some(descriptor))
             }
         };
-        // A child must not share, or copy, memory that the kernel writes to. Old kernels and odd
-        // sandboxes may not know the advice; then only a child that misbehaves is affected.
-        if !cfg!(miri) {
-            // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-            let _ = unsafe { madvise(base.as_ptr().cast(), mapped_bytes, Advice::LinuxDontFork) };
-        }
         let pages = RegionMemory {
-            base,
-            mapped_bytes,
+            base: mapping.base().cast(),
+            _mapping: mapping,
             page_bytes: config.page_bytes,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             retained_max: config.pages.saturating_sub(config.reserve_pages),
@@ -442,20 +432,7 @@ impl RegionMemory {
     }
 }
 
-impl Drop for RegionMemory {
-    fn drop(&mut self) {
-        if cfg!(miri) {
-            // SAFETY: G4, and `map_private` allocated it so.
-            unsafe { std::alloc::dealloc(self.base.as_ptr(), heap_layout(self.mapped_bytes)) };
-            return;
-        }
-        // SAFETY: G4: nobody has a count, a piece or a handle any more.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
-    }
-}
-
-fn check(config: &RegionConfig) -> Result<(), Errno> {
+fn check(config: &RegionConfig) -> io::Result<()> {
     let whole = config.backing == Backing::Private
         || (config.page_bytes as usize).is_multiple_of(page_size());
     let possible = config.pages.is_power_of_two()
@@ -464,64 +441,14 @@ fn check(config: &RegionConfig) -> Result<(), Errno> {
     if whole && possible {
         Ok(())
     } else {
-        Err(Errno::INVAL)
+        Err(Errno::INVAL.into())
     }
 }
 
-/// Bytes of a page of the machine's.
-fn page_size() -> usize {
-    if cfg!(miri) {
-        return 4096;
-    }
-    rustix::param::page_size()
-}
-
-/// Of memory that is not mapped, under Miri. As large and as aligned as a mapping.
-fn heap_layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes, page_size()).expect("a region fits in memory")
-}
-
-fn map_private(bytes: usize) -> Result<NonNull<u8>, Errno> {
-    if cfg!(miri) {
-        // SAFETY: `check` refuses regions of no bytes.
-        return NonNull::new(unsafe { std::alloc::alloc_zeroed(heap_layout(bytes)) })
-            .ok_or(Errno::NOMEM);
-    }
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh private mapping aliases nothing.
-    let base = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            bytes,
-            protection,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
-    }?;
-    NonNull::new(base.cast()).ok_or(Errno::NOMEM)
-}
-
-fn map_shared(bytes: usize) -> Result<(NonNull<u8>, OwnedFd), Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let descriptor = memfd_create("flatpath-region", flags)?;
-    ftruncate(&descriptor, bytes as u64)?;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping of a file that nobody else knows.
-    let base = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            bytes,
-            protection,
-            MapFlags::SHARED,
-            &descriptor,
-            0,
-        )
-    }?;
-    let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-    if let Err(errno) = fcntl_add_seals(&descriptor, seals) {
-        // SAFETY: nobody has seen the mapping.
-        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
-        return Err(errno);
-    }
-    Ok((base, descriptor))
+/// Shared memory, sealed after it is mapped: this mapping stays writable (G5).
+fn map_shared(bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
+    let file = memory_file("flatpath-region", bytes)?;
+    let mapping = Mapping::of_file(&file, bytes, Access::Write)?;
+    seal_against_writing(&file)?;
+    Ok((mapping, file))
 }

@@ -58,23 +58,8 @@ impl Socket {
     /// See [`Driver::bytes_acked`](crate::Driver::bytes_acked).
     pub(crate) fn bytes_acked(self) -> Option<u64> {
         let descriptor = self.descriptor()?;
-        // SAFETY: every field of the structure is a number, for which 0 is a value.
-        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to a structure that has as many. The
-        // descriptor is a number only, as for `peer`.
-        let outcome = unsafe {
-            libc::getsockopt(
-                descriptor,
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                (&raw mut info).cast(),
-                &raw mut length,
-            )
-        };
-        // Kernels before 4.1 return a shorter structure, without the field.
-        let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
-        (outcome == 0 && length as usize >= end).then_some(info.tcpi_bytes_acked)
+        // SAFETY: as for `peer`.
+        flatpath_sys::tcp::bytes_acked(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 }
 
@@ -116,25 +101,9 @@ impl Listener {
     /// # Errors
     /// What setsockopt(2) says; the listener works as before.
     pub fn defer_accept(&self) -> io::Result<()> {
-        /// The kernel rounds up to the first retransmission of its SYN-ACK.
-        static SECONDS: libc::c_int = 1;
-        let Source::Descriptor(descriptor) = &self.source else {
-            return Ok(());
-        };
-        // SAFETY: the descriptor is open, and the kernel reads one int from a static.
-        let outcome = unsafe {
-            libc::setsockopt(
-                descriptor.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_DEFER_ACCEPT,
-                (&raw const SECONDS).cast(),
-                size_of_val(&SECONDS) as libc::socklen_t,
-            )
-        };
-        if outcome == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
+        match &self.source {
+            Source::Descriptor(descriptor) => flatpath_sys::tcp::defer_accept(descriptor),
+            Source::Simulated(_) => Ok(()),
         }
     }
 

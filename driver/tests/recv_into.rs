@@ -108,11 +108,9 @@ mod cases {
             rig.driver.recv_into(socket, 5, pool.take(1).expect("room"));
             let completion = rig.next(5);
             ended = is_end(&completion.outcome);
-            assert!(
-                ended
-                    || matches!(&completion.outcome, Outcome::ReceivedInto(buffer) if buffer.is_empty()),
-                "{completion:?}"
-            );
+            let outcome = &completion.outcome;
+            let is_empty = matches!(outcome, Outcome::ReceivedInto(buffer) if buffer.is_empty());
+            assert!(ended || is_empty, "{completion:?}");
             ended
         });
         assert_eq!(pool.statistics().in_use_bytes, 0, "the buffer is back");

@@ -49,12 +49,12 @@ pub use context::{Context, Job};
 pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use end::End;
 pub use error::{Error, LeftBehind, NoRoom};
-pub use flatpath_driver::heap::bound_arenas;
 pub use flatpath_driver::{
     Attachment, Backing, DriverChoice, DriverConfig, Fragment, OperationMode, PipeLeave, Piped,
     Pipes, Region, RegionConfig, Returner, SmallReceives,
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolHandle, PoolStatistics};
+pub use flatpath_sys::allocator::bound_arenas;
 
 pub use io::Io;
 pub use limits::Limits;

@@ -6,8 +6,8 @@
 //! depends on nothing but the code and the seed, however busy the machine is.
 //!
 //! It sees every structure, `memory.rs` with its raw memory included, and of the driver the pages
-//! that threads share. Not: system calls, so not the rest of the driver; all schedules, which are
-//! loom's. Tests do less under it (`structures/src/testing.rs`).
+//! that threads share. Not: system calls, so not the rest of the driver nor `sys`; all schedules,
+//! which are loom's. Tests do less under it (`structures/src/testing.rs`).
 //!
 //! The tests are divided among processes, as many at a time as there are processors. It needs a
 //! nightly toolchain with the components miri and rust-src, and says which it took.

@@ -4,14 +4,15 @@
 //! are shared by all messages that came since the last one. No payload is touched.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flatpath_driver::shared::{Access, SharedBytes, SharedWords};
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced};
 use flatpath_messages::limits::DOORBELL_BYTES_MAX;
+use flatpath_sys::shared_memory::{Access, SharedBytes, SharedWords};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -60,12 +61,15 @@ impl Consumer {
     /// # Errors
     /// What is shared cannot be mapped.
     pub fn new(attached: Attached) -> Result<Consumer, Error> {
-        let map = |errno| Error::System("mapping the server's memory", errno);
+        let map = |error: io::Error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+            Error::System("mapping the server's memory", errno)
+        };
         let welcome = attached.welcome;
         let entries = welcome.entries as usize;
         let mut regions = Vec::with_capacity(attached.regions.len());
         for (file, bytes) in attached.regions.iter().zip(&welcome.regions) {
-            let bytes = usize::try_from(*bytes).map_err(|_| map(Errno::NOMEM))?;
+            let bytes = usize::try_from(*bytes).map_err(|_| map(Errno::NOMEM.into()))?;
             regions.push(SharedBytes::open(file, bytes).map_err(map)?);
         }
         let words = entries * DESCRIPTOR_WORDS;

@@ -10,8 +10,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flatpath_driver::shared::{SharedBytes, SharedWords};
 use flatpath_messages::layout::{RETURN_WORDS, Return, announcement};
+use flatpath_sys::shared_memory::{SharedBytes, SharedWords};
 
 /// Returns that are gathered before the doorbell is rung.
 const BATCH_MAX: u32 = 32;

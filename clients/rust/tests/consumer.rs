@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use flatpath_consumer::{Attached, Consumer, Error};
-use flatpath_driver::shared::SharedWords;
 use flatpath_messages::handshake::Welcome;
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
+use flatpath_sys::shared_memory::SharedWords;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 

@@ -112,7 +112,7 @@ impl Epoll {
         let regions = (0..)
             .zip(config.all_regions())
             .map(|(region_id, region)| Buffers::new(region_id, &region, &waker));
-        let regions = regions.collect::<Result<Vec<_>, Errno>>()?;
+        let regions = regions.collect::<io::Result<Vec<_>>>()?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         if let Some(eventfd) = waker.eventfd() {
             // Every write is an edge, whatever the counter says: it is never read.

@@ -81,8 +81,8 @@ impl BufferRing {
         (region_id, first): (u16, u16),
         config: &RegionConfig,
     ) -> Result<Self, Refusal> {
-        let region =
-            Region::new(config).map_err(|errno| Refusal::of("mapping receive buffers", errno))?;
+        let region = Region::new(config)
+            .map_err(|error| Refusal::of_error("mapping receive buffers", &error))?;
         let level = match region_id {
             // Short bursts of many connections: none should find the ring empty.
             0 => config.pages,

@@ -7,20 +7,17 @@
 //! Cost: 16 bytes for each entry, written when it is given, and a store of the tail. No system call
 //! after set-up.
 
-use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use flatpath_sys::mapping::Mapping;
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::refusal::Refusal;
 
 pub(super) struct Entries {
-    mapping: NonNull<c_void>,
-    mapped_bytes: usize,
+    mapping: Mapping,
     /// The kernel's number of the ring.
     pub(super) group: u16,
     mask: u16,
@@ -36,39 +33,15 @@ impl Entries {
         count: u32,
         flags: u16,
     ) -> Result<Entries, Refusal> {
-        let entries = Entries::map(group, count)
-            .map_err(|errno| Refusal::of("mapping a receive buffer ring", errno))?;
+        let mapping = Mapping::private(count as usize * size_of::<BufRingEntry>())
+            .map_err(|error| Refusal::of_error("mapping a receive buffer ring", &error))?;
+        let address = mapping.base().as_ptr() as u64;
+        let submitter = ring.submitter();
         // SAFETY: the address is page-aligned and has room for the entries; it stays mapped.
-        let registered = unsafe {
-            let address = entries.mapping.as_ptr() as u64;
-            ring.submitter()
-                .register_buf_ring_with_flags(address, count as u16, group, flags)
-        };
-        registered
+        unsafe { submitter.register_buf_ring_with_flags(address, count as u16, group, flags) }
             .map_err(|error| Refusal::of_error("registering a receive buffer ring", &error))?;
-        Ok(entries)
-    }
-
-    fn map(group: u16, count: u32) -> Result<Entries, Errno> {
-        let page = rustix::param::page_size();
-        let mapped_bytes = (count as usize * size_of::<BufRingEntry>()).next_multiple_of(page);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh private mapping aliases nothing.
-        let mapping = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                mapped_bytes,
-                protection,
-                MapFlags::PRIVATE,
-            )
-        }?;
-        let mapping = NonNull::new(mapping).ok_or(Errno::NOMEM)?;
-        // As for the memory of a region.
-        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-        let _ = unsafe { madvise(mapping.as_ptr(), mapped_bytes, Advice::LinuxDontFork) };
         Ok(Entries {
             mapping,
-            mapped_bytes,
             group,
             mask: (count - 1) as u16,
             tail: 0,
@@ -80,7 +53,7 @@ impl Entries {
     pub(super) fn give(&mut self, address: NonNull<u8>, bytes: u32, number: u16) {
         let place = usize::from(self.tail & self.mask);
         // SAFETY: the place is below the count; the mapping has that many entries.
-        let mut entry = unsafe { self.mapping.cast::<BufRingEntry>().add(place) };
+        let mut entry = unsafe { self.mapping.base().cast::<BufRingEntry>().add(place) };
         // SAFETY: initialised (zeroed or written before), and not read by the kernel: it is beyond
         // the tail, as fewer than the count are within.
         let entry = unsafe { entry.as_mut() };
@@ -92,18 +65,11 @@ impl Entries {
 
     pub(super) fn publish(&self) {
         // SAFETY: the mapping begins with an initialised (zeroed) entry.
-        let tail = unsafe { BufRingEntry::tail(self.mapping.cast::<BufRingEntry>().as_ptr()) };
+        let tail =
+            unsafe { BufRingEntry::tail(self.mapping.base().cast::<BufRingEntry>().as_ptr()) };
         // SAFETY: aligned, within the mapping, and accessed by both sides atomically only.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
         // ORDER: E1.
         tail.store(self.tail, Ordering::Release);
-    }
-}
-
-impl Drop for Entries {
-    fn drop(&mut self) {
-        // SAFETY: the io_uring that knows it has no operation left; no borrow outlives self.
-        let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapped_bytes) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
     }
 }

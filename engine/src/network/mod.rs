@@ -529,7 +529,7 @@ impl<D: Driver> Network<D> {
             trimmed.more |= one.more;
         }
         if trimmed.any && !trimmed.more {
-            flatpath_driver::heap::give_back();
+            flatpath_sys::allocator::give_back();
         }
         self.trim_due = trimmed.more;
     }

@@ -18,8 +18,9 @@
 //! - C2: descriptors are written before the doorbell announces them; a message's all at once.
 //! - C3: after the end nothing is taken, delivered or returned any more, so what the holders had at
 //!   the end is what the dead consumer held.
-//! - C4: nothing that the other side can write decides an index, a length or a wait here: entries of
-//!   the rings are counted on this side, tokens are checked by the holder, doorbells never block.
+//! - C4: nothing that the other side can write decides an index, a length or a wait here: entries
+//!   of the rings are counted on this side, tokens are checked by the holder, doorbells never
+//!   block.
 //! - C5: a doorbell is read under the lock, and what it announced is taken before the end: returns
 //!   are taken once, in order, by whichever thread, and what was returned is not reclaimed.
 //! - C6: the control thread is woken for a broken consumer, and for a producer that begins to wait
@@ -31,13 +32,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath::{DescriptorHold, Resumer};
-use flatpath_driver::shared::SharedWords;
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
 use flatpath_messages::limits::{DOORBELL_BYTES_MAX, REFUSALS_MAX};
 use flatpath_structures::tokens::{PageToken, TakeError};
+use flatpath_sys::shared_memory::SharedWords;
 use rustix::io::Errno;
 
 use crate::statistics::Statistics;

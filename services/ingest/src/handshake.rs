@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatpath_driver::Region;
-use flatpath_driver::shared::SharedWords;
 use flatpath_messages::handshake::{
     DESCRIPTORS_BESIDE, HELLO_BYTES, Misunderstanding, REGIONS_MAX, Status, Welcome, read_hello,
     refusal,
 };
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, RETURN_WORDS};
+use flatpath_sys::shared_memory::SharedWords;
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{

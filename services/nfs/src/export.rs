@@ -17,7 +17,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use flatpath_driver::files::{KernelHandle, handle_of, open_handle};
+use flatpath_sys::file_handle::{KernelHandle, handle_of, open_handle};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -91,7 +91,7 @@ impl Export {
         identity.extend_from_slice(&root_key.birth_ns.to_be_bytes());
         let number = (secret.mac(&identity) & u128::from(u32::MAX)) as u32;
         let by_handle = handle_of(&root)
-            .and_then(|handle| open_handle(&root, &handle, OFlags::PATH))
+            .and_then(|handle| open_handle(&root, &handle, OFlags::PATH.bits()))
             .is_ok();
         let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         // Three descriptors a node, and at most half of all for nodes.
@@ -390,7 +390,7 @@ impl Export {
     fn open_by_handle(&self, kernel: &KernelHandle, key: FileKey) -> Result<OwnedFd, Status> {
         let mut pause = HANDLE_PAUSE_MIN;
         loop {
-            let opened = open_handle(&self.root, kernel, OFlags::PATH | OFlags::NOFOLLOW);
+            let opened = open_handle(&self.root, kernel, (OFlags::PATH | OFlags::NOFOLLOW).bits());
             let status = match opened.map_err(Status::from) {
                 Err(Status::Later) => Status::Later,
                 other => return other,

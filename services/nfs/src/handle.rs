@@ -18,7 +18,7 @@
 //! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is
 //!   used.
 
-use flatpath_driver::files::KernelHandle;
+use flatpath_sys::file_handle::KernelHandle;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 

@@ -8,8 +8,8 @@
 //! - I1: a worker leaves every operation as who it was; where that fails the process ends, because
 //!   nobody could say what the next request on that thread would be allowed.
 
-use flatpath_driver::files::{FileIdentity, set_file_identity};
 use flatpath_rpc::{Credential, Groups};
+use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 
 /// Nobody's number, for users and groups.
@@ -73,7 +73,7 @@ impl Who {
 pub struct Server {
     user: u32,
     group: u32,
-    groups: Vec<Gid>,
+    groups: Vec<u32>,
     switches: bool,
 }
 
@@ -84,7 +84,7 @@ impl Server {
     /// When the kernel does not tell its groups.
     pub fn current() -> std::io::Result<Server> {
         let user = geteuid().as_raw();
-        let groups = getgroups()?;
+        let groups = getgroups()?.into_iter().map(Gid::as_raw).collect();
         Ok(Server {
             user,
             group: getegid().as_raw(),
@@ -122,12 +122,7 @@ impl Server {
         if !self.switches {
             return operation();
         }
-        let mut groups = [Gid::ROOT; flatpath_rpc::limits::GROUPS_MAX];
-        let listed = who.groups.as_slice();
-        for (place, group) in groups.iter_mut().zip(listed) {
-            *place = Gid::from_raw(*group);
-        }
-        let groups = &groups[..listed.len()];
+        let groups = who.groups.as_slice();
         if who.user == self.user && who.group == self.group && groups.is_empty() {
             return operation();
         }

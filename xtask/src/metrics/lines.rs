@@ -22,6 +22,7 @@ pub(super) enum Kind {
 
 /// Directories whose crates are the product.
 const PRODUCT: &[&str] = &[
+    "sys",
     "structures",
     "driver",
     "engine",

@@ -14,6 +14,7 @@ use crate::{process, workspace};
 
 /// The layers from the bottom up, by directory.
 const LAYERS: &[&str] = &[
+    "sys",
     "structures",
     "driver",
     "engine",

@@ -7,9 +7,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use flatpath_driver::shared::{SharedBuffer, SharedWords};
 use flatpath_messages::handshake::{HELLO_BYTES, Welcome, read_hello};
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announcement};
+use flatpath_sys::shared_memory::{SharedBuffer, SharedWords};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,

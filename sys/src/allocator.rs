@@ -1,9 +1,9 @@
 //! The allocator's own spare memory.
 //!
-//! What a peak of work freed in small pieces stays with glibc's allocator: it gives back the top of
+//! Memory freed in small pieces after a peak stays with glibc's allocator: it gives back the top of
 //! a heap by itself, never what lies below a piece in use.
 
-/// Lets the allocator have so many heaps for all threads of this process, from now on. Does nothing
+/// Bounds the allocator's heaps for all threads of this process, from now on. Does nothing
 /// with allocators that offer no such call.
 ///
 /// By itself glibc makes one for each thread, up to eight per processor, and each reserves 64 MiB

@@ -1,7 +1,6 @@
 //! Memory shared with another process, which may be hostile: words in rings, and bytes to read.
 //!
-//! Beside the drivers, not part of them: this crate is where `unsafe` may live. Which word means
-//! what, and in which order things happen, is the business of the protocol above.
+//! Which word means what, and in which order things happen, is the business of the protocol above.
 //!
 //! | made by                    | this process  | whoever gets the descriptor |
 //! |----------------------------|---------------|-----------------------------|
@@ -28,24 +27,16 @@
 //!
 //! Cost: a load or a store; a word that nobody touched yet costs a page fault.
 
-use std::ffi::c_void;
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 
-/// What may be done with a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Loads.
-    Read,
-    /// Loads and stores.
-    Write,
-}
+use crate::mapping::{Mapping, memory_file, seal_against_writing};
+
+pub use crate::mapping::Access;
 
 /// Words of eight bytes, little endian, shared with another process.
 #[derive(Debug)]
@@ -59,22 +50,21 @@ impl SharedWords {
     /// Zeroed words that this process writes and others, given the descriptor, can only read.
     ///
     /// # Errors
-    /// `INVAL` for more than memory can have; what the kernel says.
-    pub fn to_write(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
-        let file = make(name, words)?;
+    /// `InvalidInput` for more than memory can have; what the kernel says.
+    pub fn to_write(name: &str, words: usize) -> io::Result<(SharedWords, OwnedFd)> {
+        let file = memory_file(name, bytes_of(words)?)?;
         let mapped = SharedWords::map(&file, words, Access::Write)?;
-        // Behind the mapping, which stays writable (M2).
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals)?;
+        // After the mapping, which stays writable (M2).
+        seal_against_writing(&file)?;
         Ok((mapped, file))
     }
 
     /// Zeroed words that this process only reads and others, given the descriptor, write.
     ///
     /// # Errors
-    /// `INVAL` for more than memory can have; what the kernel says.
-    pub fn to_read(name: &str, words: usize) -> Result<(SharedWords, OwnedFd), Errno> {
-        let file = make(name, words)?;
+    /// `InvalidInput` for more than memory can have; what the kernel says.
+    pub fn to_read(name: &str, words: usize) -> io::Result<(SharedWords, OwnedFd)> {
+        let file = memory_file(name, bytes_of(words)?)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((SharedWords::map(&file, words, Access::Read)?, file))
     }
@@ -82,15 +72,15 @@ impl SharedWords {
     /// Maps words that another process made.
     ///
     /// # Errors
-    /// `INVAL` if the file is shorter or could shrink, or for more than memory can have; what the
-    /// kernel says.
-    pub fn open(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
+    /// `InvalidInput` if the file is shorter or could shrink, or for more than memory can have;
+    /// what the kernel says.
+    pub fn open(file: impl AsFd, words: usize, access: Access) -> io::Result<SharedWords> {
         check(&file, bytes_of(words)?)?;
         SharedWords::map(file, words, access)
     }
 
-    fn map(file: impl AsFd, words: usize, access: Access) -> Result<SharedWords, Errno> {
-        let mapping = Mapping::new(file, bytes_of(words)?, access)?;
+    fn map(file: impl AsFd, words: usize, access: Access) -> io::Result<SharedWords> {
+        let mapping = Mapping::of_file(file, bytes_of(words)?, access)?;
         Ok(SharedWords {
             mapping,
             words,
@@ -128,7 +118,7 @@ impl SharedWords {
     fn word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.words, "word {word} of {}", self.words);
         // SAFETY: within the mapping, as it has room for `words` and `word` is below.
-        let address = unsafe { self.mapping.base.cast::<AtomicU64>().add(word) };
+        let address = unsafe { self.mapping.base().cast::<AtomicU64>().add(word) };
         // SAFETY: aligned (the mapping is to pages), zeroed or written, alive as long as self, and
         // accessed atomically by everybody here; relaxed loads of read-only memory only load.
         unsafe { address.as_ref() }
@@ -145,33 +135,33 @@ impl SharedBytes {
     /// Maps the first `bytes` of a file that nobody but its maker can write to (M2).
     ///
     /// # Errors
-    /// `INVAL` if the file is shorter, could shrink, or could be mapped for writing by others; what
-    /// the kernel says.
-    pub fn open(file: impl AsFd, bytes: usize) -> Result<SharedBytes, Errno> {
+    /// `InvalidInput` if the file is shorter, could shrink, or could be mapped for writing by
+    /// others; what the kernel says.
+    pub fn open(file: impl AsFd, bytes: usize) -> io::Result<SharedBytes> {
         check(&file, bytes)?;
         let unwritable = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
         if !fcntl_get_seals(&file)?.intersects(unwritable) {
-            return Err(Errno::INVAL);
+            return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mapping = Mapping::new(file, bytes, Access::Read)?;
+        let mapping = Mapping::of_file(file, bytes, Access::Read)?;
         Ok(SharedBytes { mapping })
     }
 
     /// How many there are; never zero.
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
-        self.mapping.bytes
+        self.mapping.bytes()
     }
 
     /// The bytes in `range`, which their maker leaves alone for as long as the slice is used (M4).
     /// `None` if they are not all there.
     #[inline]
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
-        if range.start > range.end || range.end > self.mapping.bytes {
+        if range.start > range.end || range.end > self.mapping.bytes() {
             return None;
         }
         // SAFETY: within the mapping.
-        let start = unsafe { self.mapping.base.cast::<u8>().add(range.start) };
+        let start = unsafe { self.mapping.base().cast::<u8>().add(range.start) };
         // SAFETY: within the mapping, which lives as long as self; M1: readable; M4: not written.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) })
     }
@@ -188,7 +178,7 @@ impl SharedBuffer {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn to_write(name: &str, bytes: usize) -> Result<(SharedBuffer, OwnedFd), Errno> {
+    pub fn to_write(name: &str, bytes: usize) -> io::Result<(SharedBuffer, OwnedFd)> {
         let words = bytes.div_ceil(size_of::<u64>());
         let (SharedWords { mapping, .. }, file) = SharedWords::to_write(name, words)?;
         Ok((SharedBuffer { mapping }, file))
@@ -197,67 +187,26 @@ impl SharedBuffer {
     /// The bytes, to be written; readers elsewhere read them when they are told to.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let base = self.mapping.base.cast::<u8>();
+        let base = self.mapping.base().cast::<u8>();
         // SAFETY: the mapping is writable (`to_write`) and borrowed mutably with self, which is its
         // only owner here; no other process can write to it (M2).
-        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.mapping.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.mapping.bytes()) }
     }
-}
-
-/// A shared mapping of a file, from its beginning.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<c_void>,
-    bytes: usize,
-}
-
-// SAFETY: an address range; what is done with it is up to the types above.
-unsafe impl Send for Mapping {}
-// SAFETY: as above: words are atomics (M3), bytes are only read (M4).
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(file: impl AsFd, bytes: usize, access: Access) -> Result<Mapping, Errno> {
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
-        };
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: a fresh mapping aliases nothing in this process.
-        let base = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, file, 0) }?;
-        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
-        // A child has no business with it. Where the advice is not known it is only untidy.
-        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-        let _ = unsafe { madvise(base.as_ptr(), bytes, Advice::LinuxDontFork) };
-        Ok(Mapping { base, bytes })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nothing borrows from it any more: all borrows are of its owner.
-        let unmapped = unsafe { munmap(self.base.as_ptr(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
-    }
-}
-
-fn make(name: &str, words: usize) -> Result<OwnedFd, Errno> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, bytes_of(words)? as u64)?;
-    Ok(file)
 }
 
 /// Bytes of so many words.
-fn bytes_of(words: usize) -> Result<usize, Errno> {
-    words.checked_mul(size_of::<u64>()).ok_or(Errno::INVAL)
+fn bytes_of(words: usize) -> io::Result<usize> {
+    words
+        .checked_mul(size_of::<u64>())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// M1, for a file that came from elsewhere.
-fn check(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
+fn check(file: impl AsFd, bytes: usize) -> io::Result<()> {
     let length = fstat(&file)?.st_size;
     let long_enough = u64::try_from(length).is_ok_and(|length| length >= bytes as u64);
     if bytes == 0 || !long_enough || !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-        return Err(Errno::INVAL);
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     Ok(())
 }
@@ -266,10 +215,12 @@ fn check(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use rustix::fs::{FallocateFlags, Mode, OFlags};
+    use rustix::fs::{FallocateFlags, Mode, OFlags, ftruncate};
+    use rustix::io::Errno;
     use rustix::mm::{MprotectFlags, mprotect};
 
     use super::*;
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied};
 
     #[test]
     fn what_one_side_stores_the_other_loads() {
@@ -294,7 +245,7 @@ mod tests {
         let reopened = rustix::fs::open(again, flags, Mode::empty()).expect("it is our own");
         for file in [&file, &reopened] {
             let refused = SharedWords::open(file, 512, Access::Write).expect_err("sealed");
-            assert_eq!(refused, Errno::PERM, "mapped writable");
+            assert_eq!(refused.kind(), PermissionDenied, "mapped writable");
             assert_eq!(rustix::io::write(file, b"x"), Err(Errno::PERM), "written");
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let punched = rustix::fs::fallocate(file, punch, 0, 4096);
@@ -304,7 +255,7 @@ mod tests {
             let unsealed = fcntl_add_seals(file, SealFlags::WRITE);
             assert_eq!(unsealed, Err(Errno::PERM), "other seals");
             let read_only = SharedWords::open(file, 512, Access::Read).expect("for reading");
-            let base = read_only.mapping.base.as_ptr();
+            let base = read_only.mapping.base().as_ptr();
             // SAFETY: the range is a mapping of this test's own.
             let made_writable = unsafe { mprotect(base, 4096, MprotectFlags::WRITE) };
             assert_eq!(made_writable, Err(Errno::ACCESS), "made writable");
@@ -320,17 +271,17 @@ mod tests {
         let theirs = SharedBytes::open(&file, 4096).expect("mapped");
         assert_eq!(theirs.bytes(10..13), Some(&b"abc"[..]));
         let refused = SharedWords::open(&file, 512, Access::Write).expect_err("sealed");
-        assert_eq!(refused, Errno::PERM);
+        assert_eq!(refused.kind(), PermissionDenied);
     }
 
     #[test]
     fn a_file_that_is_short_or_could_shrink_is_not_mapped() {
         let (_, file) = SharedWords::to_read("test", 8).expect("made");
         let refused = SharedWords::open(&file, 9, Access::Read).expect_err("short");
-        assert_eq!(refused, Errno::INVAL);
-        let unsealed = make("test", 8).expect("made");
+        assert_eq!(refused.kind(), InvalidInput);
+        let unsealed = memory_file("test", 64).expect("made");
         let refused = SharedBytes::open(&unsealed, 64).expect_err("not sealed");
-        assert_eq!(refused, Errno::INVAL);
+        assert_eq!(refused.kind(), InvalidInput);
     }
 
     #[test]
@@ -340,13 +291,13 @@ mod tests {
         let (_, file) = SharedWords::to_read("test", 8).expect("made");
         for access in [Access::Read, Access::Write] {
             let refused = SharedWords::open(&file, words, access).expect_err("too many");
-            assert_eq!(refused, Errno::INVAL);
+            assert_eq!(refused.kind(), InvalidInput);
         }
         for made in [
             SharedWords::to_write("test", words),
             SharedWords::to_read("test", words),
         ] {
-            assert_eq!(made.expect_err("too many"), Errno::INVAL);
+            assert_eq!(made.expect_err("too many").kind(), InvalidInput);
         }
     }
 
@@ -355,10 +306,10 @@ mod tests {
         let (_, file) = SharedWords::to_read("test", 512).expect("made");
         let writer = SharedWords::open(&file, 512, Access::Write);
         let refused = SharedBytes::open(&file, 4096).expect_err("it would change");
-        assert_eq!(refused, Errno::INVAL);
+        assert_eq!(refused.kind(), InvalidInput);
         drop(writer);
         let refused = SharedBytes::open(&file, 4096).expect_err("it could change");
-        assert_eq!(refused, Errno::INVAL);
+        assert_eq!(refused.kind(), InvalidInput);
     }
 
     #[test]

@@ -9,8 +9,6 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use rustix::fs::OFlags;
-
 /// The longest handle the kernel makes, in bytes (`MAX_HANDLE_SZ`).
 pub const HANDLE_BYTES_MAX: usize = 128;
 
@@ -84,13 +82,14 @@ pub fn handle_of(file: impl AsFd) -> io::Result<KernelHandle> {
     }
 }
 
-/// Opens the file that `handle` names on the file system of `mount`, close-on-exec.
+/// Opens the file that `handle` names on the file system of `mount`, close-on-exec; `flags` are
+/// those of open(2).
 ///
 /// # Errors
 /// `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`.
-pub fn open_handle(mount: impl AsFd, handle: &KernelHandle, flags: OFlags) -> io::Result<OwnedFd> {
+pub fn open_handle(mount: impl AsFd, handle: &KernelHandle, flags: u32) -> io::Result<OwnedFd> {
     let mut handle = *handle;
-    let flags = (flags | OFlags::CLOEXEC).bits().cast_signed();
+    let flags = flags.cast_signed() | libc::O_CLOEXEC;
     // SAFETY: `handle` has the layout of `struct file_handle` (asserted above), `length` does not
     // exceed its room, and it outlives the call, which only reads it.
     let descriptor = unsafe {
@@ -119,7 +118,7 @@ mod tests {
         std::fs::rename(&old, &new).expect("rename");
         if let Ok(handle) = made {
             let again = KernelHandle::new(handle.kind(), handle.bytes()).expect("short enough");
-            match open_handle(&mount, &again, OFlags::RDONLY) {
+            match open_handle(&mount, &again, 0) {
                 Ok(found) => {
                     let mut text = String::new();
                     std::fs::File::from(found)
@@ -127,7 +126,7 @@ mod tests {
                         .expect("read");
                     assert_eq!(text, "text");
                     std::fs::remove_file(&new).expect("remove");
-                    let gone = open_handle(&mount, &again, OFlags::RDONLY).expect_err("gone");
+                    let gone = open_handle(&mount, &again, 0).expect_err("gone");
                     assert_eq!(gone.raw_os_error(), Some(libc::ESTALE));
                 }
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),

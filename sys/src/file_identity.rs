@@ -8,8 +8,6 @@
 
 use std::io;
 
-use rustix::process::Gid;
-
 /// A user with groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity<'a> {
@@ -18,7 +16,7 @@ pub struct FileIdentity<'a> {
     /// Group of new files.
     pub group: u32,
     /// Further groups, all of them.
-    pub groups: &'a [Gid],
+    pub groups: &'a [u32],
 }
 
 /// Lets the calling thread, and only it, act as `identity` on files.
@@ -31,12 +29,23 @@ pub fn set_file_identity(identity: FileIdentity<'_>) -> io::Result<()> {
     if identity.user == 0 {
         set_user(0)?;
     }
-    rustix::thread::set_thread_groups(identity.groups)?;
+    set_groups(identity.groups)?;
     set_group(identity.group)?;
     if identity.user != 0 {
         set_user(identity.user)?;
     }
     Ok(())
+}
+
+/// Of this thread: the C library's `setgroups` changes those of all.
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many numbers as there are.
+    let outcome = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn set_user(user: u32) -> io::Result<()> {
@@ -88,7 +97,7 @@ mod tests {
         let secret = directory.join("secret");
         std::fs::write(&secret, b"").expect("a file");
         std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("chmod");
-        let groups = [Gid::from_raw(4321)];
+        let groups = [4321];
         let other = FileIdentity {
             user: 1234,
             group: 4321,

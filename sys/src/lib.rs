@@ -1,0 +1,18 @@
+//! System calls that need `unsafe`, behind safe functions: mappings, memory shared with another
+//! process, file handles, file identities of threads, TCP's options, the allocator.
+//!
+//! It depends on no other crate of the workspace, so a program that needs one mapping does not
+//! pull in a driver. Descriptors and addresses are those of `std`; every error is an
+//! [`io::Error`](std::io::Error) with the kernel's number.
+
+#![allow(
+    unsafe_code,
+    reason = "the calls have no safe wrapper in std or rustix"
+)]
+
+pub mod allocator;
+pub mod file_handle;
+pub mod file_identity;
+pub mod mapping;
+pub mod shared_memory;
+pub mod tcp;

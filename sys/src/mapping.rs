@@ -1,0 +1,145 @@
+//! Memory mapped into this process.
+//!
+//! A child gets no part of it (`MADV_DONTFORK`): it must neither share nor copy memory that the
+//! kernel writes to. Kernels that do not know the advice only leave more to a child that
+//! misbehaves.
+//!
+//! Under Miri, which has no mappings, private memory comes from the allocator.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// What may be done with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    Write,
+}
+
+/// A range of mapped memory, unmapped when it is dropped. Who reads and writes which part of it is
+/// the business of its user, in whose hands [`Mapping::base`] is.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: an address range; every access is through `base` and justified where it is made.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of this process alone, in whole pages of the machine. Untouched pages take no
+    /// memory.
+    ///
+    /// # Errors
+    /// What mmap(2) says; `EINVAL` for no bytes.
+    pub fn private(bytes: usize) -> io::Result<Mapping> {
+        let bytes = bytes.next_multiple_of(page_size());
+        if cfg!(miri) {
+            return heap(bytes);
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh private mapping aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
+        Mapping::new(base, bytes)
+    }
+
+    /// The first `bytes` of a file, shared with whoever else maps it.
+    ///
+    /// # Errors
+    /// What mmap(2) says.
+    pub fn of_file(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Mapping> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a fresh mapping aliases nothing in this process.
+        let base = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, file, 0) }?;
+        Mapping::new(base, bytes)
+    }
+
+    fn new(base: *mut c_void, bytes: usize) -> io::Result<Mapping> {
+        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
+        // SAFETY: the range is the mapping just made, and keeps its contents in this process.
+        let _ = unsafe { madvise(base.as_ptr(), bytes, Advice::LinuxDontFork) };
+        Ok(Mapping { base, bytes })
+    }
+
+    /// Where it begins: at a page of the machine.
+    pub fn base(&self) -> NonNull<c_void> {
+        self.base
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if cfg!(miri) {
+            // SAFETY: `heap` allocated it so, and its user's borrows have ended.
+            unsafe { std::alloc::dealloc(self.base.as_ptr().cast(), heap_layout(self.bytes)) };
+            return;
+        }
+        // SAFETY: its user's borrows have ended with the value.
+        let unmapped = unsafe { munmap(self.base.as_ptr(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
+    }
+}
+
+/// A new file in memory of so many bytes, zeroed, that can be sealed.
+///
+/// # Errors
+/// What memfd_create(2) and ftruncate(2) say.
+pub fn memory_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, bytes as u64)?;
+    Ok(file)
+}
+
+/// Lets no descriptor of the file change its size or write to it from now on. Writable mappings
+/// that exist stay writable.
+///
+/// # Errors
+/// What fcntl(2) says.
+pub fn seal_against_writing(file: impl AsFd) -> io::Result<()> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    Ok(fcntl_add_seals(file, seals)?)
+}
+
+/// Bytes of a page of the machine.
+pub fn page_size() -> usize {
+    if cfg!(miri) {
+        return 4096;
+    }
+    rustix::param::page_size()
+}
+
+/// As large and as aligned as a mapping.
+fn heap_layout(bytes: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(bytes, page_size()).expect("a mapping fits in memory")
+}
+
+fn heap(bytes: usize) -> io::Result<Mapping> {
+    if bytes == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    // SAFETY: the size is not 0.
+    let base = unsafe { std::alloc::alloc_zeroed(heap_layout(bytes)) };
+    let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+    Ok(Mapping { base, bytes })
+}

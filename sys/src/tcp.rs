@@ -1,0 +1,50 @@
+//! Options of TCP sockets that std and rustix do not have (tcp(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Makes the kernel hold a new connection of a listening socket back until its first bytes are
+/// there (`TCP_DEFER_ACCEPT`), or for about a second: the kernel rounds up to the first
+/// retransmission of its SYN-ACK.
+///
+/// # Errors
+/// What setsockopt(2) says; the listener works as before.
+pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
+    static SECONDS: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the kernel reads one int from a static.
+    let outcome = unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const SECONDS).cast(),
+            size_of_val(&SECONDS) as libc::socklen_t,
+        )
+    };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Bytes that the peer has acknowledged since the connection began (`tcpi_bytes_acked`, Linux 4.1).
+/// `None` for sockets that are not TCP's.
+pub fn bytes_acked(socket: impl AsFd) -> Option<u64> {
+    // SAFETY: every field of the structure is a number, for which 0 is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to a structure that has as many.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    // Older kernels return a shorter structure, without the field.
+    let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
+    (outcome == 0 && length as usize >= end).then_some(info.tcpi_bytes_acked)
+}
