@@ -119,14 +119,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let mut report = BenchReport::new("neighbours", about);
     let mut outcomes = Vec::new();
     let candidates = Candidate::available(stage.server, &mut report.notes);
-    for trouble in troubles() {
-        let is_wanted = match stage.only {
-            Some(only) => trouble.name.contains(only),
-            None => stage.profile == Profile::Full || trouble.is_in_quick,
-        };
-        if !is_wanted {
-            continue;
-        }
+    for trouble in chosen(stage.only, stage.profile)? {
         for candidate in &candidates {
             if *candidate == Candidate::Nginx && !trouble.nginx_has_it {
                 continue;
@@ -144,6 +137,25 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     }
     tell(&mut report, &outcomes);
     Ok(report)
+}
+
+/// The rows to measure.
+///
+/// # Errors
+/// None contains what was asked for.
+fn chosen(only: Option<&str>, profile: Profile) -> io::Result<Vec<Trouble>> {
+    let mut chosen = troubles();
+    chosen.retain(|trouble| match only {
+        Some(only) => trouble.name.contains(only),
+        None => profile == Profile::Full || trouble.is_in_quick,
+    });
+    let Some(only) = only.filter(|_| chosen.is_empty()) else {
+        return Ok(chosen);
+    };
+    let names: Vec<_> = troubles().iter().map(|trouble| trouble.name).collect();
+    let names = names.join("\n  ");
+    let message = format!("--only: no row of neighbours contains {only:?}; they are\n  {names}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
 /// One trouble beside one candidate: the clients alone, then both, then the end of both.
@@ -317,5 +329,22 @@ trait Millis {
 impl Millis for u64 {
     fn millis(self) -> Duration {
         Duration::from_millis(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_no_name_is_an_error_that_names_the_rows() {
+        let one = chosen(Some("reset at once"), Profile::Quick).expect("a row");
+        assert_eq!(one.len(), 1);
+        let error = chosen(Some("no such row"), Profile::Full).err();
+        let text = error.expect("no row").to_string();
+        assert!(
+            text.contains("\"no such row\"") && text.contains(one[0].name),
+            "{text}"
+        );
     }
 }
