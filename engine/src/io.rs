@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Fragment, Piece, Piped, Quota, Region, Segment};
+use flatpath_driver::{Driver, Fragment, Piece, Piped, Quota, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
@@ -31,10 +31,22 @@ pub struct Io<'a> {
     pub(crate) common: &'a mut Common,
     pub(crate) connection: &'a mut Connection,
     pub(crate) key: Key,
+    pub(crate) driver: &'a dyn Peers,
     /// The input's piece, and where in it the input begins; `None` for input that was copied.
     pub(crate) source: Option<(&'a Region, &'a Piece, usize)>,
     /// The listener's own region, if it has one, and its id.
     pub(crate) own: Option<(u16, &'a Region)>,
+}
+
+/// What an [`Io`] asks of its driver, whichever that is.
+pub(crate) trait Peers {
+    fn peer_of(&self, socket: Socket) -> Option<SocketAddr>;
+}
+
+impl<D: Driver> Peers for D {
+    fn peer_of(&self, socket: Socket) -> Option<SocketAddr> {
+        self.peer(socket)
+    }
 }
 
 impl Io<'_> {
@@ -63,9 +75,9 @@ impl Io<'_> {
     }
 
     /// Where the connection comes from: one system call, so keep it. `None` when the driver cannot
-    /// say (direct descriptors, the simulation) or the peer is gone already.
+    /// say (direct descriptors) or the peer is gone already.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.connection.socket.peer()
+        self.driver.peer_of(self.connection.socket)
     }
 
     /// The name of this connection.

@@ -27,6 +27,7 @@ use crate::worker::Task;
 pub(crate) trait Speaker {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
+    fn connected(&mut self, io: Io<'_>);
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
@@ -107,6 +108,12 @@ impl<P: Protocol> Speaker for Lanes<P> {
             contain(|| protocol.closed(thread, &mut session));
             drop_contained(session);
         }
+    }
+
+    fn connected(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.connected(context);
+        });
     }
 
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received {

@@ -91,6 +91,13 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Called once on each network thread.
     fn thread_state(&self) -> Self::ThreadState;
 
+    /// A connection has been accepted, and nothing of it received yet. [`Io::peer`](crate::Io::peer)
+    /// says where it comes from. To refuse it, close it here, at once or after some last words:
+    /// nothing of it is received then. By default: nothing.
+    fn connected(&self, context: &mut Context<'_, Self>) {
+        let _ = context;
+    }
+
     /// Bytes have arrived. Uses whole messages, or what it can, from the front of `input` and
     /// returns how far that was. The rest is kept and offered again (P3); at most
     /// [`INPUT_BYTES_MAX`](crate::limits::INPUT_BYTES_MAX) are kept: a protocol refuses a message

@@ -57,7 +57,7 @@ impl Uring {
                 // Closed with the others, by the table of sockets.
                 Outcome::Accepted(_) => {}
                 Outcome::Received(piece) => {
-                    self.buffers[usize::from(piece.region_id)].recycle(piece)
+                    self.buffers[usize::from(piece.region_id)].recycle(piece);
                 }
                 Outcome::ReceivedInto(_)
                 | Outcome::EndOfStream

@@ -17,7 +17,7 @@ use flatpath_driver::{
 };
 use flatpath_structures::slots::Key;
 
-use crate::connection::Connection;
+use crate::connection::{Closing, Connection};
 use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
 use crate::listener::Speaker;
@@ -170,6 +170,10 @@ impl<D: Driver> Network<D> {
         match self.connections.insert(connection) {
             Ok(key) => {
                 self.admit(key);
+                let connection = self.connections.get(key);
+                if connection.is_some_and(|connection| connection.control.closing == Closing::No) {
+                    self.call(key, |speaker, io| speaker.connected(io));
+                }
                 self.settle(key);
             }
             Err(connection) => {

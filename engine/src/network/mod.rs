@@ -438,6 +438,7 @@ impl<D: Driver> Network<D> {
             common,
             connection,
             key,
+            driver: &self.driver,
             source: None,
             own: (region_id > 0).then(|| (region_id, self.driver.region(region_id))),
         };

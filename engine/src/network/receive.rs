@@ -226,6 +226,7 @@ impl<D: Driver> Network<D> {
             common,
             connection,
             key,
+            driver: &self.driver,
             source: Some((region, &piece, from as usize)),
             own: (region_id > 0).then(|| (region_id, self.driver.region(region_id))),
         };
