@@ -137,6 +137,18 @@ impl Buffer {
         }
     }
 
+    /// Keeps the first `bytes` of what is filled, and drops the others. O(1): zeroing waits for the
+    /// return.
+    ///
+    /// # Panics
+    /// If less is filled.
+    #[inline]
+    pub fn truncate(&mut self, bytes: usize) {
+        assert!(bytes <= self.filled().len(), "kept more than is filled");
+        let (_, marks) = self.block.parts();
+        marks.to = marks.from + bytes as u32;
+    }
+
     /// Drops all that is filled; the room is the capacity again. O(1): zeroing waits for the
     /// return.
     #[inline]

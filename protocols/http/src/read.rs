@@ -17,7 +17,7 @@ use crate::limits::{
 };
 use crate::parse::copy_as_1_1;
 use crate::pending_body::PendingBody;
-use crate::reply::{Disposition, Reply};
+use crate::reply::{Disposition, Out, Reply};
 use crate::respond::Frame;
 use crate::service::Service;
 use crate::state::{Connection, Fed, Http, QueuedReply, ReplyBytes, Stage, Step, ThreadState};
@@ -155,9 +155,6 @@ fn answer_inline<S: Service>(
     head: &Head<'_>,
     input: &[u8],
 ) -> Option<Step> {
-    if connection.reserve(INLINE_REPLY_BYTES).is_none() {
-        return Some(Step::Blocked(0, Stall::Memory));
-    }
     let has_body = head.framing() != Framing::Empty;
     let body_is_short =
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
@@ -166,19 +163,26 @@ fn answer_inline<S: Service>(
     frame.keep_alive &= !connection.draining() && (discards || !has_body);
 
     let turn = connection.turn();
+    let Some(buffer) = connection.io.reserve(INLINE_REPLY_BYTES) else {
+        return Some(Step::Blocked(0, Stall::Memory));
+    };
     let ThreadState {
         service: thread,
         scratch,
         date,
         ..
     } = &mut *connection.thread;
-    let mut reply = Reply::new(scratch, date.at(turn.wall_seconds), frame);
+    let out = Out::reserved(buffer, scratch);
+    let mut reply = Reply::new(out, date.at(turn.wall_seconds), frame);
     let service = &connection.protocol.service;
     match catch_unwind(AssertUnwindSafe(|| {
         service.inline(thread, turn, head, &mut reply)
     })) {
         Ok(Disposition::Answered) => {}
-        Ok(Disposition::Pooled) => return None,
+        Ok(Disposition::Pooled) => {
+            reply.abandon();
+            return None;
+        }
         Err(_) => reply.fail(),
     }
     let written = reply.written();

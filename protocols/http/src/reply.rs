@@ -1,15 +1,21 @@
 //! Inline answers: status, headers and body written as bytes, in the order of the wire.
 //!
-//! A [`Reply`] writes into scratch space of its network thread, and what it wrote is queued only
-//! when it is complete; so a service may change its mind and leave the request to the workers.
+//! A [`Reply`] writes straight into the output of its connection, from a mark on; a service that
+//! changes its mind and leaves the request to workers is rolled back to the mark. A reply that does
+//! not fit into the reserved buffer moves to scratch space of the network thread ([`Out`]), and is
+//! queued from there, all or nothing, when it is complete.
+//!
 //! `Date`, `Connection` and the framing headers are never the service's business.
 //!
-//! Cost: one copy of the head. No allocation once the scratch space has grown.
+//! Cost: one copy of the head, and of a body up to 8 KiB. No allocation once the scratch space has
+//! grown.
 
 use bytes::Bytes;
+use flatpath::Buffer;
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use http::StatusCode;
 
-use crate::encode;
+use crate::encode::{self, Sink};
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::respond::{self, Content, Frame, Transfer};
@@ -31,10 +37,76 @@ enum Stage {
     Complete,
 }
 
+/// Where an inline reply is written.
+#[derive(Debug)]
+pub(crate) struct Out<'a> {
+    /// The connection's output, and how much of the buffer others filled before: `None` once the
+    /// reply did not fit.
+    output: Option<(&'a mut Buffer, usize)>,
+    scratch: &'a mut Vec<u8>,
+}
+
+impl<'a> Out<'a> {
+    /// Straight into the output, as far as there is room.
+    pub(crate) fn reserved(buffer: &'a mut Buffer, scratch: &'a mut Vec<u8>) -> Self {
+        scratch.clear();
+        let mark = buffer.filled().len();
+        Self {
+            output: Some((buffer, mark)),
+            scratch,
+        }
+    }
+
+    /// Into scratch space from the beginning.
+    pub(crate) fn scratch(scratch: &'a mut Vec<u8>) -> Self {
+        scratch.clear();
+        Self {
+            output: None,
+            scratch,
+        }
+    }
+
+    /// Drops what was written.
+    fn roll_back(&mut self) {
+        self.scratch.clear();
+        if let Some((buffer, mark)) = &mut self.output {
+            buffer.truncate(*mark);
+        }
+    }
+
+    /// Whether so many bytes more go into the output.
+    fn has_room(&self, bytes: usize) -> bool {
+        let output = self.output.as_ref();
+        output.is_some_and(|(buffer, _)| buffer.room() >= bytes)
+    }
+
+    /// Moves what was written to the scratch space.
+    fn leave_output(&mut self) {
+        if let Some((buffer, mark)) = self.output.take() {
+            self.scratch.extend_from_slice(&buffer.filled()[mark..]);
+            buffer.truncate(mark);
+        }
+    }
+}
+
+impl Sink for Out<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        match &mut self.output {
+            Some((buffer, _)) if buffer.room() >= bytes.len() => {
+                buffer.append(bytes);
+            }
+            _ => {
+                self.leave_output();
+                self.scratch.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
 /// An answer being written on the network thread.
 #[derive(Debug)]
 pub struct Reply<'a> {
-    out: &'a mut Vec<u8>,
+    out: Out<'a>,
     date_line: &'a [u8],
     frame: Frame,
     stage: Stage,
@@ -48,6 +120,8 @@ pub struct Reply<'a> {
 /// A complete inline answer, as the connection queues it.
 #[derive(Debug)]
 pub(crate) struct Written {
+    /// Head and copied body are in the connection's output; otherwise they are in scratch space.
+    pub(crate) is_queued: bool,
     pub(crate) keep_alive: bool,
     pub(crate) shared: Option<Bytes>,
     pub(crate) reader: Option<Reader>,
@@ -55,8 +129,7 @@ pub(crate) struct Written {
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(out: &'a mut Vec<u8>, date_line: &'a [u8], frame: Frame) -> Self {
-        out.clear();
+    pub(crate) fn new(out: Out<'a>, date_line: &'a [u8], frame: Frame) -> Self {
         Self {
             out,
             date_line,
@@ -71,7 +144,7 @@ impl<'a> Reply<'a> {
     /// Begins an answer. Whatever was written before is dropped. A status below 200 cannot be a
     /// final answer and becomes 500.
     pub fn head(&mut self, status: StatusCode) -> ReplyHeaders<'_, 'a> {
-        self.out.clear();
+        self.out.roll_back();
         (self.shared, self.reader) = (None, None);
         self.stage = Stage::ReplyHeaders;
         let status = if status.is_informational() {
@@ -79,7 +152,7 @@ impl<'a> Reply<'a> {
         } else {
             status
         };
-        encode::status_line(self.out, status);
+        encode::status_line(&mut self.out, status);
         ReplyHeaders {
             reply: self,
             status,
@@ -93,7 +166,7 @@ impl<'a> Reply<'a> {
     pub fn prebuilt(&mut self, head: &[u8], body: &[u8]) -> Disposition {
         self.begin_prebuilt(head);
         if !self.frame.is_head {
-            self.out.extend_from_slice(body);
+            self.out.put(body);
         }
         Disposition::Answered
     }
@@ -107,21 +180,19 @@ impl<'a> Reply<'a> {
 
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
     pub fn response(&mut self, response: Response) -> Disposition {
-        self.out.clear();
+        self.out.roll_back();
         (self.shared, self.reader) = (None, None);
         self.stage = Stage::Complete;
         let (parts, body) = response.into_parts();
-        let plan = respond::head(self.out, &parts, &body, self.frame);
+        let plan = respond::head(&mut self.out, &parts, &body, self.frame);
         self.frame.keep_alive = plan.keep_alive;
         self.transfer = plan.transfer;
-        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+        encode::end_of_head(&mut self.out, self.date_line, self.frame.persistence());
         match body {
             _ if !plan.with_body => {}
             Body::Reader(reader) => self.reader = Some(reader),
             Body::Bytes(bytes) => self.add_shared(&bytes),
-            body => body
-                .pieces()
-                .for_each(|piece| self.out.extend_from_slice(piece)),
+            body => body.pieces().for_each(|piece| self.out.put(piece)),
         }
         Disposition::Answered
     }
@@ -140,19 +211,20 @@ impl<'a> Reply<'a> {
             head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),
             "lines, no end"
         );
-        self.out.clear();
+        self.out.roll_back();
         (self.shared, self.reader) = (None, None);
         self.stage = Stage::Complete;
-        self.out.extend_from_slice(head);
-        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+        self.out.put(head);
+        encode::end_of_head(&mut self.out, self.date_line, self.frame.persistence());
     }
 
     fn add_shared(&mut self, body: &Bytes) {
         if self.frame.is_head {
             return;
         }
-        if body.len() <= INLINE_COPY_BYTES_MAX {
-            self.out.extend_from_slice(body);
+        let fits = body.len() <= SHARED_COPY_BYTES_MAX && self.out.has_room(body.len());
+        if fits || body.len() <= INLINE_COPY_BYTES_MAX {
+            self.out.put(body);
         } else {
             self.shared = Some(body.clone());
         }
@@ -164,14 +236,14 @@ impl<'a> Reply<'a> {
         self.stage = Stage::Complete;
         if is_sound {
             if let Some(length) = length {
-                encode::length_header(self.out, length);
+                encode::length_header(&mut self.out, length);
             }
         } else {
-            self.out.clear();
-            encode::status_line(self.out, StatusCode::INTERNAL_SERVER_ERROR);
-            encode::length_header(self.out, 0);
+            self.out.roll_back();
+            encode::status_line(&mut self.out, StatusCode::INTERNAL_SERVER_ERROR);
+            encode::length_header(&mut self.out, 0);
         }
-        encode::end_of_head(self.out, self.date_line, self.frame.persistence());
+        encode::end_of_head(&mut self.out, self.date_line, self.frame.persistence());
         is_sound
     }
 
@@ -182,12 +254,23 @@ impl<'a> Reply<'a> {
         self.finish_head(false, None);
     }
 
+    /// The service leaves the request to workers: nothing of the reply stays.
+    pub(crate) fn abandon(mut self) {
+        self.out.roll_back();
+    }
+
     /// What was written. A reply that was begun and not completed becomes a 500.
     pub(crate) fn written(mut self) -> Written {
         if self.stage != Stage::Complete {
             self.finish_head(false, None);
         }
+        let is_copied = |shared: &Bytes| shared.len() <= SHARED_COPY_BYTES_MAX;
+        if self.reader.is_some() || self.shared.as_ref().is_some_and(is_copied) {
+            // It goes to a worker, or is queued in one buffer with its body.
+            self.out.leave_output();
+        }
         Written {
+            is_queued: self.out.output.is_some(),
             keep_alive: self.frame.keep_alive,
             shared: self.shared,
             reader: self.reader,
@@ -214,7 +297,7 @@ impl ReplyHeaders<'_, '_> {
         if !encode::is_header(name.as_bytes(), value) {
             self.is_sound = false;
         } else if !encode::is_ours(name.as_bytes()) {
-            encode::header(self.reply.out, name.as_bytes(), value);
+            encode::header(&mut self.reply.out, name.as_bytes(), value);
         }
         self
     }
@@ -228,7 +311,7 @@ impl ReplyHeaders<'_, '_> {
             && content == Content::Any
             && !self.reply.frame.is_head
         {
-            self.reply.out.extend_from_slice(body);
+            self.reply.out.put(body);
         }
         Disposition::Answered
     }
@@ -264,6 +347,7 @@ impl ReplyHeaders<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     const DATE: &[u8] = b"Date: D\r\n";
     const FRAME: Frame = Frame {
@@ -278,7 +362,7 @@ mod tests {
 
     fn text(frame: Frame, write: impl FnOnce(&mut Reply<'_>) -> Disposition) -> String {
         let mut out = b"left over".to_vec();
-        let mut reply = Reply::new(&mut out, DATE, frame);
+        let mut reply = Reply::new(Out::scratch(&mut out), DATE, frame);
         assert_eq!(write(&mut reply), Disposition::Answered);
         let written = reply.written();
         if let Some(shared) = written.shared {
@@ -355,7 +439,7 @@ mod tests {
     #[test]
     fn an_answer_that_was_begun_and_left_is_a_500() {
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, DATE, FRAME);
+        let mut reply = Reply::new(Out::scratch(&mut out), DATE, FRAME);
         let _left = reply.head(StatusCode::OK).header("A", "b");
         assert!(reply.written().keep_alive);
         assert!(out.starts_with(b"HTTP/1.1 500 "));
@@ -380,7 +464,7 @@ mod tests {
     fn long_shared_bodies_are_not_copied() {
         let long = Bytes::from(vec![b'x'; INLINE_COPY_BYTES_MAX + 1]);
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, DATE, FRAME);
+        let mut reply = Reply::new(Out::scratch(&mut out), DATE, FRAME);
         assert_eq!(
             reply.head(StatusCode::OK).shared(&long),
             Disposition::Answered
@@ -403,5 +487,66 @@ mod tests {
             not_modified.contains("Content-Length: 7\r\n"),
             "{not_modified}"
         );
+    }
+
+    /// What stands in a buffer of the output behind `before`, and in scratch space, after a reply.
+    fn reserved(write: impl FnOnce(Reply<'_>)) -> (String, String) {
+        let pool = Pool::new(PoolConfig {
+            classes: vec![4 * 1024],
+            budget_bytes: 1 << 20,
+            zero: Zero::Never,
+        });
+        let mut buffer = pool.take(4 * 1024).expect("the pool has room");
+        buffer.append(b"before");
+        let mut scratch = b"left over".to_vec();
+        write(Reply::new(
+            Out::reserved(&mut buffer, &mut scratch),
+            DATE,
+            FRAME,
+        ));
+        let output = buffer.filled().strip_prefix(b"before");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
+        (text(output.expect("it stays")), text(&scratch))
+    }
+
+    #[test]
+    fn a_reply_that_fits_is_written_into_the_output() {
+        let body = Bytes::from(vec![b'x'; 3 * 1024]);
+        let (output, scratch) = reserved(|mut reply| {
+            assert_eq!(
+                reply.head(StatusCode::OK).shared(&body),
+                Disposition::Answered
+            );
+            assert!(reply.written().is_queued);
+        });
+        assert!(output.starts_with("HTTP/1.1 200 OK\r\n") && output.ends_with("xxx"));
+        assert_eq!(scratch, "");
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_leaves_the_output() {
+        let body = [b'x'; 5 * 1024];
+        let (output, scratch) = reserved(|mut reply| {
+            let _answered = reply.head(StatusCode::OK).body(&body);
+            assert!(!reply.written().is_queued);
+        });
+        assert_eq!(output, "");
+        assert!(scratch.starts_with("HTTP/1.1 200 OK\r\n") && scratch.ends_with("xxx"));
+    }
+
+    #[test]
+    fn a_reply_that_is_given_up_leaves_nothing() {
+        let (output, _) = reserved(|mut reply| {
+            let _begun = reply.head(StatusCode::OK).header("A", "b");
+            reply.abandon();
+        });
+        assert_eq!(output, "");
+        let (output, _) = reserved(|mut reply| {
+            let _begun = reply.head(StatusCode::OK).header("A", "b");
+            assert_eq!(reply.prebuilt(b"HTTP/1.1 404 Not Found\r\n", b""), {
+                Disposition::Answered
+            });
+        });
+        assert!(output.starts_with("HTTP/1.1 404 "), "{output}");
     }
 }

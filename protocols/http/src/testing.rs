@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
 use crate::parse::copy_as_1_1;
-use crate::reply::{Disposition, Reply};
+use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, Frame, Transfer};
 use crate::scan::Scan;
@@ -148,7 +148,11 @@ fn answer<S: Service>(
     input: &[u8],
 ) -> Result<Option<Disposition>, Fault> {
     with_head(input, |head| {
-        let mut reply = Reply::new(out, date.at(turn.wall_seconds), Frame::of(head));
+        let mut reply = Reply::new(
+            Out::scratch(out),
+            date.at(turn.wall_seconds),
+            Frame::of(head),
+        );
         let run = service.inline(thread, turn, head, &mut reply);
         if run == Disposition::Answered {
             let written = reply.written();

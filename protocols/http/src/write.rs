@@ -71,6 +71,7 @@ pub(crate) fn queue_inline<S: Service>(
 ) -> Step {
     let number = connection.session.take_number();
     let Written {
+        is_queued,
         keep_alive,
         shared,
         reader,
@@ -80,7 +81,12 @@ pub(crate) fn queue_inline<S: Service>(
         stream_inline(connection, number, keep_alive, reader, transfer);
         return Step::On(head_bytes);
     }
-    let queued = queue_scratch(connection, shared.as_ref());
+    let queued = match shared.as_ref() {
+        None if is_queued => Ok(()),
+        // It is too long to be copied, which alone could fail.
+        Some(shared) if is_queued => connection.write_shared(shared.clone()),
+        shared => queue_scratch(connection, shared),
+    };
     if queued.is_ok() {
         reply_done(connection, keep_alive);
         return Step::On(head_bytes);

@@ -210,6 +210,21 @@ fn teardown_in_any_order_frees_everything_once() {
 }
 
 #[test]
+fn truncate_keeps_the_front_and_what_is_dropped_is_zeroed() {
+    let pool = pool(&[16], 16);
+    let mut buffer = pool.take(16).expect("room");
+    buffer.append(b"kept, drop");
+    buffer.consume_front(1);
+    buffer.truncate(3);
+    assert_eq!(buffer.filled(), b"ept");
+    buffer.append(b"!");
+    assert_eq!(buffer.filled(), b"ept!");
+    drop(buffer);
+    let mut again = pool.take(16).expect("room");
+    assert!(again.spare_mut().iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn consume_front_keeps_the_rest_in_order() {
     let pool = pool(&[16], 16);
     let mut buffer = pool.take(16).expect("room");
