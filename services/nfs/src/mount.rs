@@ -5,7 +5,6 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use flatpath_rpc::xdr::Malformed;
 use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -13,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::attributes::Attributes;
 use crate::limits::MOUNT_PATH_BYTES_MAX;
 use crate::names::RESOLVE;
-use crate::request::Request;
+use crate::request::{Outcome, Request};
 use crate::status::Status;
 
 const AUTH_SYS: u32 = 1;
@@ -22,7 +21,7 @@ pub(crate) fn serve(
     procedure: u32,
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
-) -> Result<CallOutcome, Malformed> {
+) -> Outcome {
     let own = request.state.directory.as_os_str().as_bytes();
     match procedure {
         1 => {

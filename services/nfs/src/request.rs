@@ -29,6 +29,9 @@ pub(crate) struct Request<'a> {
     pub(crate) pool: PoolHandle<'a>,
 }
 
+/// How a procedure ends: with results, or because its arguments cannot be read.
+pub(crate) type Outcome = Result<CallOutcome, Malformed>;
+
 /// What a procedure that makes something returns on success.
 pub(crate) type Made = (Attributes, WireHandle);
 
@@ -38,6 +41,11 @@ pub(crate) fn read_handle<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malfo
 
 pub(crate) fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     reader.opaque(NAME_BYTES_READ_MAX)
+}
+
+/// Writes `nfsstat3`.
+pub(crate) fn write_status<T>(writer: &mut Writer<'_>, result: &Result<T, Status>) {
+    writer.u32(result.as_ref().err().map_or(0, |status| *status as u32));
 }
 
 /// What a failure in a directory is to the client: in one that was removed nothing is found, and it
@@ -55,6 +63,45 @@ impl Request<'_> {
         match self.reply.write(RESULT_BYTES_MAX, self.pool, encode) {
             Ok(()) => CallOutcome::Results,
             Err(_) => CallOutcome::SystemError,
+        }
+    }
+
+    /// Status and the changes of what the procedure was to change.
+    pub(crate) fn answer_changes(
+        &mut self,
+        result: Result<(), Status>,
+        changes: &[Change],
+    ) -> CallOutcome {
+        let system = self.system();
+        self.answer(|writer| {
+            write_status(writer, &result);
+            for change in changes {
+                change.write(writer, system);
+            }
+        })
+    }
+
+    /// Answers about a file: its attributes, and what `ask` finds.
+    pub(crate) fn answer_about<T>(
+        &mut self,
+        handle: &[u8],
+        ask: impl FnOnce(&Request<'_>, &Node) -> Result<T, Status>,
+        write: impl FnOnce(&mut Writer<'_>, T),
+    ) -> CallOutcome {
+        let node = match self.resolve(handle) {
+            Ok(node) => node,
+            Err(status) => return self.fail(status, None),
+        };
+        let found = ask(self, &node);
+        let after = node.attributes().ok();
+        let system = self.system();
+        match found {
+            Ok(found) => self.answer(|writer| {
+                writer.u32(0);
+                write_after(writer, after.as_ref(), system);
+                write(writer, found);
+            }),
+            Err(status) => self.fail(status, after.as_ref()),
         }
     }
 

@@ -1,15 +1,14 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
-use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath_rpc::xdr::Reader;
 use rustix::fd::AsFd;
 use rustix::fs::{
     Access as Allowed, AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
 };
 
-use crate::attributes::{Change, SetAttributes, SetTime, Time, write_after};
+use crate::attributes::{Change, SetAttributes, SetTime, Time};
 use crate::node::Node;
-use crate::request::{Request, read_handle};
+use crate::request::{Outcome, Request, read_handle};
 use crate::state::Access;
 use crate::status::Status;
 
@@ -20,10 +19,7 @@ const EXTEND: u32 = 0x08;
 const DELETE: u32 = 0x10;
 const EXECUTE: u32 = 0x20;
 
-pub(super) fn get(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let result = request.resolve(handle).and_then(|node| {
         let found = node.attributes()?;
@@ -43,10 +39,7 @@ pub(super) fn get(
     }))
 }
 
-pub(super) fn set(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn set(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let wanted = SetAttributes::read(reader)?;
     let guard = if reader.boolean()? {
@@ -61,11 +54,7 @@ pub(super) fn set(
         Ok(node) => set_guarded(request, &node, &wanted, guard),
         Err(status) => (Err(status), Change::default()),
     };
-    let system = request.system();
-    Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
-        change.write(writer, system);
-    }))
+    Ok(request.answer_changes(result, &[change]))
 }
 
 fn set_guarded(
@@ -165,25 +154,14 @@ impl Request<'_> {
     }
 }
 
-pub(super) fn access(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn access(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let asked = reader.u32()?;
-    let node = match request.resolve(handle) {
-        Ok(node) => node,
-        Err(status) => return Ok(request.fail(status, None)),
-    };
-    let rights = request.rights(&node, asked);
-    let after = node.attributes().ok();
-    let system = request.system();
-    Ok(match rights {
-        Ok(rights) => request.answer(|writer| {
-            writer.u32(0);
-            write_after(writer, after.as_ref(), system);
+    Ok(request.answer_about(
+        handle,
+        |request, node| request.rights(node, asked),
+        |writer, rights| {
             writer.u32(rights);
-        }),
-        Err(status) => request.fail(status, after.as_ref()),
-    })
+        },
+    ))
 }

@@ -13,7 +13,7 @@ use crate::attributes::{Attributes, Change, SetAttributes, Time, write_after};
 use crate::limits::PATH_BYTES_MAX;
 use crate::names::{RESOLVE, check_name, open_name};
 use crate::node::Node;
-use crate::request::{Made, Request, read_handle, read_name};
+use crate::request::{Made, Outcome, Request, read_handle, read_name};
 use crate::status::Status;
 
 /// Permission bits of what a client makes without naming any.
@@ -38,10 +38,7 @@ fn mode_of(wanted: &SetAttributes, otherwise: u32) -> Mode {
     Mode::from_raw_mode(wanted.mode.unwrap_or(otherwise))
 }
 
-pub(super) fn create(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn create(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let how = match reader.u32()? {
@@ -171,10 +168,7 @@ fn create_exclusive(
     }
 }
 
-pub(super) fn make_directory(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let wanted = SetAttributes::read(reader)?;
@@ -194,10 +188,7 @@ pub(super) fn make_directory(
     Ok(request.made(result, change))
 }
 
-pub(super) fn make_link(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn make_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let wanted = SetAttributes::read(reader)?;
@@ -222,10 +213,7 @@ pub(super) fn make_link(
     Ok(request.made(result, change))
 }
 
-pub(super) fn make_node(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let number = reader.u32()?;

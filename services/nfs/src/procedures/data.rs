@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
 use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
-use crate::request::{Request, read_handle};
+use crate::request::{Outcome, Request, read_handle, write_status};
 use crate::status::Status;
 
 /// Results of READ before the data: status, attributes, count, end, length.
@@ -32,10 +32,7 @@ enum Stable {
     File = 2,
 }
 
-pub(super) fn read(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let offset = reader.u64()?;
     let count = (reader.u32()? as usize).min(DATA_BYTES_MAX);
@@ -182,10 +179,7 @@ fn read_into(
     Ok((Came::Copied(bytes), node.attributes()?))
 }
 
-pub(super) fn write(
-    request: &mut Request<'_>,
-    mut arguments: Arguments<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn write(request: &mut Request<'_>, mut arguments: Arguments<'_>) -> Outcome {
     let reader = &mut arguments.reader;
     let handle = read_handle(reader)?;
     let offset = reader.u64()?;
@@ -217,7 +211,7 @@ pub(super) fn write(
     let system = request.system();
     let verifier = request.state.export.nodes.verifier().read();
     Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
+        write_status(writer, &result);
         change.write(writer, system);
         if let Ok(bytes) = result {
             writer.u32(u32::try_from(bytes).expect("at most DATA_BYTES_MAX"));
@@ -294,10 +288,7 @@ fn behind<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
     rest
 }
 
-pub(super) fn commit(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn commit(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let _offset = reader.u64()?;
     let _count = reader.u32()?;
@@ -314,7 +305,7 @@ pub(super) fn commit(
     };
     let system = request.system();
     Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
+        write_status(writer, &result);
         change.write(writer, system);
         if result.is_ok() {
             writer.u64(verifier);

@@ -8,7 +8,7 @@
 //! knows of; one that does not fit is listed again from the cookie before it.
 
 use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader, Writer};
+use flatpath_rpc::xdr::{Reader, Writer};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
 
@@ -16,7 +16,7 @@ use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_BYTES};
 use crate::names::open_name;
 use crate::node::Node;
-use crate::request::{Made, Request, in_directory, read_handle};
+use crate::request::{Made, Outcome, Request, in_directory, read_handle};
 use crate::status::Status;
 
 /// Results around the entries: attributes, verifier, end of list, end of directory.
@@ -35,10 +35,7 @@ struct Asked<'a> {
     plus: bool,
 }
 
-pub(super) fn read(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let (cookie, verifier) = (reader.u64()?, reader.u64()?);
     let count = reader.u32()? as usize;
@@ -53,10 +50,7 @@ pub(super) fn read(
     Ok(serve(request, &asked))
 }
 
-pub(super) fn read_plus(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn read_plus(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let (cookie, verifier) = (reader.u64()?, reader.u64()?);
     let names = reader.u32()? as usize;

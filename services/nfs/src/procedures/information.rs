@@ -1,15 +1,10 @@
 //! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20).
 
-use std::sync::Arc;
+use flatpath_rpc::xdr::Reader;
 
-use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader, Writer};
-
-use crate::attributes::{Attributes, write_after};
 use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::node::Node;
-use crate::request::{Request, read_handle};
-use crate::status::Status;
+use crate::request::{Outcome, Request, read_handle};
 
 /// Hard links, symbolic links, the same answers everywhere, times can be set.
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
@@ -17,35 +12,10 @@ const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 /// Sizes are best multiples of a page.
 const MULTIPLE_BYTES: u32 = 4096;
 
-fn answer<T>(
-    request: &mut Request<'_>,
-    handle: &[u8],
-    ask: impl FnOnce(&Arc<Node>) -> Result<T, Status>,
-    write: impl FnOnce(&mut Writer<'_>, T),
-) -> CallOutcome {
-    let node = match request.resolve(handle) {
-        Ok(node) => node,
-        Err(status) => return request.fail(status, None),
-    };
-    let after: Option<Attributes> = node.attributes().ok();
-    let system = request.system();
-    match ask(&node) {
-        Ok(found) => request.answer(|writer| {
-            writer.u32(0);
-            write_after(writer, after.as_ref(), system);
-            write(writer, found);
-        }),
-        Err(status) => request.fail(status, after.as_ref()),
-    }
-}
-
-pub(super) fn system(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn system(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
-    let ask = |node: &Arc<Node>| Ok(rustix::fs::fstatvfs(&node.path)?);
-    Ok(answer(request, handle, ask, |writer, found| {
+    let ask = |_: &Request<'_>, node: &Node| Ok(rustix::fs::fstatvfs(&node.path)?);
+    Ok(request.answer_about(handle, ask, |writer, found| {
         writer.u64(found.f_blocks.saturating_mul(found.f_frsize));
         writer.u64(found.f_bfree.saturating_mul(found.f_frsize));
         writer.u64(found.f_bavail.saturating_mul(found.f_frsize));
@@ -57,17 +27,13 @@ pub(super) fn system(
     }))
 }
 
-pub(super) fn fixed(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn fixed(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let data = u32::try_from(DATA_BYTES_MAX).expect("a bound of ours fits a word");
     let directory = u32::try_from(DIRECTORY_BYTES_MAX).expect("a bound of ours fits a word");
-    Ok(answer(
-        request,
+    Ok(request.answer_about(
         handle,
-        |_| Ok(()),
+        |_, _| Ok(()),
         |writer, ()| {
             // Most, best and multiple of READ, the same of WRITE, best of READDIR.
             for word in [
@@ -90,18 +56,14 @@ pub(super) fn fixed(
     ))
 }
 
-pub(super) fn path(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn path(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     /// Links to one file: the least that any Linux file system in use allows.
     const LINKS_MAX: u32 = 127;
     let handle = read_handle(reader)?;
     let name = u32::try_from(NAME_BYTES_MAX).expect("a bound of ours fits a word");
-    Ok(answer(
-        request,
+    Ok(request.answer_about(
         handle,
-        |_| Ok(()),
+        |_, _| Ok(()),
         |writer, ()| {
             writer.u32(LINKS_MAX);
             writer.u32(name);

@@ -3,20 +3,17 @@
 use std::mem::MaybeUninit;
 
 use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath_rpc::xdr::Reader;
 use rustix::fs::FileType;
 
 use crate::attributes::{POST_OP_BYTES, write_after};
 use crate::limits::PATH_BYTES_MAX;
 use crate::names::{check_name, open_name};
 use crate::node::Node;
-use crate::request::{Made, Request, in_directory, read_handle, read_name};
+use crate::request::{Made, Outcome, Request, in_directory, read_handle, read_name};
 use crate::status::Status;
 
-pub(super) fn lookup(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn lookup(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let name = read_name(reader)?;
     let directory = match request.resolve_directory(handle) {
@@ -65,10 +62,7 @@ impl Request<'_> {
     }
 }
 
-pub(super) fn read_link(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let node = match request.resolve(handle) {
         Ok(node) => node,

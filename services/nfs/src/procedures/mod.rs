@@ -26,7 +26,7 @@ use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fs::AtFlags;
 
 use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX};
-use crate::request::{Request, read_handle};
+use crate::request::{Outcome, Request, read_handle};
 
 /// True for procedures that must not be executed twice.
 pub(crate) fn changes(procedure: u32) -> bool {
@@ -55,7 +55,7 @@ pub(crate) fn serve(
     procedure: u32,
     request: &mut Request<'_>,
     arguments: Arguments<'_>,
-) -> Result<CallOutcome, Malformed> {
+) -> Outcome {
     let mut arguments = arguments;
     let reader = &mut arguments.reader;
     match procedure {

@@ -1,13 +1,12 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.12 to 3.3.15).
 
-use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath_rpc::xdr::Reader;
 use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
 
 use crate::attributes::{Attributes, Change, write_after};
 use crate::names::check_name;
-use crate::request::{Request, in_directory, read_handle, read_name};
+use crate::request::{Outcome, Request, in_directory, read_handle, read_name, write_status};
 use crate::status::Status;
 
 /// An entry that can be taken away: the names of the directory itself and of its parent cannot.
@@ -22,7 +21,7 @@ pub(super) fn remove(
     request: &mut Request<'_>,
     reader: &mut Reader<'_>,
     flags: AtFlags,
-) -> Result<CallOutcome, Malformed> {
+) -> Outcome {
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
     let (result, change) = request.change(directory, |directory| {
@@ -36,30 +35,17 @@ pub(super) fn remove(
         export.after_loss(lost);
         Ok(())
     });
-    let system = request.system();
-    Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
-        change.write(writer, system);
-    }))
+    Ok(request.answer_changes(result, &[change]))
 }
 
-pub(super) fn rename(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn rename(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let from = read_handle(reader)?;
     let from_name = read_name(reader)?;
     let to = read_handle(reader)?;
     let to_name = read_name(reader)?;
     let mut changes = [Change::default(); 2];
     let result = rename_between(request, (from, from_name), (to, to_name), &mut changes);
-    let system = request.system();
-    Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
-        for change in &changes {
-            change.write(writer, system);
-        }
-    }))
+    Ok(request.answer_changes(result, &changes))
 }
 
 fn rename_between(
@@ -104,10 +90,7 @@ fn rename_between(
     }
 }
 
-pub(super) fn link(
-    request: &mut Request<'_>,
-    reader: &mut Reader<'_>,
-) -> Result<CallOutcome, Malformed> {
+pub(super) fn link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let file = read_handle(reader)?;
     let directory = read_handle(reader)?;
     let name = read_name(reader)?;
@@ -138,7 +121,7 @@ pub(super) fn link(
     let after = node.ok().and_then(|node| node.attributes().ok());
     let system = request.system();
     Ok(request.answer(|writer| {
-        writer.u32(result.err().map_or(0, |status| status as u32));
+        write_status(writer, &result);
         write_after(writer, after.as_ref(), system);
         change.write(writer, system);
     }))
