@@ -1,7 +1,6 @@
 //! On what the figures were measured.
 
-use std::fs;
-
+use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::Serialize;
 
 use crate::namespace;
@@ -26,29 +25,31 @@ pub struct Machine {
     pub load: f64,
     /// TCP congestion control of servers and clients: one that paces, paces loopback too.
     pub congestion: String,
+    /// Programs and crates that are compared.
+    pub versions: Vec<String>,
 }
 
 impl Machine {
     /// Asks the kernel. What cannot be found is called unknown.
     pub fn describe() -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
+        let cpu = CpuInfo::current().ok();
+        let model = cpu.as_ref().and_then(|cpu| cpu.model_name(0));
+        let flags = cpu.as_ref().and_then(|cpu| cpu.flags(0));
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         Self {
-            cpu: value(&cpuinfo, "model name")
-                .unwrap_or("unknown processor")
-                .to_owned(),
+            cpu: model.unwrap_or("unknown processor").to_owned(),
             cores: cores(),
-            memory_mib: memory_mib(&read("/proc/meminfo")),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            virtual_machine: value(&cpuinfo, "flags")
-                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            memory_mib: Meminfo::current().map_or(0, |memory| memory.mem_total >> 20),
+            kernel: release.unwrap_or_default().trim().to_owned(),
+            virtual_machine: flags.is_some_and(|flags| flags.contains(&"hypervisor")),
             build: if cfg!(debug_assertions) {
                 "debug"
             } else {
                 "release"
             },
-            load: first_number(&read("/proc/loadavg")),
+            load: LoadAverage::current().map_or(0.0, |load| load.one.into()),
             congestion: namespace::congestion_control().unwrap_or_default(),
+            versions: Vec::new(),
         }
     }
 
@@ -66,26 +67,23 @@ impl Machine {
         format!(
             "{}, {cores}, {} MiB, {sort}, Linux {}, {}; {} build; load {:.1} at the start",
             self.cpu, self.memory_mib, self.kernel, self.congestion, self.build, self.load
-        )
+        ) + &self
+            .versions
+            .iter()
+            .map(|version| format!("; {version}"))
+            .collect::<String>()
     }
 }
 
-/// `name<tab>: value`, the first one of that name.
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim())
-    })
-}
-
-fn memory_mib(meminfo: &str) -> u64 {
-    let kib = value(meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
-    kib.unwrap_or(0_u64) / 1024
-}
-
-fn first_number(text: &str) -> f64 {
-    let word = text.split(' ').next().unwrap_or_default();
-    word.parse().unwrap_or(0.0)
+/// `NAME VERSION` of packages in the text of the Cargo.lock that a program was built from.
+pub fn locked_versions(lock_file: &str, names: &[&str]) -> Vec<String> {
+    let version = |name: &&str| {
+        let heading = format!("name = \"{name}\"");
+        let mut lines = lock_file.lines().skip_while(|line| *line != heading);
+        let version = lines.nth(1)?.strip_prefix("version = ")?;
+        Some(format!("{name} {}", version.trim_matches('"')))
+    };
+    names.iter().filter_map(version).collect()
 }
 
 #[cfg(test)]
@@ -93,11 +91,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_by_their_whole_name() {
-        let text = "model\t\t: 17\nmodel name\t: Some CPU @ 2 GHz\n";
-        assert_eq!(value(text, "model name"), Some("Some CPU @ 2 GHz"));
-        assert_eq!(value(text, "flags"), None);
-        assert_eq!(memory_mib("MemTotal:       2048 kB\n"), 2);
+    fn versions_are_those_of_whole_names() {
+        let text =
+            "name = \"hyper-util\"\nversion = \"0.1.0\"\nname = \"hyper\"\nversion = \"1.2.3\"";
+        let versions = locked_versions(text, &["hyper", "absent"]);
+        assert_eq!(versions, ["hyper 1.2.3"]);
     }
 
     #[test]

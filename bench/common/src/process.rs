@@ -18,7 +18,6 @@
 //! - I2: once `INTERRUPTED` is set no group starts.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -29,6 +28,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use procfs::net::{self, TcpState};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -287,17 +287,11 @@ fn listener_of(line: &str) -> Option<(String, SocketAddr)> {
     Some((name.to_owned(), address.parse().ok()?))
 }
 
-/// Whether the kernel's tables have a socket in LISTEN (state 0A) at this port.
+/// Whether a socket listens at this port, of whatever address.
 pub fn is_listening(port: u16) -> bool {
-    let suffix = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
-        let table = fs::read_to_string(path).unwrap_or_default();
-        table.lines().any(|line| {
-            let mut fields = line.split_ascii_whitespace().skip(1);
-            fields.next().is_some_and(|local| local.ends_with(&suffix))
-                && fields.nth(1) == Some("0A")
-        })
-    })
+    let sockets = [net::tcp(), net::tcp6()].into_iter().flatten().flatten();
+    let mut listeners = sockets.filter(|socket| socket.state == TcpState::Listen);
+    listeners.any(|listener| listener.local_address.port() == port)
 }
 
 /// An address that was free a moment ago, for a server that cannot pick one itself.

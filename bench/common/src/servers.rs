@@ -303,7 +303,7 @@ impl BenchReport {
             return;
         };
         let value = table.of(&server, metric);
-        let mut what = format!("{}: {server} {}", self.about, metric.name);
+        let mut what = format!("{server} {}", metric.name);
         let (reached, unit) = match reference {
             None => (value, ""),
             Some((other, column)) => {

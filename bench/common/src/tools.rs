@@ -1,7 +1,6 @@
 //! The programs the harness needs from the machine, and the packages that bring them.
 
 use std::env;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,11 +50,11 @@ impl Tool {
     /// Where the program is.
     ///
     /// # Errors
-    /// [`Missing`], which names the package.
-    pub fn find(self) -> Result<PathBuf, Missing> {
+    /// `NotFound`, which names the package.
+    pub fn find(self) -> io::Result<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         let directories = env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
-        find_in(directories, self.program).ok_or_else(|| Missing(vec![self]))
+        find_in(directories, self.program).ok_or_else(|| absent(&[self]))
     }
 
     /// The version the program reports of itself, as one short line.
@@ -73,46 +72,25 @@ impl Tool {
     }
 }
 
-/// Programs that are not installed.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Missing(pub Vec<Tool>);
-
-impl fmt::Display for Missing {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let programs: Vec<_> = self.0.iter().map(|tool| tool.program).collect();
-        let packages: Vec<_> = self.0.iter().map(|tool| tool.package).collect();
-        write!(
-            formatter,
-            "not installed: {}; on Debian: apt install {}",
-            programs.join(", "),
-            packages.join(" ")
-        )
-    }
-}
-
-impl std::error::Error for Missing {}
-
-impl From<Missing> for io::Error {
-    fn from(missing: Missing) -> Self {
-        Self::new(io::ErrorKind::NotFound, missing)
-    }
-}
-
 /// Fails with all the missing ones at once, so that one installation is enough.
 ///
 /// # Errors
-/// [`Missing`] if any of the tools is not installed.
-pub fn require(tools: &[Tool]) -> Result<(), Missing> {
-    let missing: Vec<_> = tools
-        .iter()
-        .copied()
-        .filter(|tool| tool.find().is_err())
-        .collect();
+/// `NotFound`, with the packages to install.
+pub fn require(tools: &[Tool]) -> io::Result<()> {
+    let tools = tools.iter().copied();
+    let missing: Vec<Tool> = tools.filter(|tool| tool.find().is_err()).collect();
     if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(Missing(missing))
+        return Ok(());
     }
+    Err(absent(&missing))
+}
+
+fn absent(tools: &[Tool]) -> io::Error {
+    let programs: Vec<_> = tools.iter().map(|tool| tool.program).collect();
+    let packages: Vec<_> = tools.iter().map(|tool| tool.package).collect();
+    let (programs, packages) = (programs.join(", "), packages.join(" "));
+    let message = format!("not installed: {programs}; on Debian: apt install {packages}");
+    io::Error::new(io::ErrorKind::NotFound, message)
 }
 
 fn find_in(directories: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
@@ -133,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_missing_tool_names_its_package() {
-        let text = Missing(vec![WRK, PERF]).to_string();
+        let text = absent(&[WRK, PERF]).to_string();
         assert_eq!(
             text,
             "not installed: wrk, perf; on Debian: apt install wrk linux-perf"

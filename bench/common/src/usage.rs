@@ -11,26 +11,15 @@
 //! workers. Cost: one walk over `/proc` per reading, before and after a run, never inside it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// One process, from `/proc/PID/stat`. The kernel includes its threads, the ended ones too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProcessStat {
-    /// Its number.
-    pid: u32,
-    /// The process group it belongs to.
-    group: u32,
-    /// utime + stime, in clock ticks.
-    own_ticks: u64,
-    /// cutime + cstime: children that ended and were waited for, in clock ticks.
-    reaped_ticks: u64,
-}
+use procfs::process::{Process, Stat, all_processes};
+use procfs::{CurrentSI, KernelStats, net};
 
-/// Memory of one process, from `/proc/PID/status`, in KiB.
+/// Memory of a server, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessMemory {
+pub struct Memory {
     /// `VmHWM`: the most that was ever resident.
     pub peak_kib: u64,
     /// `RssAnon`: resident and not backed by a file.
@@ -44,12 +33,22 @@ pub struct Ticks(pub u64);
 impl Ticks {
     /// The time since an earlier reading.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0) * nanos_per_tick())
+        let ticks = self.0.saturating_sub(earlier.0);
+        Duration::from_nanos(ticks * 1_000_000_000 / procfs::ticks_per_second().max(1))
     }
-}
 
-fn nanos_per_tick() -> u64 {
-    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+    /// A process and its threads, those that have ended and the children that it has waited for
+    /// included.
+    fn of(stat: &Stat) -> Self {
+        Self(stat.utime + stat.stime + (stat.cutime + stat.cstime).unsigned_abs())
+    }
+
+    /// Time that all CPUs together were not idle, steal included.
+    fn of_machine() -> io::Result<Self> {
+        let all = KernelStats::current().map_err(io::Error::other)?.total;
+        let more = [all.irq, all.softirq, all.steal].into_iter().flatten();
+        Ok(Self(all.user + all.nice + all.system + more.sum::<u64>()))
+    }
 }
 
 /// The clocks at the begin of an interval.
@@ -80,11 +79,11 @@ impl Reading {
     /// # Errors
     /// If the server is gone.
     pub fn take(group: Option<u32>) -> io::Result<Self> {
-        let own = own_stat()?;
+        let own = Process::myself().and_then(|own| own.stat());
         let server = group.map(|id| Ok::<_, io::Error>((id, group_ticks(id)?)));
         Ok(Self {
-            generator: Ticks(own.own_ticks + own.reaped_ticks),
-            machine: machine_ticks()?,
+            generator: Ticks::of(&own.map_err(io::Error::other)?),
+            machine: Ticks::of_machine()?,
             server: server.transpose()?,
             wall: Instant::now(),
         })
@@ -133,18 +132,43 @@ impl Used {
 /// # Errors
 /// `NotFound` if no process of the group lives: a server that died must not look like an idle one.
 pub fn group_ticks(group: u32) -> io::Result<Ticks> {
-    let members = group_members(group)?;
+    let members = members(group)?;
     Ok(Ticks(
-        members
-            .iter()
-            .map(|stat| stat.own_ticks + stat.reaped_ticks)
-            .sum(),
+        members.iter().map(|(_, stat)| Ticks::of(stat).0).sum(),
     ))
+}
+
+/// Memory of every process of the group, added up. Pages shared between them count once for each.
+///
+/// # Errors
+/// `NotFound` if no process of the group lives.
+pub fn group_memory(group: u32) -> io::Result<Memory> {
+    let mut sum = Memory::default();
+    // A process that has ended since the walk holds no memory.
+    let members = members(group)?;
+    for status in members.iter().flat_map(|(process, _)| process.status()) {
+        sum.peak_kib += status.vmhwm.unwrap_or(0);
+        sum.anonymous_kib += status.rssanon.unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+/// The processes of a group. One may end at any moment of the walk.
+fn members(group: u32) -> io::Result<Vec<(Process, Stat)>> {
+    let all = all_processes().map_err(io::Error::other)?;
+    let all = all.filter_map(|process| process.and_then(|it| Ok((it.stat()?, it))).ok());
+    let members = all.filter(|(stat, _)| stat.pgrp.unsigned_abs() == group);
+    let members: Vec<_> = members.map(|(stat, process)| (process, stat)).collect();
+    if members.is_empty() {
+        let message = format!("no process of group {group} is alive");
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    Ok(members)
 }
 
 /// Nanoseconds of CPU time by thread, from `/proc/PID/task/TID/schedstat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThreadTimes(BTreeMap<String, u64>);
+pub struct ThreadTimes(BTreeMap<i32, u64>);
 
 impl ThreadTimes {
     /// Only those of threads that `threads` has.
@@ -176,71 +200,12 @@ impl ThreadTimes {
 /// # Errors
 /// If the process is gone.
 pub fn thread_times(pid: u32) -> io::Result<ThreadTimes> {
-    let mut times = ThreadTimes::default();
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let entry = entry?;
-        // A thread may end between the listing and this reading.
-        let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
-            continue;
-        };
-        let time = text.split(' ').next().and_then(|time| time.parse().ok());
-        let thread = entry.file_name().to_string_lossy().into_owned();
-        times.0.extend(time.map(|time| (thread, time)));
-    }
-    Ok(times)
-}
-
-/// Memory of every process of the group, added up. Pages shared between them count once for each.
-///
-/// # Errors
-/// `NotFound` if no process of the group lives.
-pub fn group_memory(group: u32) -> io::Result<ProcessMemory> {
-    let mut sum = ProcessMemory::default();
-    for member in group_members(group)? {
-        // A process may end between the walk and this reading: it then holds no memory.
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/status", member.pid)) else {
-            continue;
-        };
-        let memory = parse_status(&text);
-        sum.peak_kib += memory.peak_kib;
-        sum.anonymous_kib += memory.anonymous_kib;
-    }
-    Ok(sum)
-}
-
-fn group_members(group: u32) -> io::Result<Vec<ProcessStat>> {
-    let mut members = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        if !entry
-            .file_name()
-            .to_string_lossy()
-            .bytes()
-            .all(|byte| byte.is_ascii_digit())
-        {
-            continue;
-        }
-        let Ok(text) = fs::read_to_string(entry.path().join("stat")) else {
-            continue;
-        };
-        members.extend(parse_stat(&text).filter(|stat| stat.group == group));
-    }
-    if members.is_empty() {
-        let message = format!("no process of group {group} is alive");
-        return Err(io::Error::new(io::ErrorKind::NotFound, message));
-    }
-    Ok(members)
-}
-
-fn own_stat() -> io::Result<ProcessStat> {
-    let text = fs::read_to_string("/proc/self/stat")?;
-    parse_stat(&text).ok_or_else(|| io::Error::other("/proc/self/stat has an unknown form"))
-}
-
-/// Time that all CPUs together were not idle, steal included.
-fn machine_ticks() -> io::Result<Ticks> {
-    let text = fs::read_to_string("/proc/stat")?;
-    parse_machine(&text).ok_or_else(|| io::Error::other("/proc/stat has an unknown form"))
+    let process = Process::new(i32::try_from(pid).unwrap_or(-1));
+    let tasks = process.and_then(|process| process.tasks());
+    let tasks = tasks.map_err(io::Error::other)?.flatten();
+    // A thread may end between the listing and this reading.
+    let times = tasks.filter_map(|task| Some((task.tid, task.schedstat().ok()?.sum_exec_runtime)));
+    Ok(ThreadTimes(times.collect()))
 }
 
 /// Connections the kernel dropped because a listen queue was full (`TcpExt: ListenOverflows`).
@@ -248,71 +213,25 @@ fn machine_ticks() -> io::Result<Ticks> {
 /// # Errors
 /// If `/proc/net/netstat` cannot be read.
 pub fn listen_overflows() -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/net/netstat")?;
-    Ok(parse_netstat(&text, "TcpExt:", "ListenOverflows").unwrap_or(0))
+    let text = std::fs::read_to_string("/proc/net/netstat")?;
+    Ok(netstat(&text, "TcpExt:", "ListenOverflows").unwrap_or(0))
 }
 
-/// Connections the machine has accepted (`Tcp: PassiveOpens`).
+/// Connections the machine has accepted.
 ///
 /// # Errors
 /// If `/proc/net/snmp` cannot be read.
 pub fn accepted() -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/net/snmp")?;
-    Ok(parse_netstat(&text, "Tcp:", "PassiveOpens").unwrap_or(0))
-}
-
-/// The second field is the name in brackets and may itself hold spaces and brackets.
-fn parse_stat(text: &str) -> Option<ProcessStat> {
-    let pid = text.split(' ').next()?.parse().ok()?;
-    let after_name = text.get(text.rfind(')')? + 1..)?;
-    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    // proc(5) numbers from one and `state` is field 3, which is index 0 here.
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(ProcessStat {
-        pid,
-        group: u32::try_from(field(5)?).ok()?,
-        own_ticks: field(14)? + field(15)?,
-        reaped_ticks: field(16)? + field(17)?,
-    })
-}
-
-fn parse_status(text: &str) -> ProcessMemory {
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_end_matches("kB").trim().parse::<u64>().ok()
-    };
-    ProcessMemory {
-        peak_kib: value("VmHWM:").unwrap_or(0),
-        anonymous_kib: value("RssAnon:").unwrap_or(0),
-    }
-}
-
-/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user.
-fn parse_machine(text: &str) -> Option<Ticks> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let fields: Vec<u64> = line
-        .split_ascii_whitespace()
-        .map_while(|n| n.parse().ok())
-        .collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
-        return None;
-    };
-    Some(Ticks(user + nice + system + irq + softirq + steal))
+    Ok(net::snmp().map_err(io::Error::other)?.tcp_passive_opens)
 }
 
 /// Two lines per protocol: the names, then the values.
-fn parse_netstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
+fn netstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
-    let position = lines
-        .next()?
-        .split_ascii_whitespace()
-        .position(|field| field == name)?;
-    lines
-        .next()?
-        .split_ascii_whitespace()
-        .nth(position)?
-        .parse()
-        .ok()
+    let mut names = lines.next()?.split_ascii_whitespace();
+    let position = names.position(|field| field == name)?;
+    let mut values = lines.next()?.split_ascii_whitespace();
+    values.nth(position)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -320,64 +239,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_spaces_and_brackets_does_not_shift_the_fields() {
-        let line = "4711 (a) b (c) S 1 4700 4700 0 -1 4194560 9 8 7 6 100 23 5 2 20 0 3 0 77 1 2";
-        let stat = parse_stat(line).expect("a stat line");
-        let expected = ProcessStat {
-            pid: 4711,
-            group: 4700,
-            own_ticks: 123,
-            reaped_ticks: 7,
-        };
-        assert_eq!(stat, expected);
-    }
-
-    #[test]
-    fn a_truncated_stat_line_is_refused() {
-        assert_eq!(parse_stat("4711 (name) S 1 4700"), None);
-        assert_eq!(parse_stat(""), None);
-    }
-
-    #[test]
-    fn memory_is_read_from_its_named_lines() {
-        let text =
-            "Name:\tnginx\nVmHWM:\t    5120 kB\nVmRSS:\t    4096 kB\nRssAnon:\t    1024 kB\n";
-        assert_eq!(
-            parse_status(text),
-            ProcessMemory {
-                peak_kib: 5120,
-                anonymous_kib: 1024
-            }
-        );
-    }
-
-    #[test]
-    fn a_process_without_memory_lines_holds_none() {
-        assert_eq!(parse_status("Name:\tkthreadd\n"), ProcessMemory::default());
-    }
-
-    #[test]
-    fn idle_and_iowait_are_not_busy_time() {
-        let text = "cpu  10 1 20 5000 300 2 3 4 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        assert_eq!(parse_machine(text), Some(Ticks(40)));
-        assert_eq!(parse_machine("cpu  10 1 20\n"), None);
-    }
-
-    #[test]
     fn netstat_values_are_found_by_their_name() {
         let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 1 22 333\n\
                     IpExt: ListenOverflows\nIpExt: 9\n";
-        assert_eq!(parse_netstat(text, "TcpExt:", "ListenOverflows"), Some(22));
-        assert_eq!(parse_netstat(text, "TcpExt:", "Absent"), None);
+        assert_eq!(netstat(text, "TcpExt:", "ListenOverflows"), Some(22));
+        assert_eq!(netstat(text, "TcpExt:", "Absent"), None);
     }
 
     #[test]
     fn this_process_can_read_about_itself() {
-        let own = own_stat().expect("own stat");
-        assert_eq!(own.pid, std::process::id());
-        let members = group_members(own.group).expect("own group");
-        assert!(members.iter().any(|member| member.pid == own.pid));
-        assert!(group_memory(own.group).expect("own memory").peak_kib > 0);
+        let own = Process::myself()
+            .and_then(|own| own.stat())
+            .expect("own stat");
+        let group = own.pgrp.unsigned_abs();
+        let members = members(group).expect("own group");
+        assert!(members.iter().any(|member| member.1.pid == own.pid));
+        assert!(group_memory(group).expect("own memory").peak_kib > 0);
+        assert!(Ticks::of_machine().expect("/proc/stat") > Ticks::default());
+        let times = thread_times(std::process::id()).expect("own threads");
+        assert!(times.since(&ThreadTimes::default()) > Duration::ZERO);
+        assert!(accepted().is_ok() && listen_overflows().is_ok());
     }
 
     #[test]
@@ -404,7 +285,7 @@ mod tests {
 
     #[test]
     fn ticks_become_time() {
-        let one_second = rustix::param::clock_ticks_per_second();
+        let one_second = procfs::ticks_per_second();
         assert_eq!(
             Ticks(one_second + 5).since(Ticks(5)),
             Duration::from_secs(1)

@@ -25,6 +25,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use flatpath_bench_common::machine::locked_versions;
 use flatpath_bench_common::options::exit_code;
 use flatpath_bench_common::process::raise_descriptor_limit;
 use flatpath_bench_common::report::Report;
@@ -34,6 +35,10 @@ use crate::options::{Arguments, Options, Role, Scenario};
 use crate::scenarios::ingest::clients;
 use crate::session::Session;
 
+/// The lock file this binary was built from: the versions are the real ones.
+const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
+/// The crates that are compared.
+const CRATES: [&str; 3] = ["hyper", "tokio", "tiny_http"];
 /// Descriptors beyond the clients: pipes, logs, epoll.
 const SPARE_DESCRIPTORS: u64 = 100;
 
@@ -70,7 +75,13 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     }
     let session = Session::begin(options)?;
     let options = &session.options;
-    let report = Report::collect(options.common.profile(), || scenarios::run(&session))?;
+    let mut report = Report::collect(options.common.profile(), || scenarios::run(&session))?;
+    let tools = [tools::NGINX, tools::WRK].iter();
+    report.machine.versions = tools.filter_map(|tool| tool.version()).collect();
+    report
+        .machine
+        .versions
+        .extend(locked_versions(LOCK_FILE, &CRATES));
     options.common.deliver(&report)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -57,9 +57,19 @@ impl Drop for Guarded {
     }
 }
 
+/// Without the program its test has nothing to check; with CI=true that is a fault.
 fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    if !found {
+        eprintln!("{program} is not installed: nothing is checked");
+        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(
+            !strict,
+            "{program} is not installed, and CI=true does without no tool"
+        );
+    }
+    found
 }
 
 /// Measures and returns the JSON.

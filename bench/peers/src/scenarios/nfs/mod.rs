@@ -125,7 +125,7 @@ pub(super) fn sweep(session: &Session) -> io::Result<Vec<BenchReport>> {
             for more in more {
                 let mut target = |metric: Metric, wanted| {
                     let ratio = report.tables[0].paired(more, first, metric);
-                    let what = format!("{}: {more} {} / {first}", report.about, metric.name);
+                    let what = format!("{more} {} / {first}", metric.name);
                     report.target(what, "x", wanted, ratio);
                 };
                 target(OPERATIONS, Wanted::AtLeast(RATE_KEPT_MIN));
