@@ -24,7 +24,7 @@ pub enum AuthStatus {
 /// What the caller claims to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credential {
-    /// Nobody in particular.
+    /// No user in particular.
     #[default]
     None,
     /// A user with groups, as the client's machine has them.

@@ -2,8 +2,8 @@
 //!
 //! Whole blocks go through NH, the universal hash of UMAC and VMAC (RFC 4418, with words of 64
 //! bits): two blocks that differ give the same 128 bits for one key in 2^64 at most. Those, what is
-//! behind the last whole block, and the length go through SipHash-1-3. So whoever does not know the
-//! secrets cannot make two arguments of one checksum, and every bit of every argument counts.
+//! after the last whole block, and the length go through SipHash-1-3. Without the secrets no client
+//! can make two arguments with one checksum, and every bit of every argument counts.
 //!
 //! Invariants
 //! - C1: the checksum depends on the bytes alone, not on how they are cut into slices: a repeated
@@ -52,7 +52,7 @@ fn step(words: &[u64; WORDS], block: &[u8; BLOCK_BYTES]) -> u128 {
 }
 
 impl<'a> Digest<'a> {
-    /// Goes on where `hasher` is.
+    /// Continues from the state of `hasher`.
     pub(crate) fn new(hasher: SipHasher13, words: &'a [u64; WORDS]) -> Digest<'a> {
         Digest {
             hasher,

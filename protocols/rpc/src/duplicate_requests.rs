@@ -127,7 +127,7 @@ impl DuplicateRequestCache {
     }
 
     /// What a call has in common with no other, but with the same one from another port. Keyed with
-    /// a secret of this process, so that nobody can make two calls that share one.
+    /// a secret of this process, so that no client can make two calls that share one.
     pub fn key(&self, call: &Call, arguments: &Arguments<'_>) -> RequestKey {
         let (first, second) = self.0.secret;
         let mut hasher = SipHasher13::new_with_keys(first, second);
@@ -245,7 +245,7 @@ impl Entry {
         self.is_done() && now_ns.saturating_sub(self.begun_ns) > CACHED_REPLY_AGE_NS_MAX
     }
 
-    /// What a call of `origin` is told that is like this one; `None`: that it is another.
+    /// The answer to an equal call of `origin`; `None`: it is a call of its own.
     fn answer(&mut self, origin: &Arc<Origin>, now_ns: u64) -> Option<Lookup> {
         let young = now_ns.saturating_sub(self.begun_ns) <= CACHED_REPLY_MOVED_NS_MAX;
         let moved = || self.origin.is_broken() && (young || !self.is_done());
@@ -530,7 +530,7 @@ mod tests {
         assert!(answered(&first, &second, CACHED_REPLY_MOVED_NS_MAX));
         assert!(!answered(&first, &second, CACHED_REPLY_MOVED_NS_MAX + 1));
         let first = origin(700);
-        first.settle();
+        first.mark_answered();
         first.close();
         assert!(!answered(&first, &second, 0), "it had its replies");
         assert!(answered(&first, &origin(700), 0), "the same port");

@@ -78,7 +78,7 @@ pub const INLINE_REPLY_BYTES_MAX: usize = REPLY_HEAD_BYTES + 484;
 /// two directories, a handle and the head come to less than 1 KiB. Data takes buffers of its own.
 pub const REPLY_BYTES_MIN: usize = 2 * 1024;
 
-/// A reply up to this length is copied behind other replies instead of being sent as a segment of
+/// A reply up to this length is copied after other replies instead of being sent as a segment of
 /// its own, in bytes.
 pub const REPLY_COPY_BYTES_MAX: usize = 1024;
 
@@ -106,5 +106,5 @@ pub const CACHED_TWINS_MAX: usize = 16;
 pub const CACHED_REPLY_BYTES_MAX: usize = 512;
 
 /// Idle periods of the engine a quiet connection lives through: five of 75 s are the six minutes
-/// after which the kernel's server lets go too.
+/// after which the kernel's server disconnects, too.
 pub const IDLE_PERIODS_MAX: u8 = 5;

@@ -89,7 +89,7 @@ pub enum Opened<'a> {
 /// Reads the head of a call from the front of a record.
 ///
 /// # Errors
-/// [`Malformed`] when it is no call at all, so that nobody waits for a reply: close the connection.
+/// [`Malformed`] when it is no call at all, so that no reply is expected: close the connection.
 pub fn open(record: &[u8], peer: Option<SocketAddr>) -> Result<Opened<'_>, Malformed> {
     let mut reader = Reader::new(record);
     let xid = reader.u32()?;
@@ -132,7 +132,7 @@ fn open_call(
     }
 }
 
-/// Writes the head of an accepted reply behind the place of its marker.
+/// Writes the head of an accepted reply after the room for its marker.
 pub(crate) fn write_accepted(writer: &mut Writer<'_>, xid: u32, status: Accepted) {
     writer.u32(0);
     writer.u32(xid);
@@ -158,7 +158,7 @@ pub(crate) fn write_accepted(writer: &mut Writer<'_>, xid: u32, status: Accepted
     );
 }
 
-/// Writes a whole refusal behind the place of its marker.
+/// Writes a whole refusal after the room for its marker.
 pub(crate) fn write_denied(writer: &mut Writer<'_>, xid: u32, why: Denied) {
     writer.u32(0);
     writer.u32(xid);

@@ -1,21 +1,21 @@
 //! The connection that a call came from, as far as repeated calls ask for it: who is at its other
 //! end, and how it ended.
 //!
-//! A connection whose peer closed it after all replies had been sent is settled: its calls have
+//! A connection whose peer closed it after all replies had been sent is answered: its calls have
 //! been answered, and a call that looks like one of them is another program's. One that ended in
 //! any other way is broken: its client may come again, from another port, and repeat what it has no
 //! reply for.
 //!
-//! | may run beside | settle, close (network thread) | looks (workers) |
-//! |----------------|--------------------------------|-----------------|
-//! | looks          | yes                            | yes             |
+//! | may run beside  | answered, close (network thread) | reads (workers) |
+//! |-----------------|----------------------------------|-----------------|
+//! | reads (workers) | yes                              | yes             |
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const OPEN: u8 = 0;
-const SETTLED: u8 = 1;
+const ANSWERED: u8 = 1;
 const BROKEN: u8 = 2;
 
 /// See the module.
@@ -35,15 +35,15 @@ impl Origin {
     }
 
     /// The peer has closed, and had everything it could wait for.
-    pub fn settle(&self) {
-        self.fate.store(SETTLED, Ordering::Relaxed);
+    pub fn mark_answered(&self) {
+        self.fate.store(ANSWERED, Ordering::Relaxed);
     }
 
-    /// The connection is gone; broken, unless it was settled before.
+    /// The connection is gone; broken, unless it was answered before.
     pub fn close(&self) {
         let (open, broken) = (OPEN, BROKEN);
         let order = Ordering::Relaxed;
-        // One that was settled stays so: then there is nothing to do.
+        // An answered connection stays answered.
         let _ = self.fate.compare_exchange(open, broken, order, order);
     }
 

@@ -379,8 +379,8 @@ impl<'a> Arguments<'a> {
     pub fn data(mut self, bytes_max: usize) -> Result<Data<'a>, Malformed> {
         let bytes = self.reader.length(bytes_max)?;
         let front = self.reader.rest();
-        let behind: usize = self.more.iter().map(|piece| piece.bytes().len()).sum();
-        if front.len() + behind != bytes + padding(bytes) {
+        let after: usize = self.more.iter().map(|piece| piece.bytes().len()).sum();
+        if front.len() + after != bytes + padding(bytes) {
             return Err(Malformed);
         }
         Ok(Data {

@@ -20,8 +20,8 @@ impl Source for RecordSource<'_, '_> {
         let held = self.0.held();
         let of_others =
             held.saturating_sub(u32::try_from(pieces).expect("a record has few pieces"));
-        let behind = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
-        if behind || held >= PAGES_RETAINED_MAX {
+        let is_late = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
+        if is_late || held >= PAGES_RETAINED_MAX {
             return None;
         }
         self.0.retain_slice(bytes)

@@ -1,9 +1,9 @@
 //! A reply as a worker builds it: a head in a buffer that was taken before the call was queued, and
 //! more buffers when there is data.
 //!
-//! Data is read straight into its place in the buffers: [`Reply::data`] hands out the room behind a
+//! Data is read straight into its place in the buffers: [`Reply::data`] hands out the room after a
 //! head of known length, [`Reply::commit`] writes the head when it is known how much came. Data
-//! that lies in a pipe is put behind its head as it is, by [`Reply::commit_piped`].
+//! that lies in a pipe is put after its head as it is, by [`Reply::commit_piped`].
 //!
 //! Invariants
 //! - Y1: the marker is written last, when the length is known; a reply is one fragment.
@@ -31,7 +31,7 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Reply {
     pieces: Vec<Buffer>,
-    /// Behind the pieces.
+    /// After the pieces.
     piped: Option<Piped>,
     xid: u32,
 }
@@ -104,7 +104,7 @@ impl Reply {
         Ok(&mut self.pieces[0])
     }
 
-    /// Room for up to `bytes` of data behind results of exactly `head_bytes`, in at most eight
+    /// Room for up to `bytes` of data after results of exactly `head_bytes`, in at most eight
     /// slices; less when the memory budget is nearly used up, but something.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Reply {
         self.pieces.retain(|piece| !piece.filled().is_empty());
     }
 
-    /// Writes the results before the data, and puts the data behind them as it lies in a pipe. Adds
+    /// Writes the results before the data, and puts the data after them as it lies in a pipe. Adds
     /// the padding.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Reply {
         Ok(())
     }
 
-    /// A reply to nobody, for tests of programs without an engine.
+    /// A reply for tests of programs without an engine.
     ///
     /// # Panics
     /// When the pool has no buffer.
@@ -271,7 +271,7 @@ impl Reply {
             && self.pieces[0].filled().len() <= REPLY_HEAD_BYTES
     }
 
-    /// Writes the marker and hands out the pieces, and what lies in a pipe behind them.
+    /// Writes the marker and hands out the pieces, and what lies in a pipe after them.
     pub(crate) fn seal(&mut self) -> (std::vec::Drain<'_, Buffer>, Option<Piped>) {
         let gathered: usize = self.pieces.iter().map(|piece| piece.filled().len()).sum();
         let bytes = gathered + self.piped.as_ref().map_or(0, Piped::len);

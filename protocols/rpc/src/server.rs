@@ -220,7 +220,7 @@ impl<S: Programs> Rpc<S> {
         Progress::Done
     }
 
-    /// Answers on the network thread, behind other replies of this turn.
+    /// Answers on the network thread, after other replies of this turn.
     fn answer_here(
         &self,
         context: &mut Context<'_, Self>,
@@ -429,7 +429,7 @@ impl<S: Programs> Protocol for Rpc<S> {
     fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
         let replied = context.jobs_out() == 0 && context.queued_bytes() == 0;
         if let Some(origin) = context.session.origin.as_ref().filter(|_| replied) {
-            origin.settle();
+            origin.mark_answered();
         }
         Self::end(context);
     }

@@ -38,7 +38,7 @@ use crate::verifier::WriteVerifier;
 /// The kernel tells paths of at most a page.
 const KERNEL_PATH_BYTES_MAX: usize = 4096;
 
-/// What the kernel puts behind a name that is gone.
+/// What the kernel appends to a name that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
 /// Where an open file lies.
@@ -337,7 +337,7 @@ impl Export {
         }
     }
 
-    /// The file behind a handle of a client.
+    /// The file that a client's handle names.
     ///
     /// # Errors
     /// [`Status::BadHandle`] for one we did not make, [`Status::Stale`] when its file is gone or no

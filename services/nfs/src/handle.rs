@@ -12,7 +12,7 @@
 //! | 16      | SipHash-2-4-128 of all that, under the server's key                   |
 //!
 //! A file has one handle for as long as it lives, whatever its name. Nothing in a handle is secret;
-//! nobody without the key can make one, so a client can only ask for files it was shown.
+//! without the key none can be made, so a client can only ask for files it was shown.
 //!
 //! Invariants
 //! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is

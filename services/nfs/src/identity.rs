@@ -6,19 +6,19 @@
 //!
 //! Invariants
 //! - I1: a worker leaves every operation as who it was; where that fails the process ends, because
-//!   nobody could say what the next request on that thread would be allowed.
+//!   the rights of the next request on that thread would be unknown.
 
 use flatpath_rpc::{Credential, Groups};
 use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 
-/// Nobody's number, for users and groups.
+/// The number of the user and the group `nobody`.
 pub const NOBODY: u32 = 65_534;
 
 /// Which callers become nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// User 0 and group 0, in whatever place.
+    /// User 0 and group 0, wherever they are listed.
     #[default]
     Root,
     /// Only callers who do not say who they are.

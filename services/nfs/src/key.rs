@@ -1,4 +1,4 @@
-//! The secret behind file handles, kept in a file so that handles outlive the server.
+//! The secret of file handles, kept in a file so that handles outlive the server.
 //!
 //! The file is written beside its final name, flushed, and then linked there: two servers that
 //! start at once agree on one key, and a crash leaves either a whole key or none.

@@ -3,7 +3,7 @@
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
 //! inside the directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity` lets a
 //! worker act as the caller, `request` is a call on its worker, `procedures` has one file per group of
-//! procedures, and `service` puts them behind ONC RPC.
+//! procedures, and `service` routes calls to them.
 //!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]

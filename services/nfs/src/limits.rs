@@ -15,7 +15,7 @@ pub const HANDLE_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Last such pause; all of them together are half a second of one worker.
 pub const HANDLE_PAUSE_MAX: Duration = Duration::from_millis(256);
 
-/// Names are read from the wire up to this length, so that a longer one is told it is too long and
+/// Names are read from the wire up to this length, so that the answer to a longer one is "too long" and
 /// not that it is garbage, in bytes.
 pub const NAME_BYTES_READ_MAX: usize = 1024;
 
@@ -55,11 +55,11 @@ pub const NODES_MAX: usize = 4096;
 /// Time between two looks at the open files.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Looks at a file that nobody uses after which it is closed for reading and writing: 2 s to 2.5 s,
+/// Looks at an unused file after which it is closed for reading and writing: 2 s to 2.5 s,
 /// as the kernel's server does. A program cannot be started while it is open for writing.
 pub const SWEEPS_IDLE: u8 = 4;
 
-/// Looks at a file that nobody uses between two questions whether it still has a name: every 2 s.
+/// Looks at an unused file between two questions whether it still has a name: every 2 s.
 pub const SWEEPS_PER_QUESTION: u8 = 4;
 
 /// Time after which no further idle file is written to disk in one sweep.

@@ -47,7 +47,7 @@ pub(crate) fn serve(
             Ok(CallOutcome::Results)
         }
         4 => Ok(CallOutcome::Results),
-        // EXPORT: one, for everybody the server admits, under its own path.
+        // EXPORT: one, for every client that the server admits, under its own path.
         5 => Ok(request.answer(|writer| {
             writer.boolean(true);
             writer.opaque(own);

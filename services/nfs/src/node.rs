@@ -1,4 +1,4 @@
-//! An open file behind a handle.
+//! An open file.
 //!
 //! A node holds an `O_PATH` descriptor, which follows its file through every rename, and
 //! descriptors for reading and writing once a caller read or wrote. What a caller may do is the
@@ -232,7 +232,7 @@ impl Node {
             return;
         };
         if self.attributes().is_ok_and(|found| found.links == 0) {
-            // Removed: nobody can read it again, and its space is wanted back.
+            // Removed: its data cannot be read again, and its space is wanted back.
             return;
         }
         if let Err(errno) = rustix::fs::fdatasync(writer) {

@@ -227,8 +227,8 @@ impl Request<'_> {
         Ok(node.writer.get_or_init(|| file).as_fd())
     }
 
-    /// Makes a change of a directory or of attributes last before the client is told.
-    pub(crate) fn settle(&self, node: &Node) -> Result<(), Status> {
+    /// Writes a change of a directory or of attributes to disk, which precedes the reply.
+    pub(crate) fn sync(&self, node: &Node) -> Result<(), Status> {
         if !matches!(node.kind, FileType::Directory | FileType::RegularFile) {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Request<'_> {
         let result = operation(&node);
         let after = node.attributes().ok();
         drop(guard);
-        let result = result.and_then(|made| self.settle(&node).map(|()| made));
+        let result = result.and_then(|made| self.sync(&node).map(|()| made));
         let result = result.map_err(|status| in_directory(status, after.as_ref()));
         (result, Change { before, after })
     }

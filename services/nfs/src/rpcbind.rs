@@ -3,8 +3,8 @@
 //! For clients that ask port 111 where NFS and MOUNT are. Only when wanted, and only over TCP to
 //! the loopback address, which is where rpcbind takes registrations from.
 //!
-//! What another server has registered stays, unless nobody listens there any more: then it is left
-//! over from a server that was killed.
+//! What another server has registered stays, unless no server listens there any more: then it is left
+//! over from one that was killed.
 //!
 //! Cost: a few calls at the start and at the end, each within [`RPCBIND_CALL_TIME_MAX`].
 
@@ -99,7 +99,7 @@ impl Client {
         Ok(Client { stream, xid: 0 })
     }
 
-    /// Registers one program unless somebody else has it.
+    /// Registers one program unless another server has it.
     fn take(&mut self, program: Program, port: u16) -> io::Result<()> {
         let Program {
             number, version, ..
@@ -196,7 +196,7 @@ fn word_of(reply: &[u8], xid: u32) -> Result<u32, Malformed> {
     Ok(word)
 }
 
-/// Somebody takes connections at this port of ours.
+/// A server accepts connections at this port of this machine.
 fn is_listening(port: u32) -> bool {
     u16::try_from(port).is_ok_and(|port| {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

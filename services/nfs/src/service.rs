@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Read and write for everybody who can reach the listener, root squashed.
+    /// Read and write for every client that can reach the listener, root squashed.
     pub fn new(directory: impl Into<PathBuf>) -> Options {
         Options {
             directory: directory.into(),

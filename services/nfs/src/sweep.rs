@@ -1,4 +1,4 @@
-//! Closes what nobody uses: files that were removed on the server, and data of idle files; and,
+//! Closes what is not in use: files that were removed on the server, and data of idle files; and,
 //! when connections and transfers need the descriptors, whatever was used least recently.
 //!
 //! The descriptors of a removed file keep its blocks, a descriptor for writing keeps a program from

@@ -71,7 +71,7 @@ fn set_guarded(
     };
     let after = node.attributes().ok();
     drop(lock);
-    let result = result.and_then(|()| request.settle(node));
+    let result = result.and_then(|()| request.sync(node));
     (result, Change { before, after })
 }
 

@@ -21,7 +21,7 @@ use crate::status::Status;
 /// Results of READ before the data: status, attributes, count, end, length.
 const READ_HEAD_BYTES: usize = 4 + POST_OP_BYTES + 4 + 4 + 4;
 
-/// Permission bits that a write by anybody but root takes away.
+/// Permission bits that a write by any user but root takes away.
 const SET_ID_BITS: u32 = 0o6000;
 
 /// `stable_how`, which is also what a reply says was done.
@@ -80,7 +80,7 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
 
 /// Where the data of a READ is.
 enum Came {
-    /// In the reply's buffers: so many bytes.
+    /// In the reply's buffers; the number of bytes.
     Copied(usize),
     /// In a pipe.
     Piped(Piped),
@@ -254,7 +254,7 @@ fn write_from(
                 Ok(0) => break,
                 Ok(bytes) => {
                     written += bytes;
-                    cut = behind(&slices, written);
+                    cut = after(&slices, written);
                     rest = &cut;
                 }
                 Err(Errno::INTR) => {}
@@ -273,7 +273,7 @@ fn write_from(
 }
 
 /// The slices without their first `written` bytes.
-fn behind<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
+fn after<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
     let mut left = written;
     let mut rest = Vec::with_capacity(slices.len());
     for slice in slices {
@@ -337,7 +337,7 @@ mod tests {
             IoSlice::new(b"f"),
         ];
         for written in 0..=6 {
-            let rest: Vec<u8> = behind(&slices, written)
+            let rest: Vec<u8> = after(&slices, written)
                 .iter()
                 .flat_map(|slice| slice.to_vec())
                 .collect();

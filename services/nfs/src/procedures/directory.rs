@@ -1,11 +1,11 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16, 3.3.17).
 //!
-//! A cookie is the file system's own position behind an entry, so it stays right when entries come
+//! A cookie is the file system's own position after an entry, so it stays right when entries come
 //! and go, and after a restart. The verifier belongs to the directory and never changes: with a
 //! verifier that changed with the directory, a client that removes what it lists could not go on.
 //!
-//! Entries are gathered first, because looking them up as the caller is nothing the reply's buffer
-//! knows of; one that does not fit is listed again from the cookie before it.
+//! Entries are collected first, because they are looked up as the caller while the reply's buffer is
+//! borrowed; one that does not fit is listed again from the cookie before it.
 
 use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Reader, Writer};

@@ -22,7 +22,7 @@ pub(super) fn system(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outc
         writer.u64(found.f_files);
         writer.u64(found.f_ffree);
         writer.u64(found.f_favail);
-        // Seconds for which this is not expected to change: nobody knows.
+        // Seconds for which this is not expected to change: unknown.
         writer.u32(0);
     }))
 }

@@ -82,11 +82,11 @@ fn rename_between(
         export.saw_in(moved.key, &to, to_name);
     }
     // The new name first: after a crash a file with two names is better than one with none.
-    request.settle(&to)?;
+    request.sync(&to)?;
     if from.key == to.key {
         Ok(())
     } else {
-        request.settle(&from)
+        request.sync(&from)
     }
 }
 
