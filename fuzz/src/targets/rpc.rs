@@ -9,8 +9,8 @@
 use flatpath::limits::BUFFER_CLASSES;
 use flatpath::{Pool, PoolHandle};
 use flatpath_rpc::limits::{
-    AUTH_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, GROUPS_MAX, MACHINE_NAME_BYTES_MAX,
-    RECORD_BYTES_MAX,
+    AUTH_BYTES_MAX, EMPTY_RECORD_FRAGMENTS_MAX, GROUPS_MAX, MACHINE_NAME_BYTES_MAX,
+    RECORD_BYTES_MAX, RECORD_FRAGMENTS_MAX,
 };
 use flatpath_rpc::record::{Assembled, Assembly, Completion, Record, whole};
 use flatpath_rpc::xdr::{Malformed, Writer};
@@ -59,8 +59,8 @@ fn at_once(data: &[u8]) -> Stream {
         fragments += 1;
         empty += u32::from(length == 0);
         let is_broken = record.len() + length > RECORD_BYTES_MAX
-            || fragments > FRAGMENTS_MAX
-            || empty > FRAGMENTS_EMPTY_MAX;
+            || fragments > RECORD_FRAGMENTS_MAX
+            || empty > EMPTY_RECORD_FRAGMENTS_MAX;
         if is_broken {
             return (records, true);
         }
@@ -239,7 +239,7 @@ fn system(body: &[u8]) -> Option<Vec<u32>> {
 /// A record of these bytes as one that arrived in fragments and pieces.
 pub(crate) fn in_fragments(bytes: &[u8], pool: &Pool) -> Record {
     let mut stream = Vec::new();
-    // Few enough for `FRAGMENTS_MAX`, however long the record is.
+    // Few enough for `RECORD_FRAGMENTS_MAX`, however long the record is.
     for piece in bytes.chunks(64.max(bytes.len() / 64)) {
         stream.extend((piece.len() as u32).to_be_bytes());
         stream.extend_from_slice(piece);

@@ -13,10 +13,10 @@ pub const HEAD_BYTES_MAX: usize = 8 * 1024;
 pub const RECORD_BYTES_MAX: usize = DATA_BYTES_MAX + HEAD_BYTES_MAX;
 
 /// A record up to this length is made contiguous whatever way it arrived, in bytes. Longer ones are
-/// data with a head, and the head lies in the first piece.
+/// data with a head, and the head lies in the first chunk.
 pub const CONTIGUOUS_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
-/// Bytes of a long record that lie in its first piece: the head of any call with data. Message to
+/// Bytes of a long record that lie in its first chunk: the head of any call with data. Message to
 /// procedure 24, credential and verifier 2 * (8 + 400), a handle 68, offset, count, how and length
 /// 20: 928, rounded up.
 pub const FRONT_BYTES_MIN: usize = 1024;
@@ -26,13 +26,13 @@ pub const FRONT_BYTES_MIN: usize = 1024;
 /// and what arrives meanwhile.
 pub const PAGES_RETAINED_MAX: u32 = 48;
 
-/// Pages that whole records hold from which on a piece of [`PIECE_BYTES_LARGE`] or more of the next
+/// Pages that whole records hold from which on a chunk of [`CHUNK_BYTES_LARGE`] or more of the next
 /// is copied: four WRITEs of a stream that fills its pages. More would only leave the processor's
 /// caches before it is written.
 pub const PAGES_FILLED_MAX: u32 = 16;
 
 /// What such a stream brings at once, in bytes.
-pub const PIECE_BYTES_LARGE: usize = PAGE_BYTES as usize / 2;
+pub const CHUNK_BYTES_LARGE: usize = PAGE_BYTES as usize / 2;
 
 /// The engine's own bound, which is never reached: a record that waits for its end must not stop
 /// its connection.
@@ -49,11 +49,11 @@ pub const PAGES_PER_LISTENER: u32 = 64;
 pub const PAGES_RESERVED: u32 = 8;
 
 /// Fragments of one record. Known clients send one, or one per write buffer of theirs.
-pub const FRAGMENTS_MAX: u32 = 1024;
+pub const RECORD_FRAGMENTS_MAX: u32 = 1024;
 
 /// Fragments without a byte in one record. They bring nothing, so a few are an oddity and many an
 /// attack.
-pub const FRAGMENTS_EMPTY_MAX: u32 = 16;
+pub const EMPTY_RECORD_FRAGMENTS_MAX: u32 = 16;
 
 /// Body of a credential or verifier, in bytes (RFC 5531 section 8.2).
 pub const AUTH_BYTES_MAX: usize = 400;

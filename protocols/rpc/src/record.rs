@@ -1,25 +1,26 @@
-//! Record marking (RFC 5531 section 11): fragments in, whole records out.
+//! Record marking (RFC 5531 section 11): record fragments in, whole records out.
 //!
-//! A record that arrived in one piece is used where it lies; any other is assembled here as its
+//! A record that arrived in one chunk is used where it lies; any other is assembled here as its
 //! bytes arrive: a long one in the pages where they were received, as far as the engine lets them
 //! be retained, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
 //! large as what has arrived before it, or one small buffer.
 //!
 //! Invariants
 //! - R1: `received + left <= RECORD_BYTES_MAX`, checked before the fragment is begun.
-//! - R2: a record with a head and no data (`CONTIGUOUS_BYTES_MAX`) is one piece once it is whole,
+//! - R2: a record with a head and no data (`CONTIGUOUS_BYTES_MAX`) is one chunk once it is whole,
 //!   unless the pool had no buffer for it.
 //!
-//! - R3: the first piece of a long record has `FRONT_BYTES_MIN` bytes, which hold the head of every
+//! - R3: the first chunk of a long record has `FRONT_BYTES_MIN` bytes, which hold the head of every
 //!   call with data.
 //!
 //! Cost: no copy of a long record but, where its front was cut in two, of `FRONT_BYTES_MIN` bytes;
-//! one copy of each byte of others, and at most one more of a short record that came in pieces.
+//! one copy of each byte of others, and at most one more of a short record that came in chunks.
 
 use flatpath::{Buffer, Fragment, PoolHandle};
 
 use crate::limits::{
-    CONTIGUOUS_BYTES_MAX, FRAGMENTS_EMPTY_MAX, FRAGMENTS_MAX, FRONT_BYTES_MIN, RECORD_BYTES_MAX,
+    CONTIGUOUS_BYTES_MAX, EMPTY_RECORD_FRAGMENTS_MAX, FRONT_BYTES_MIN, RECORD_BYTES_MAX,
+    RECORD_FRAGMENTS_MAX,
 };
 use crate::message::LAST_FRAGMENT;
 use crate::xdr::{Malformed, Reader, padding};
@@ -27,17 +28,20 @@ use crate::xdr::{Malformed, Reader, padding};
 /// Bytes of a marker.
 const MARKER_BYTES: usize = 4;
 
-/// The first piece of a record that is not whole, in bytes: the smallest class of the pool.
-const PIECE_BYTES_MIN: usize = 4096;
+/// The first chunk of a record that is not whole, in bytes: the smallest class of the pool.
+const CHUNK_BYTES_MIN: usize = 4096;
 
 /// The peer's framing cannot be followed any further: close the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// The fragments announced come to more than a record may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FramingError {
+    /// Checked against the markers, before the bytes arrive.
+    #[error("record fragments of more than {RECORD_BYTES_MAX} bytes are announced")]
     TooLong,
-    /// More fragments than a record may have.
+    /// See [`RECORD_FRAGMENTS_MAX`].
+    #[error("more than {RECORD_FRAGMENTS_MAX} fragments in a record")]
     TooManyFragments,
-    /// More fragments without a byte than a record may have.
+    /// See [`EMPTY_RECORD_FRAGMENTS_MAX`].
+    #[error("more than {EMPTY_RECORD_FRAGMENTS_MAX} empty fragments in a record")]
     TooManyEmpty,
 }
 
@@ -68,9 +72,9 @@ pub trait Source {
     /// Buffers for what has to be copied.
     fn pool(&self) -> PoolHandle<'_>;
 
-    /// Retains a part of the input where it lies, after `pieces` pieces of its record; `None`: copy
+    /// Retains a part of the input where it lies, after `chunks` chunks of its record; `None`: copy
     /// it.
-    fn retain(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment>;
+    fn retain(&mut self, bytes: &[u8], chunks: usize) -> Option<Fragment>;
 
     /// `bytes` of a long record were copied; for statistics.
     fn copied(&mut self, bytes: usize) {
@@ -84,34 +88,34 @@ impl Source for PoolHandle<'_> {
         *self
     }
 
-    fn retain(&mut self, _bytes: &[u8], _pieces: usize) -> Option<Fragment> {
+    fn retain(&mut self, _bytes: &[u8], _chunks: usize) -> Option<Fragment> {
         None
     }
 }
 
 /// Bytes of a record that lie in one place.
 #[derive(Debug)]
-pub enum Piece {
+pub enum RecordChunk {
     /// In a pooled buffer.
     Copied(Buffer),
     /// In a receive page.
     Retained(Fragment),
 }
 
-impl Piece {
+impl RecordChunk {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Copied(buffer) => buffer.filled(),
-            Piece::Retained(fragment) => fragment.bytes(),
+            RecordChunk::Copied(buffer) => buffer.filled(),
+            RecordChunk::Retained(fragment) => fragment.bytes(),
         }
     }
 
     /// Copies as much as there is room for.
     fn append(&mut self, bytes: &[u8]) -> usize {
         match self {
-            Piece::Copied(buffer) => buffer.append(bytes),
-            Piece::Retained(_) => 0,
+            RecordChunk::Copied(buffer) => buffer.append(bytes),
+            RecordChunk::Retained(_) => 0,
         }
     }
 }
@@ -123,11 +127,11 @@ pub struct Assembly {
     left: usize,
     /// Bytes assembled.
     received: usize,
-    fragments: u32,
-    fragments_empty: u32,
+    record_fragments: u32,
+    empty_record_fragments: u32,
     /// The current fragment is the last one.
     last: bool,
-    pieces: Vec<Piece>,
+    chunks: Vec<RecordChunk>,
 }
 
 /// The record at the front of `input` if it is whole and of one fragment, without its marker.
@@ -144,7 +148,7 @@ pub fn whole(input: &[u8]) -> Option<&[u8]> {
 impl Assembly {
     /// True between records.
     pub fn is_idle(&self) -> bool {
-        self.fragments == 0
+        self.record_fragments == 0
     }
 
     /// Bytes assembled of the record that is not whole.
@@ -161,13 +165,13 @@ impl Assembly {
     /// stopped.
     ///
     /// # Errors
-    /// [`Broken`] when the peer's framing is beyond what a record may be.
+    /// [`FramingError`] when the peer's framing is beyond what a record may be.
     pub fn feed(
         &mut self,
         input: &[u8],
         source: &mut impl Source,
         completion: Completion,
-    ) -> Result<(usize, Assembled), Broken> {
+    ) -> Result<(usize, Assembled), FramingError> {
         let mut used = 0;
         loop {
             if self.left == 0 {
@@ -178,7 +182,7 @@ impl Assembly {
                 if marker == LAST_FRAGMENT && completion == Completion::Withheld {
                     return Ok((used, Assembled::Withheld));
                 }
-                self.begin_fragment(marker)?;
+                self.begin_record_fragment(marker)?;
                 used += MARKER_BYTES;
             }
             let offered = &input[used..input.len().min(used + self.left)];
@@ -200,18 +204,18 @@ impl Assembly {
         }
     }
 
-    fn begin_fragment(&mut self, marker: u32) -> Result<(), Broken> {
+    fn begin_record_fragment(&mut self, marker: u32) -> Result<(), FramingError> {
         let length = (marker & !LAST_FRAGMENT) as usize;
         if length > RECORD_BYTES_MAX - self.received {
-            return Err(Broken::TooLong);
+            return Err(FramingError::TooLong);
         }
-        self.fragments += 1;
-        self.fragments_empty += u32::from(length == 0);
-        if self.fragments > FRAGMENTS_MAX {
-            return Err(Broken::TooManyFragments);
+        self.record_fragments += 1;
+        self.empty_record_fragments += u32::from(length == 0);
+        if self.record_fragments > RECORD_FRAGMENTS_MAX {
+            return Err(FramingError::TooManyFragments);
         }
-        if self.fragments_empty > FRAGMENTS_EMPTY_MAX {
-            return Err(Broken::TooManyEmpty);
+        if self.empty_record_fragments > EMPTY_RECORD_FRAGMENTS_MAX {
+            return Err(FramingError::TooManyEmpty);
         }
         self.left = length;
         self.last = marker & LAST_FRAGMENT != 0;
@@ -227,9 +231,9 @@ impl Assembly {
                 let is_front = self.received == 0 && rest.len() >= FRONT_BYTES_MIN;
                 // R3: a front that was begun as a copy is completed as one.
                 if (is_front || front == 0)
-                    && let Some(fragment) = source.retain(rest, self.pieces.len())
+                    && let Some(fragment) = source.retain(rest, self.chunks.len())
                 {
-                    self.pieces.push(Piece::Retained(fragment));
+                    self.chunks.push(RecordChunk::Retained(fragment));
                     self.received += rest.len();
                     self.left -= rest.len();
                     return bytes.len();
@@ -258,12 +262,12 @@ impl Assembly {
     fn copy(&mut self, bytes: &[u8], pool: PoolHandle<'_>) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let copied = self.pieces.last_mut().map_or(0, |piece| piece.append(rest));
+            let copied = self.chunks.last_mut().map_or(0, |chunk| chunk.append(rest));
             if copied == 0 {
-                let arrived = rest.len().max(self.received).max(PIECE_BYTES_MIN);
+                let arrived = rest.len().max(self.received).max(CHUNK_BYTES_MIN);
                 // Not from the reserve: a client may leave half a record for as long as it likes.
                 match pool.for_bulk().take(arrived.min(self.left).max(1)) {
-                    Some(buffer) => self.pieces.push(Piece::Copied(buffer)),
+                    Some(buffer) => self.chunks.push(RecordChunk::Copied(buffer)),
                     None => break,
                 }
             }
@@ -274,29 +278,29 @@ impl Assembly {
         bytes.len() - rest.len()
     }
 
-    /// Makes a short record one piece (R2).
+    /// Makes a short record one chunk (R2).
     fn join(&mut self, pool: PoolHandle<'_>) {
-        if self.pieces.len() < 2 || self.received > CONTIGUOUS_BYTES_MAX {
+        if self.chunks.len() < 2 || self.received > CONTIGUOUS_BYTES_MAX {
             return;
         }
         if let Some(mut whole) = pool.take(self.received)
             && whole.room() >= self.received
         {
-            for piece in &self.pieces {
-                whole.append(piece.bytes());
+            for chunk in &self.chunks {
+                whole.append(chunk.bytes());
             }
-            self.pieces.clear();
-            self.pieces.push(Piece::Copied(whole));
+            self.chunks.clear();
+            self.chunks.push(RecordChunk::Copied(whole));
         }
     }
 
     /// Hands out a whole record and is ready for the next. The vector of `into` is used again.
     pub fn take(&mut self, into: &mut Record) {
         debug_assert!(self.last && self.left == 0, "the record is whole");
-        into.pieces.clear();
-        std::mem::swap(&mut into.pieces, &mut self.pieces);
+        into.chunks.clear();
+        std::mem::swap(&mut into.chunks, &mut self.chunks);
         *self = Assembly {
-            pieces: std::mem::take(&mut self.pieces),
+            chunks: std::mem::take(&mut self.chunks),
             ..Assembly::default()
         };
     }
@@ -305,48 +309,48 @@ impl Assembly {
 /// A whole record, in pooled buffers or in the pages where it was received.
 #[derive(Debug, Default)]
 pub struct Record {
-    pieces: Vec<Piece>,
+    chunks: Vec<RecordChunk>,
 }
 
 impl Record {
     /// A copy of a record that arrived whole; `None` when the memory budget is used up.
     pub fn copy(&mut self, bytes: &[u8], pool: PoolHandle<'_>) -> Option<()> {
-        self.pieces.clear();
+        self.chunks.clear();
         let mut rest = bytes;
-        while !rest.is_empty() || self.pieces.is_empty() {
+        while !rest.is_empty() || self.chunks.is_empty() {
             let Some(mut buffer) = pool.take(rest.len().max(1)) else {
-                self.pieces.clear();
+                self.chunks.clear();
                 return None;
             };
             rest = &rest[buffer.append(rest)..];
-            self.pieces.push(Piece::Copied(buffer));
+            self.chunks.push(RecordChunk::Copied(buffer));
         }
         Some(())
     }
 
     /// A record that arrived whole, where it lies.
     pub fn retain(&mut self, fragment: Fragment) {
-        self.pieces.clear();
-        self.pieces.push(Piece::Retained(fragment));
+        self.chunks.clear();
+        self.chunks.push(RecordChunk::Retained(fragment));
     }
 
-    /// The front of the record, as far as it lies in one piece.
+    /// The front of the record, as far as it lies in one chunk.
     pub fn front(&self) -> &[u8] {
-        self.pieces.first().map_or(&[], Piece::bytes)
+        self.chunks.first().map_or(&[], RecordChunk::bytes)
     }
 
-    /// The record from its byte `at` on, which lies in the first piece.
+    /// The record from its byte `at` on, which lies in the first chunk.
     pub fn arguments(&self, at: usize) -> Arguments<'_> {
         let front = self.front().get(at..).unwrap_or(&[]);
         Arguments {
             reader: Reader::new(front),
-            more: self.pieces.get(1..).unwrap_or(&[]),
+            more: self.chunks.get(1..).unwrap_or(&[]),
         }
     }
 
     /// Gives the buffers back.
     pub fn clear(&mut self) {
-        self.pieces.clear();
+        self.chunks.clear();
     }
 }
 
@@ -355,7 +359,7 @@ impl Record {
 pub struct Arguments<'a> {
     /// Everything but trailing data is read from here.
     pub reader: Reader<'a>,
-    more: &'a [Piece],
+    more: &'a [RecordChunk],
 }
 
 impl<'a> Arguments<'a> {
@@ -379,7 +383,7 @@ impl<'a> Arguments<'a> {
     pub fn data(mut self, bytes_max: usize) -> Result<Data<'a>, Malformed> {
         let bytes = self.reader.length(bytes_max)?;
         let front = self.reader.rest();
-        let after: usize = self.more.iter().map(|piece| piece.bytes().len()).sum();
+        let after: usize = self.more.iter().map(|chunk| chunk.bytes().len()).sum();
         if front.len() + after != bytes + padding(bytes) {
             return Err(Malformed);
         }
@@ -404,7 +408,7 @@ impl<'a> Arguments<'a> {
 
     /// The arguments in slices, as they lie.
     pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        std::iter::once(self.reader.rest()).chain(self.more.iter().map(Piece::bytes))
+        std::iter::once(self.reader.rest()).chain(self.more.iter().map(RecordChunk::bytes))
     }
 }
 
@@ -412,7 +416,7 @@ impl<'a> Arguments<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     front: &'a [u8],
-    more: &'a [Piece],
+    more: &'a [RecordChunk],
     bytes: usize,
 }
 
@@ -426,7 +430,7 @@ impl<'a> Data<'a> {
     pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.bytes;
         std::iter::once(self.front)
-            .chain(self.more.iter().map(Piece::bytes))
+            .chain(self.more.iter().map(RecordChunk::bytes))
             .map(move |slice| {
                 let slice = &slice[..slice.len().min(left)];
                 left -= slice.len();

@@ -5,7 +5,7 @@
 
 use flatpath::{Fragment, Io, PoolHandle};
 
-use crate::limits::{PAGES_FILLED_MAX, PAGES_RETAINED_MAX, PIECE_BYTES_LARGE};
+use crate::limits::{CHUNK_BYTES_LARGE, PAGES_FILLED_MAX, PAGES_RETAINED_MAX};
 use crate::record::Source;
 
 /// See the module.
@@ -16,11 +16,11 @@ impl Source for RecordSource<'_, '_> {
         self.0.pool()
     }
 
-    fn retain(&mut self, bytes: &[u8], pieces: usize) -> Option<Fragment> {
+    fn retain(&mut self, bytes: &[u8], chunks: usize) -> Option<Fragment> {
         let held = self.0.held();
         let of_others =
-            held.saturating_sub(u32::try_from(pieces).expect("a record has few pieces"));
-        let is_late = bytes.len() >= PIECE_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
+            held.saturating_sub(u32::try_from(chunks).expect("a record has few chunks"));
+        let is_late = bytes.len() >= CHUNK_BYTES_LARGE && of_others >= PAGES_FILLED_MAX;
         if is_late || held >= PAGES_RETAINED_MAX {
             return None;
         }

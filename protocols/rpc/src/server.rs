@@ -286,8 +286,8 @@ impl<S: Programs> Rpc<S> {
         }
         let (used, assembled) = match fed {
             Ok(fed) => fed,
-            Err(broken) => {
-                log::debug!("a record was refused: {broken:?}");
+            Err(error) => {
+                log::debug!("a record was refused: {error}");
                 (input.len(), Assembled::NeedMore)
             }
         };

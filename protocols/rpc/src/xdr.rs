@@ -12,16 +12,9 @@
 //! Cost: O(1) per item, plus the copy when writing.
 
 /// The bytes are not what the type says: too short, too long, or not one of the allowed values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed XDR")]
 pub struct Malformed;
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("malformed XDR")
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// Bytes that fill an item of `bytes` up to a multiple of four.
 pub const fn padding(bytes: usize) -> usize {

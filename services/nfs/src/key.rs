@@ -24,7 +24,7 @@ pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn passing() -> io::Result<HandleKey> {
+pub fn ephemeral() -> io::Result<HandleKey> {
     Ok(HandleKey(random()?))
 }
 
@@ -32,7 +32,7 @@ pub fn passing() -> io::Result<HandleKey> {
 ///
 /// # Errors
 /// When the file cannot be made or read, or holds something else.
-pub fn kept(directory: &Path) -> io::Result<HandleKey> {
+pub fn stored(directory: &Path) -> io::Result<HandleKey> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -83,8 +83,8 @@ mod tests {
     fn a_kept_key_stays_the_same_and_is_the_owners_alone() {
         let directory = tempfile::tempdir().expect("a directory");
         let state = directory.path().join("a/b");
-        let first = kept(&state).expect("made");
-        assert_eq!(kept(&state).expect("read").0, first.0);
+        let first = stored(&state).expect("made");
+        assert_eq!(stored(&state).expect("read").0, first.0);
         let mode = fs::metadata(state.join(FILE))
             .expect("there")
             .permissions()
@@ -108,7 +108,7 @@ mod tests {
                         let draft = path.join(format!("{FILE}.other{number}"));
                         fs::write(&draft, random::<16>().expect("random")).expect("write");
                         let _ = fs::hard_link(&draft, path.join(FILE));
-                        kept(path).expect("a key").0
+                        stored(path).expect("a key").0
                     })
                 })
                 .collect();
@@ -125,12 +125,15 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         for bytes in [&b""[..], &[0; 15], &[0; 17]] {
             fs::write(directory.path().join(FILE), bytes).expect("write");
-            assert!(kept(directory.path()).is_err());
+            assert!(stored(directory.path()).is_err());
         }
     }
 
     #[test]
-    fn passing_keys_differ() {
-        assert_ne!(passing().expect("random").0, passing().expect("random").0);
+    fn ephemeral_keys_differ() {
+        assert_ne!(
+            ephemeral().expect("random").0,
+            ephemeral().expect("random").0
+        );
     }
 }

@@ -93,14 +93,14 @@ impl Nfs {
         let directory = options.directory.canonicalize()?;
         let secret = match &options.state {
             Some(state) => {
-                let secret = key::kept(state)?;
+                let secret = key::stored(state)?;
                 if is_inside(&state.canonicalize()?, &directory)? {
                     let text = format!("{} lies inside the export", state.display());
                     return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
                 }
                 secret
             }
-            None => key::passing()?,
+            None => key::ephemeral()?,
         };
         check_kernel()?;
         rustix::process::umask(rustix::fs::Mode::empty());

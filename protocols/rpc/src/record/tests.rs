@@ -44,13 +44,13 @@ fn a_length_beyond_the_limit_is_refused_before_its_bytes() {
         &mut PoolHandle::from(&pool),
         Completion::Allowed,
     );
-    assert_eq!(fed, Err(Broken::TooLong));
+    assert_eq!(fed, Err(FramingError::TooLong));
     let fed = Assembly::default().feed(
         &[0xff; 4],
         &mut PoolHandle::from(&pool),
         Completion::Allowed,
     );
-    assert_eq!(fed, Err(Broken::TooLong));
+    assert_eq!(fed, Err(FramingError::TooLong));
     assert_eq!(pool.statistics().in_use_bytes, 0);
 }
 
@@ -64,7 +64,7 @@ fn fragments_are_summed_before_they_are_believed() {
     let eleven = (11 | LAST_FRAGMENT).to_be_bytes();
     assert_eq!(
         assembly.feed(&eleven, &mut PoolHandle::from(&pool), Completion::Allowed),
-        Err(Broken::TooLong)
+        Err(FramingError::TooLong)
     );
 }
 
@@ -76,26 +76,26 @@ fn an_announced_megabyte_takes_no_memory_before_it_arrives() {
     input.extend_from_slice(b"x");
     let fed = assembly.feed(&input, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((5, Assembled::NeedMore)));
-    assert!(pool.statistics().in_use_bytes <= PIECE_BYTES_MIN);
+    assert!(pool.statistics().in_use_bytes <= CHUNK_BYTES_MIN);
 }
 
 #[test]
 fn empty_fragments_are_borne_up_to_their_bound() {
     let pool = pool(1 << 20);
     let mut assembly = Assembly::default();
-    let empty: Vec<u8> = marked(false, b"").repeat(FRAGMENTS_EMPTY_MAX as usize);
+    let empty: Vec<u8> = marked(false, b"").repeat(EMPTY_RECORD_FRAGMENTS_MAX as usize);
     let fed = assembly.feed(&empty, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((empty.len(), Assembled::NeedMore)));
     let one_more = marked(false, b"");
     let fed = assembly.feed(&one_more, &mut PoolHandle::from(&pool), Completion::Allowed);
-    assert_eq!(fed, Err(Broken::TooManyEmpty));
+    assert_eq!(fed, Err(FramingError::TooManyEmpty));
 }
 
 #[test]
 fn fragments_are_borne_up_to_their_bound() {
     let pool = pool(1 << 20);
     let mut assembly = Assembly::default();
-    let many = marked(false, b"x").repeat(FRAGMENTS_MAX as usize);
+    let many = marked(false, b"x").repeat(RECORD_FRAGMENTS_MAX as usize);
     let fed = assembly.feed(&many, &mut PoolHandle::from(&pool), Completion::Allowed);
     assert_eq!(fed, Ok((many.len(), Assembled::NeedMore)));
     let fed = assembly.feed(
@@ -103,7 +103,7 @@ fn fragments_are_borne_up_to_their_bound() {
         &mut PoolHandle::from(&pool),
         Completion::Allowed,
     );
-    assert_eq!(fed, Err(Broken::TooManyFragments));
+    assert_eq!(fed, Err(FramingError::TooManyFragments));
 }
 
 #[test]
@@ -273,6 +273,6 @@ fn model_garbage_never_panics_and_never_outgrows_its_bytes() {
                 Assembled::NeedMore | Assembled::NoRoom | Assembled::Withheld => break,
             }
         }
-        assert!(pool.statistics().in_use_bytes <= PIECE_BYTES_MIN);
+        assert!(pool.statistics().in_use_bytes <= CHUNK_BYTES_MIN);
     }
 }
