@@ -2,9 +2,10 @@
 
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::ingest::told;
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::{Client, Driver, Launch, MemoryGroup, Server, Site, each_driver};
 
 each_driver!(
+    a_control_group_of_the_memory_that_was_named_kills_nothing,
     bodies_that_came_half_way_stop_no_other_client,
     heads_that_came_half_way_stop_no_other_client,
     the_memory_that_was_named_is_what_the_process_takes,
@@ -85,10 +86,26 @@ fn heads_that_came_half_way_stop_no_other_client(driver: Driver) {
 }
 
 /// Slow readers of a large file and uploads that wait, all at once, with full receive windows.
-fn the_memory_that_was_named_is_what_the_process_takes(driver: Driver) {
+fn crowd(server: &Server) -> Vec<Client> {
     const OF_EACH: usize = 300;
-    const LARGE: u64 = 16 << 20;
     const WINDOW: usize = 4 * 1024;
+    let upload = request_bytes("PUT", "/upload", &[("Content-Length", "1000000")]);
+    let upload = [upload, vec![b'x'; 60_000]].concat();
+    let mut clients = Vec::new();
+    for _ in 0..OF_EACH {
+        let mut reader = Client::connect_with_window(server.address("http"), WINDOW);
+        // Any of them may be ended for the others.
+        let _ = reader.try_send(&request_bytes("GET", "/large", &[]));
+        let mut writer = server.client();
+        let _ = writer.try_send(&upload);
+        clients.extend([reader, writer]);
+    }
+    clients
+}
+
+/// A site with a large file for the crowd, and a server with the least memory that it takes.
+fn least(driver: Driver) -> (Site, Launch, u64) {
+    const LARGE: u64 = 16 << 20;
     let site = Site::new().with("hello", "hello").with("large", "");
     let large = std::fs::File::create(site.at("large")).expect("created");
     large.set_len(LARGE).expect("a sparse file");
@@ -97,25 +114,35 @@ fn the_memory_that_was_named_is_what_the_process_takes(driver: Driver) {
         .directory(site.path())
         .with(["--writable"]);
     let (launch, named) = launch.least_memory();
-    let server = launch.start();
-    let address = server.address("http");
-    let upload = request_bytes("PUT", "/upload", &[("Content-Length", "1000000")]);
-    let upload = [upload, vec![b'x'; 60_000]].concat();
-    let mut clients = Vec::new();
-    for _ in 0..OF_EACH {
-        let mut reader = Client::connect_with_window(address, WINDOW);
-        // Any of them may be ended for the others.
-        let _ = reader.try_send(&request_bytes("GET", "/large", &[]));
-        let mut writer = server.client();
-        let _ = writer.try_send(&upload);
-        clients.extend([reader, writer]);
-    }
-    // It is there, whether or not it has a buffer to read the file into.
+    (site, launch, named)
+}
+
+/// It is there, whether or not it has a buffer to read the file into.
+fn check_presence(server: &Server) {
     let status = server.client().get("/hello").status;
     assert!(matches!(status, 200 | 503), "{status}");
+}
+
+fn the_memory_that_was_named_is_what_the_process_takes(driver: Driver) {
+    let (_site, launch, named) = least(driver);
+    let server = launch.start();
+    let _clients = crowd(&server);
+    check_presence(&server);
     let peak = server.process().peak_bytes();
     assert!(
         peak <= named + named / 10,
         "{peak} bytes at the most, of {named} that were named"
     );
+}
+
+fn a_control_group_of_the_memory_that_was_named_kills_nothing(driver: Driver) {
+    let (_site, launch, named) = least(driver);
+    let Some(group) = MemoryGroup::try_new(named) else {
+        return;
+    };
+    let server = launch.in_group(&group).start();
+    let _clients = crowd(&server);
+    check_presence(&server);
+    assert_eq!(group.kills(), 0);
+    drop(server);
 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
+pub mod cgroup;
 pub mod client;
 pub mod deadline;
 pub mod driver;
@@ -27,6 +28,7 @@ pub mod site;
 pub mod swarm;
 pub mod tools;
 
+pub use cgroup::MemoryGroup;
 pub use client::Client;
 pub use deadline::{Deadline, until};
 pub use driver::Driver;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::deadline::{Deadline, until};
-use crate::{Client, Driver, Process, binary};
+use crate::{Client, Driver, MemoryGroup, Process, binary};
 
 /// A command line being put together.
 #[derive(Clone, Debug)]
@@ -108,6 +108,13 @@ impl Launch {
     pub fn file_size(mut self, bytes: u64) -> Self {
         self.confine
             .extend(["--file-size".into(), bytes.to_string().into()]);
+        self
+    }
+
+    /// Runs the server in a control group.
+    #[must_use]
+    pub fn in_group(mut self, group: &MemoryGroup) -> Self {
+        self.confine.extend(["--group".into(), group.path().into()]);
         self
     }
 

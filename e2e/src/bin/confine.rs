@@ -3,7 +3,8 @@
 //!
 //! `--refuse-uring ERROR` has the kernel answer `io_uring_setup` with that error, as a container's
 //! seccomp filter, a sysctl or an old kernel would. `--descriptors N` lowers the limit on open
-//! descriptors, `--file-size BYTES` that on the length of files. All hold for the program and its
+//! descriptors, `--file-size BYTES` that on the length of files. `--group PATH` enters a control
+//! group. All hold for the program and its
 //! children; the program replaces this process.
 #![forbid(unsafe_code)]
 
@@ -55,6 +56,7 @@ fn confined(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, St
         match option {
             "--refuse-uring" => refuse_uring(value)?,
             "--descriptors" => limit(Resource::Nofile, value)?,
+            "--group" => enter(value)?,
             "--file-size" => limit(Resource::Fsize, value)?,
             other => return Err(format!("there is no option {other}")),
         }
@@ -76,6 +78,12 @@ fn refuse_uring(name: &str) -> Result<(), String> {
     let filter = SeccompFilter::new(rules, otherwise, refusal, architecture).map_err(whole)?;
     let program: BpfProgram = filter.try_into().map_err(whole)?;
     seccompiler::apply_filter(&program).map_err(|error| error.to_string())
+}
+
+fn enter(group: &str) -> Result<(), String> {
+    let members = format!("{group}/cgroup.procs");
+    std::fs::write(&members, std::process::id().to_string())
+        .map_err(|error| format!("{members}: {error}"))
 }
 
 fn limit(resource: Resource, count: &str) -> Result<(), String> {
