@@ -90,7 +90,7 @@ impl<'a, P: Protocol> DerefMut for Context<'a, P> {
 
 impl<'a, P: Protocol> Context<'a, P> {
     /// A job to fill and dispatch. `None` when as many are in flight as the server allows:
-    /// leave the request unconsumed and stall with [`Stall::Jobs`].
+    /// leave the request unconsumed and stall with [`Stall::Jobs`](crate::Stall::Jobs).
     pub fn job(&mut self) -> Option<Job<P>> {
         let reservation = self.io.common.desk.reserve(self.io.connection.listener)?;
         let connection = self.io.id();
@@ -109,7 +109,8 @@ impl<'a, P: Protocol> Context<'a, P> {
 
     /// Says that a job lasts as long as its client takes: a stream, an upload. A quarter of the
     /// places for jobs is kept from these, so that slow clients leave workers' answers to others.
-    /// False: as many last as may. Recycle it, and refuse, or stall with [`Stall::Lasting`].
+    /// False: as many last as may. Recycle it, and refuse, or stall with
+    /// [`Stall::Lasting`](crate::Stall::Lasting).
     #[must_use]
     pub fn lasts(&self, job: &mut Job<P>) -> bool {
         let reservation = job.0.reservation.as_mut();
@@ -118,7 +119,7 @@ impl<'a, P: Protocol> Context<'a, P> {
 
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
     /// whichever it was made for. It waits while the listener has its share of the workers
-    /// ([`Limits::workers_per_listener`]).
+    /// ([`Limits::workers_per_listener`](crate::Limits::workers_per_listener)).
     pub fn dispatch(&mut self, mut job: Job<P>) {
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;

@@ -1,4 +1,160 @@
 //! Flatpath: a server engine on which every step of a connection costs the same at any size.
+//!
+//! The engine accepts, receives, sends, counts memory, keeps deadlines, runs blocking work on a
+//! bounded set of threads and drains: on io_uring, and on epoll where io_uring is refused, with the
+//! same behaviour. A program says what the bytes mean.
+//!
+//! # A handler
+//!
+//! Most programs answer HTTP requests. The crate `flatpath-http` is a protocol of this engine; a
+//! handler is a function, which a worker thread runs, so it may block:
+//!
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath_http::{Http, Request, Response};
+//!
+//! fn hello(request: &Request) -> Response {
+//!     Response::new(format!("hello, {}\n", request.uri().path()).into())
+//! }
+//!
+//! fn main() -> Result<(), flatpath::Error> {
+//!     Server::new().listen("127.0.0.1:8080", Http::pooled(hello)).run()
+//! }
+//! ```
+//!
+//! [`Server::run`] returns when a SIGTERM has come and the requests in flight are answered.
+//! [`Server::start`] returns at once, with a [`Running`] server to control. [`Limits`] has every
+//! bound that an operator may set.
+//!
+//! # A streamed upload
+//!
+//! The body of a request arrives completely before its handler runs, up to a bound. A service that
+//! takes longer bodies gets them piece by piece in a `Sink`: `flatpath-http`'s first page shows one.
+//!
+//! # A protocol of one's own
+//!
+//! A [`Protocol`] gets bytes on the network thread, and says how many of them it has used. It must
+//! not block there: what may block is a job for a worker ([`Context::job`], [`Protocol::run`]).
+//! Memory, for one, may be short at any moment; then a protocol returns [`Received::Blocked`], and
+//! is offered the same bytes again later.
+//!
+//! ```no_run
+//! use flatpath::{Context, Phase, Protocol, Received, Server, Stall};
+//! use flatpath::limits::INPUT_BYTES_MAX;
+//!
+//! /// Answers each line with its length.
+//! struct Lengths;
+//!
+//! impl Protocol for Lengths {
+//!     type ThreadState = (); // what one network thread keeps: caches, say
+//!     type Session = (); // what one connection keeps
+//!     type Job = (); // what goes to a worker and back
+//!
+//!     fn name(&self) -> &'static str {
+//!         "lengths"
+//!     }
+//!
+//!     fn thread_state(&self) {}
+//!
+//!     fn connected(&self, context: &mut Context<'_, Self>) {
+//!         // The place to refuse a peer; `peer` is unknown for some kinds of sockets.
+//!         if context.peer().is_some_and(|peer| !peer.ip().is_loopback()) {
+//!             context.abort();
+//!         }
+//!     }
+//!
+//!     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+//!         let mut consumed = 0;
+//!         for line in input.split_inclusive(|byte| *byte == b'\n') {
+//!             if !line.ends_with(b"\n") {
+//!                 break;
+//!             }
+//!             if context.output_is_full() {
+//!                 // The client does not read: it is not read from either.
+//!                 return Received::Blocked { consumed, on: Stall::Output };
+//!             }
+//!             let reply = format!("{}\n", line.len() - 1);
+//!             if context.write(reply.as_bytes()).is_err() {
+//!                 return Received::Blocked { consumed, on: Stall::Memory };
+//!             }
+//!             consumed += line.len();
+//!             // Which deadline guards the connection now: the one between requests.
+//!             context.restart_phase(Phase::Idle);
+//!         }
+//!         if input.len() - consumed >= INPUT_BYTES_MAX {
+//!             // No more than this is kept: the line would never be whole.
+//!             context.abort();
+//!         }
+//!         Received::NeedMore { consumed }
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), flatpath::Error> {
+//!     Server::new().listen("127.0.0.1:7777", Lengths).run()
+//! }
+//! ```
+//!
+//! # A simulation test
+//!
+//! [`simulation`] runs the same engine on a simulated kernel, network and clock, in one thread: a
+//! seed decides every fault and every order, so a failure can be repeated. Real sockets show what a
+//! protocol does; a simulation shows it for thousands of short reads, resets and late completions.
+//!
+//! ```
+//! use flatpath::simulation::{ClientState, Conditions, Faults, SimulatedServer};
+//! # use flatpath::{Context, Protocol, Received};
+//! # struct Lengths;
+//! # impl Protocol for Lengths {
+//! #     type ThreadState = ();
+//! #     type Session = ();
+//! #     type Job = ();
+//! #     fn name(&self) -> &'static str {
+//! #         "lengths"
+//! #     }
+//! #     fn thread_state(&self) {}
+//! #     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+//! #         let mut consumed = 0;
+//! #         for line in input.split_inclusive(|byte| *byte == b'\n') {
+//! #             if !line.ends_with(b"\n") {
+//! #                 break;
+//! #             }
+//! #             let reply = format!("{}\n", line.len() - 1);
+//! #             context.write(reply.as_bytes()).expect("a small reply");
+//! #             consumed += line.len();
+//! #         }
+//! #         Received::NeedMore { consumed }
+//! #     }
+//! # }
+//!
+//! for seed in 0..50 {
+//!     let conditions = Conditions {
+//!         // Short receives and sends, late and repeated completions; no lost connections.
+//!         faults: Faults::mixed(seed).without_losses(),
+//!         ..Conditions::calm(seed)
+//!     };
+//!     let mut server = SimulatedServer::new(conditions, Lengths);
+//!     let client = server.connect();
+//!     client.write(b"one\nthree\n");
+//!     client.shutdown_write();
+//!     let mut reply = Vec::new();
+//!     for _ in 0..1_000 {
+//!         server.turn();
+//!         reply.extend(client.read());
+//!     }
+//!     assert_eq!(reply, b"3\n5\n", "seed {seed}");
+//!     assert_eq!(client.state(), ClientState::Finished, "seed {seed}");
+//! }
+//! ```
+//!
+//! # Further
+//!
+//! | module         | for                                                                  |
+//! |----------------|----------------------------------------------------------------------|
+//! | [`limits`]     | what the code is built around, and what an operator may set          |
+//! | [`pairing`]    | producers and consumers of events or bytes that name the same token  |
+//! | [`simulation`] | tests                                                                |
+//!
+//! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -8,9 +8,9 @@ use std::time::Duration;
 /// unconsumed part would be longer. One buffer of the third class.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Output queued on one connection at which [`Context::output_is_full`] begins to hold, in bytes.
+/// Output queued on one connection at which [`Io::output_is_full`] begins to hold, in bytes.
 ///
-/// [`Context::output_is_full`]: crate::Context::output_is_full
+/// [`Io::output_is_full`]: crate::Io::output_is_full
 pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 
 /// Output at which a stalled connection goes on, in bytes: low enough that a producer is not asked
@@ -26,14 +26,14 @@ pub const JOINED_FILL_BYTES: usize = 64 * 1024;
 
 /// From this length on what such a stream has brought is moved on by reference, in bytes: below it,
 /// the system calls that takes cost more than the copies.
-pub const JOINED_PULL_BYTES_MIN: usize = 32 * 1024;
+pub(crate) const JOINED_PULL_BYTES_MIN: usize = 32 * 1024;
 
 /// The most that is moved at once, in bytes: what a fast stream brings until its turn comes again.
-pub const JOINED_PULL_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const JOINED_PULL_BYTES_MAX: usize = 1024 * 1024;
 
 /// Pipes of one network thread for that, two descriptors each; with more streams than that under
 /// way, the others are copied.
-pub const JOINED_PIPES_MAX: usize = 64;
+pub(crate) const JOINED_PIPES_MAX: usize = 64;
 
 /// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
@@ -45,81 +45,81 @@ pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 10
 
 /// The part of the budget for buffers that only replies and small requests may use, at least
 /// [`RESERVE_BYTES_MIN`] and at most half of it.
-pub const RESERVE_PART: usize = 8;
+pub(crate) const RESERVE_PART: usize = 8;
 
 /// The least of such a reserve, in bytes: 64 replies of the smallest buffer.
-pub const RESERVE_BYTES_MIN: usize = 256 * 1024;
+pub(crate) const RESERVE_BYTES_MIN: usize = 256 * 1024;
 
 /// What counts as small there, in bytes: a buffer of the second class, for a head or a record as
 /// most clients send them.
-pub const RESERVE_TAKE_MAX: usize = BUFFER_CLASSES[1];
+pub(crate) const RESERVE_TAKE_MAX: usize = BUFFER_CLASSES[1];
 
 /// The part of the budget that one connection may hold before its own input stalls, at least
 /// [`SHARE_BYTES_MIN`].
-pub const SHARE_PART: usize = 16;
+pub(crate) const SHARE_PART: usize = 16;
 
 /// The least of such a share, in bytes: a reply with data of 1 MiB on its way out, and the next
 /// one.
-pub const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
+pub(crate) const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 
 /// Places in each of the two rows in which addresses' holdings are counted: 32 KiB in all.
-pub const ADDRESS_ROW: usize = 4096;
+pub(crate) const ADDRESS_ROW: usize = 4096;
 
 /// Places of the table in which connections that hold memory are counted for their address, each
 /// [`WEIGH_PERIOD_NS`], from a quarter of the budget in use on.
-pub const COUNTED_PER_LOOK: u32 = 256;
+pub(crate) const COUNTED_PER_LOOK: u32 = 256;
 
 /// The part of its share that a connection's unsent replies may take.
-pub const UNSENT_PART: usize = 4;
+pub(crate) const UNSENT_PART: usize = 4;
 
 /// The part of the places for jobs in flight that jobs which last leave to the others: streams and
 /// uploads whose clients are slow keep their place for as long.
-pub const SHORT_PART: usize = 4;
+pub(crate) const SHORT_PART: usize = 4;
 
 /// Descriptors that are not connections: standard streams 3, listeners up to 16, per network thread
-/// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit [`OVERFLOW_MAX`], signals
+/// ring + eventfd + epoll 3 (8 threads: 24), connections beyond the limit `OVERFLOW_MAX`, signals
 /// and logs 5.
 pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + OVERFLOW_MAX as u64 + 5;
 
 /// Descriptors without which a server with one network thread does not start: standard streams 3,
 /// signals and logs 5, a listener, ring + eventfd + epoll 3, a handful of connections and files.
-pub const DESCRIPTORS_MIN: u64 = 3 + 5 + 1 + 3 + 12;
+pub(crate) const DESCRIPTORS_MIN: u64 = 3 + 5 + 1 + 3 + 12;
 
 /// The same for each network thread more: ring + eventfd + epoll 3, a listener.
-pub const DESCRIPTORS_PER_THREAD: u64 = 3 + 1;
+pub(crate) const DESCRIPTORS_PER_THREAD: u64 = 3 + 1;
 
 /// A connection limit that the descriptors lowered below this is worth a warning at start.
-pub const CONNECTIONS_FEW: u64 = 1_000;
+pub(crate) const CONNECTIONS_FEW: u64 = 1_000;
 
 /// The part of the descriptors for connections and files that is left for other connections when
 /// each file that is held has a connection of its own, at least [`CONNECTIONS_PART_MIN`]. With
 /// 1,024 descriptors: 1,024 - [`DESCRIPTORS_RESERVED`] = 960, of these a quarter 240, and half of
 /// the other 720 for files: 360 downloads with a file each beside their sockets.
-pub const CONNECTIONS_PART: usize = 4;
+pub(crate) const CONNECTIONS_PART: usize = 4;
 
 /// The least of that part, unless that is more than half of the room.
-pub const CONNECTIONS_PART_MIN: usize = 16;
+pub(crate) const CONNECTIONS_PART_MIN: usize = 16;
 
 /// Resting connections closed in one turn because files took their descriptors: as many as
 /// files can have taken beyond the room.
-pub const SHED_PER_TURN_MAX: usize = DESCRIPTORS_SPARE;
+pub(crate) const SHED_PER_TURN_MAX: usize = DESCRIPTORS_SPARE;
 
 /// Descriptors that workers find free for files after the kernel had none left for a connection.
-pub const DESCRIPTORS_SPARE: usize = 8;
+pub(crate) const DESCRIPTORS_SPARE: usize = 8;
 
 /// The part of the room for descriptors that caches leave free, at least [`DESCRIPTORS_SPARE`]:
 /// newcomers of one moment find it, and the caches close more until the next.
-pub const CACHE_FREE_PART: usize = 16;
+pub(crate) const CACHE_FREE_PART: usize = 16;
 
 /// How long accept, or a worker that needs descriptors, waits for caches to close what they have,
 /// in nanoseconds. That takes milliseconds, unless a file system hangs or the machine is busy.
-pub const CACHES_PATIENCE_NS: u64 = 1_000_000_000;
+pub(crate) const CACHES_PATIENCE_NS: u64 = 1_000_000_000;
 
 /// How often accept looks whether caches have given descriptors back, in nanoseconds.
-pub const CACHES_LOOK_NS: u64 = 2_000_000;
+pub(crate) const CACHES_LOOK_NS: u64 = 2_000_000;
 
 /// Connections that may wait in the kernel's backlog of one listener.
-pub const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// How long an address in use is tried again: the kernel lets go of the listeners of a ring some
 /// milliseconds after its process was killed.
@@ -130,85 +130,85 @@ pub(crate) const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// With fewer free places than this, accept goes on one by one, so that a burst cannot take a
 /// multishot accept past the connection limit.
-pub const ACCEPT_ONE_BY_ONE: usize = 1024;
+pub(crate) const ACCEPT_ONE_BY_ONE: usize = 1024;
 
 /// How often within `write_timeout` it is looked up whether the peer of a send that takes long
 /// acknowledges anything. A peer that stops reading is cut off after `write_timeout` and one more
 /// part of it at most.
-pub const WRITE_LOOKS: u32 = 4;
+pub(crate) const WRITE_LOOKS: u32 = 4;
 
 /// Connections of one address that a newcomer's accept looks at to find one that rests.
-pub const ADDRESS_STEPS_MAX: usize = 64;
+pub(crate) const ADDRESS_STEPS_MAX: usize = 64;
 
 /// Input longer than one part in this many of a common receive page is offered at the end of a
 /// turn: 1 KiB of 16 KiB, the head of a browser's request or 25 of the shortest.
-pub const AT_ONCE_PART: usize = 16;
+pub(crate) const AT_ONCE_PART: usize = 16;
 
 /// The part of a common receive page that a connection may bring at a time while others wait for
 /// the end of the turn, and not crowd.
-pub const CROWDING_PART: usize = 4;
+pub(crate) const CROWDING_PART: usize = 4;
 
 /// From the beginning of a turn, input that takes long is offered for this time, in nanoseconds;
 /// the rest waits for the next turn. A page of the shortest requests takes half of it.
-pub const TURN_DEFERRED_NS: u64 = 1_000_000;
+pub(crate) const TURN_DEFERRED_NS: u64 = 1_000_000;
 
 /// However little time they take, as many pages are offered so in one turn, of connections that
 /// crowd and of others each.
-pub const DEFERRED_PER_TURN_MAX: usize = 256;
+pub(crate) const DEFERRED_PER_TURN_MAX: usize = 256;
 
 /// Receive pages are scarce when fewer than one in this many are free; what takes long crowds then.
-pub const SCARCE_PAGES_PART: u32 = 4;
+pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 
 /// Pages that crowding connections may have received into and not been offered yet; the receives of
 /// as many are armed in a turn, and of one at least.
-pub const CROWDING_PER_TURN_MAX: usize = 16;
+pub(crate) const CROWDING_PER_TURN_MAX: usize = 16;
 
 /// Short receives in a row after which a connection crowds no more.
-pub const CALM_RECEIVES: u8 = 8;
+pub(crate) const CALM_RECEIVES: u8 = 8;
 
 /// Connections closed for one newcomer at most, so that the spare places come back.
-pub const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
+pub(crate) const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
 
 /// Entries of a list that are inspected to find the connection that has rested longest.
-pub const EVICTION_STEPS_MAX: usize = 32;
+pub(crate) const EVICTION_STEPS_MAX: usize = 32;
 
 /// One place in this many is kept free by closing what rests, so that a burst finds room.
-pub const SPARE_PLACES_SHARE: usize = 16;
+pub(crate) const SPARE_PLACES_SHARE: usize = 16;
 
 /// Connections beyond the limit: those that are closed for others, and newcomers that are refused.
 /// Their descriptors are among [`DESCRIPTORS_RESERVED`].
-pub const OVERFLOW_MAX: usize = 16;
+pub(crate) const OVERFLOW_MAX: usize = 16;
 
 /// Of those, how many may linger so that their clients can read why they are refused.
-pub const OVERFLOW_LINGERING_MAX: usize = 8;
+pub(crate) const OVERFLOW_LINGERING_MAX: usize = 8;
 
 /// With every place taken and nothing at rest, newcomers wait in the backlog for so long, in
 /// nanoseconds, before they are refused: short requests end meanwhile.
-pub const FULL_PATIENCE_NS: u64 = 100_000_000;
+pub(crate) const FULL_PATIENCE_NS: u64 = 100_000_000;
 
 /// What rests for less than this, in nanoseconds, is closed for a newcomer last: a client between
 /// two requests, or a head that is on its way.
-pub const SPARED_NS: u64 = 1_000_000_000;
+pub(crate) const SPARED_NS: u64 = 1_000_000_000;
 
 /// Pause after the kernel refused a descriptor, when no connection closes before, in nanoseconds.
-pub const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+pub(crate) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// One tick of the timer wheel, in nanoseconds (about 8.4 ms): deadlines are seconds.
-pub const TICK_NS: u64 = 1 << 23;
+pub(crate) const TICK_NS: u64 = 1 << 23;
 
 /// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
-pub const WHEEL_SLOTS: u32 = 4096;
+pub(crate) const WHEEL_SLOTS: u32 = 4096;
 
 /// A sampling period of the foreman, in nanoseconds: work that waited this long with every worker
 /// busy starts another worker.
-pub const GROWTH_PERIOD_NS: u64 = 1_000_000;
+pub(crate) const GROWTH_PERIOD_NS: u64 = 1_000_000;
 
 /// Between two attempts to start a worker while the kernel refuses threads, at most, in
 /// nanoseconds. The first is repeated after [`GROWTH_PERIOD_NS`], and each wait doubles.
-pub const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
+pub(crate) const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
 
 /// A send of no more than this is short and never waits for the next turn, in bytes.
-pub const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of sends that are started in one turn before long ones wait for the next: about a
 /// millisecond of copying.
@@ -216,89 +216,89 @@ pub const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
 
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
-pub const TURN_COMPLETIONS_MAX: usize = 256;
+pub(crate) const TURN_COMPLETIONS_MAX: usize = 256;
 
 /// New connections handled in one turn, after the completions of open ones: with a request each,
 /// they take a millisecond or two.
 pub const TURN_ACCEPTS_MAX: usize = 64;
 
 /// Queues by address of a crowd that waits to be let in. Two addresses in one wait for each other.
-pub const ARRIVAL_QUEUES: usize = 1024;
+pub(crate) const ARRIVAL_QUEUES: usize = 1024;
 
 /// The part of a region's pages that stalled connections leave to the others.
-pub const HELD_PAGES_LEFT_PART: usize = 4;
+pub(crate) const HELD_PAGES_LEFT_PART: usize = 4;
 
 /// Connections stalled for want of room that try again in one turn, for each kind of room.
-pub const RETRIES_MAX: usize = 64;
+pub(crate) const RETRIES_MAX: usize = 64;
 
 /// Of these, how many may fail before the others wait for the next turn.
-pub const RETRY_FAILURES_MAX: u32 = 8;
+pub(crate) const RETRY_FAILURES_MAX: u32 = 8;
 
 /// Connections looked at in one turn, of those that wait for a page of one kind, while pages are
 /// free; the rest follows in the next turn, which comes at once.
-pub const STARVED_PER_TURN_MAX: usize = 256;
+pub(crate) const STARVED_PER_TURN_MAX: usize = 256;
 
 /// How often a network thread looks whether memory runs short, in nanoseconds.
-pub const WEIGH_PERIOD_NS: u64 = 1_000_000;
+pub(crate) const WEIGH_PERIOD_NS: u64 = 1_000_000;
 
 /// How long connections wait for memory before holders of it are ended, in nanoseconds: what is on
 /// its way out may come back by itself.
-pub const RELIEF_WAIT_NS: u64 = 100_000_000;
+pub(crate) const RELIEF_WAIT_NS: u64 = 100_000_000;
 
 /// The time between two rounds of that, in nanoseconds.
-pub const RELIEF_PERIOD_NS: u64 = 10_000_000;
+pub(crate) const RELIEF_PERIOD_NS: u64 = 10_000_000;
 
 /// The part of the budget for buffers that is to be free when holders of it have been ended, at
 /// most: what waits then takes a share of it in each turn.
-pub const RELIEF_PART: usize = 16;
+pub(crate) const RELIEF_PART: usize = 16;
 
 /// Holders of memory that are ended in one round.
-pub const HOLDERS_ENDED_MAX: usize = 16;
+pub(crate) const HOLDERS_ENDED_MAX: usize = 16;
 
 /// Holders that are asked in one round to hand on what they hold.
-pub const HOLDERS_PRESSED_MAX: usize = 64;
+pub(crate) const HOLDERS_PRESSED_MAX: usize = 64;
 
 /// Holders that one round looks at.
-pub const HOLDER_STEPS_MAX: u32 = 256;
+pub(crate) const HOLDER_STEPS_MAX: u32 = 256;
 
 /// Over how long a holder of memory is watched before it counts as one that moves little, in
 /// nanoseconds: more than twice a second, which is how often a slow client may send.
-pub const HOLDER_WINDOW_NS: u64 = 2_200_000_000;
+pub(crate) const HOLDER_WINDOW_NS: u64 = 2_200_000_000;
 
 /// A holder moves little when fewer bytes moved than this part of what it holds.
-pub const MOVES_PART: usize = 16;
+pub(crate) const MOVES_PART: usize = 16;
 
 /// After this time of shortage in which every holder moved, those that hold most are ended, in
 /// nanoseconds: well before those that wait are refused.
-pub const SHORTAGE_NS_MAX: u64 = 2_500_000_000;
+pub(crate) const SHORTAGE_NS_MAX: u64 = 2_500_000_000;
 
 /// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
 /// [`IDLE_BYTES_KEPT`].
-pub const TRIM_PERIOD_NS: u64 = 1_000_000_000;
+pub(crate) const TRIM_PERIOD_NS: u64 = 1_000_000_000;
 
 /// Idle pooled memory that is always kept, in bytes.
-pub const IDLE_BYTES_KEPT: usize = 1024 * 1024;
+pub(crate) const IDLE_BYTES_KEPT: usize = 1024 * 1024;
 
 /// Jobs of a listener that are kept for its next requests even when nobody needs them.
-pub const SPARE_JOBS_KEPT: usize = 64;
+pub(crate) const SPARE_JOBS_KEPT: usize = 64;
 
 /// Jobs that nobody needed for a [`TRIM_PERIOD_NS`] are freed, at most so many at a time: freeing
 /// one takes a fraction of a microsecond, and everybody else waits meanwhile.
-pub const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
+pub(crate) const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 
 /// A job that has waited so long for its listener's share of the workers is worth a line in the
 /// log, in nanoseconds.
-pub const SHARE_PATIENCE_NS: u64 = 1_000_000_000;
+pub(crate) const SHARE_PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Waits for a share with less than this between them are one episode and one line, in nanoseconds.
-pub const SHARE_LOG_NS: u64 = 60_000_000_000;
+pub(crate) const SHARE_LOG_NS: u64 = 60_000_000_000;
 
 /// Bytes dropped from a lingering connection before it is closed anyway.
-pub const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Bytes of a large page that are joined at a time to a remainder before it: enough for most heads,
 /// so that the rest of the page is offered where it lies.
-pub const JOIN_BYTES_MAX: usize = 4 * 1024;
+pub(crate) const JOIN_BYTES_MAX: usize = 4 * 1024;
 
 /// Bounds an operator may set. All durations are deadlines, none is a hint.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use crate::limits::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A short reply as a whole, at most
-    /// [`RESERVE_TAKE_MAX`](crate::limits::RESERVE_TAKE_MAX): the reserve will do.
+    /// `RESERVE_TAKE_MAX`: the reserve will do.
     Small,
     /// More, or a part of more: bulk memory.
     Large,

@@ -7,7 +7,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use flatpath_driver::simulation::{Client, Faults, Leaks, Network as World, Simulation};
+use flatpath_driver::simulation::Simulation;
+pub use flatpath_driver::simulation::{
+    Client, ClientState, Faults, Injected, Leaks, Network as World, Random, each_seed,
+};
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 

@@ -1,6 +1,6 @@
 //! The head of a request: a borrowed view of the bytes it arrived in.
 //!
-//! Nothing is copied and nothing allocated. [`parse`](crate::parse) makes it; what framing needs is
+//! Nothing is copied and nothing allocated. [`parse`](crate::parse()) makes it; what framing needs is
 //! looked up once, and the headers that services ask for most are found by index afterwards.
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Headers that are looked up so often that [`parse`](crate::parse) notes where they are.
+/// Headers that are looked up so often that [`parse`](crate::parse()) notes where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownHeader {
     /// `Accept-Encoding`

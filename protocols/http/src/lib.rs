@@ -1,18 +1,102 @@
 //! HTTP/1.1 for Flatpath: strict framing, the http crate's types at the border.
 //!
+//! # A handler
+//!
 //! ```no_run
-//! use flatpath::Server;
+//! use flatpath_http::flatpath::{Error, Server};
 //! use flatpath_http::{Http, Request, Response};
 //!
 //! fn hello(request: &Request) -> Response {
 //!     Response::new(format!("hello, {}\n", request.uri().path()).into())
 //! }
 //!
-//! # fn main() -> Result<(), flatpath::Error> {
-//! // Workers run the handler: it may block.
-//! Server::new().listen("127.0.0.1:8080", Http::pooled(hello)).run()
-//! # }
+//! fn main() -> Result<(), Error> {
+//!     // Workers run the handler: it may block.
+//!     Server::new().listen("127.0.0.1:8080", Http::pooled(hello)).run()
+//! }
 //! ```
+//!
+//! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
+//! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
+//!
+//! # A streamed upload
+//!
+//! A body arrives completely before its handler runs, up to [`Limits::body_bytes_max`]. A service
+//! that [`streams`](Service::streams) a body gets it piece by piece instead, in a [`Sink`], while it
+//! arrives. No thread waits for the client; while a worker is busy with a piece, the next one
+//! gathers up to a bound, and then the client has to wait.
+//!
+//! ```
+//! use flatpath_http::flatpath::simulation::{Conditions, SimulatedServer};
+//! use flatpath_http::{
+//!     Disposition, Head, Http, Payload, Reply, Request, Response, Service, Sink, Turn,
+//!     UploadDecision, WorkerScope,
+//! };
+//!
+//! /// Answers an upload with the number of its bytes.
+//! struct Count;
+//!
+//! impl Service for Count {
+//!     type ThreadState = ();
+//!
+//!     fn thread_state(&self) {}
+//!
+//!     fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
+//!         Disposition::Pooled
+//!     }
+//!
+//!     fn pooled(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Response {
+//!         Response::new("send something\n".into())
+//!     }
+//!
+//!     fn streams(&self, _: &Head<'_>) -> bool {
+//!         true
+//!     }
+//!
+//!     fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
+//!         UploadDecision::Sink(Box::new(Counter { bytes: 0 }))
+//!     }
+//! }
+//!
+//! /// One upload.
+//! struct Counter {
+//!     bytes: usize,
+//! }
+//!
+//! impl Sink for Counter {
+//!     fn write(
+//!         &mut self,
+//!         piece: &mut Payload,
+//!         _: &mut WorkerScope<'_>,
+//!     ) -> Result<(), Box<Response>> {
+//!         self.bytes += piece.len();
+//!         Ok(())
+//!     }
+//!
+//!     fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+//!         Response::new(format!("{} bytes\n", self.bytes).into())
+//!     }
+//! }
+//!
+//! // In a test: a seed decides when which part arrives, and when workers run.
+//! for seed in 0..20 {
+//!     let mut server = SimulatedServer::new(Conditions::calm(seed), Http::service(Count));
+//!     let client = server.connect();
+//!     client.write(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n");
+//!     for _ in 0..100 {
+//!         client.write(&[b'x'; 1000]);
+//!         server.turn();
+//!     }
+//!     let mut reply = String::new();
+//!     for _ in 0..1_000 {
+//!         server.turn();
+//!         reply += std::str::from_utf8(&client.read()).expect("ASCII");
+//!     }
+//!     assert!(reply.ends_with("100000 bytes\n"), "seed {seed}: {reply}");
+//! }
+//! ```
+//!
+//! # The modules
 //!
 //! In reading order:
 //!
@@ -71,6 +155,7 @@ pub use body::{Decoder, Piece};
 pub use closures::{HandlerState, Inline, Pooled, Route, Routed};
 pub use exchange::Exchange;
 pub use fault::Fault;
+pub use flatpath;
 pub use flatpath::{Payload, RegionConfig, Turn, WorkerScope};
 pub use head::{Framing, Head, HeaderSlots, KnownHeader, TargetForm};
 pub use limits::Limits;
