@@ -20,7 +20,7 @@ use flatpath_structures::slots::Key;
 use crate::addresses::AddressId;
 use crate::end::ConnectionId;
 use crate::limits::{Limits, WRITE_LOOKS};
-use crate::network::Holds;
+use crate::network::{Holds, WaitSet};
 use crate::output::Output;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
@@ -80,7 +80,7 @@ impl Control {
     }
 }
 
-/// Which list of `network/room.rs` a connection is on.
+/// Which list of `network/resting.rs` a connection is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     No,
@@ -126,20 +126,20 @@ pub(crate) enum Ended {
     Told,
 }
 
-/// What a joined connection knows of its pair; see `network/join.rs`.
+/// What a spliced connection knows of the other one; see `network/splice.rs`.
 #[derive(Debug)]
-pub(crate) struct Joint {
-    pub(crate) peer: Key,
+pub(crate) struct Peer {
+    pub(crate) key: Key,
     /// The last receive brought as much as it could: the next one fills a buffer of its own.
     pub(crate) streams: bool,
     /// The end of the other's stream was passed on.
     pub(crate) fin_sent: bool,
 }
 
-impl Joint {
-    pub(crate) fn to(peer: Key) -> Joint {
-        Joint {
-            peer,
+impl Peer {
+    pub(crate) fn new(key: Key) -> Peer {
+        Peer {
+            key,
             streams: false,
             fin_sent: false,
         }
@@ -176,13 +176,10 @@ pub(crate) struct Connection {
     pub(crate) listed_ns: u64,
     /// It was closed for another or refused, and counts for no limit any more.
     pub(crate) leaves: bool,
-    /// Its input waits for the end of a turn: see `network/defer.rs`.
-    pub(crate) deferred: bool,
-    /// It waits to send: see `network/send.rs`.
-    pub(crate) send_waits: bool,
+    /// The queues that it is in.
+    pub(crate) waits: WaitSet,
     /// It takes more than its part: see `network/defer.rs`, also for the following.
     pub(crate) crowds: bool,
-    pub(crate) in_crowd: bool,
     /// Short receives in a row.
     pub(crate) calm: u8,
     /// Number of the latest operation; a completion of an older one is dropped.
@@ -197,8 +194,6 @@ pub(crate) struct Connection {
     /// Our FIN is out.
     pub(crate) fin_sent: bool,
     pub(crate) stalled: Option<Stall>,
-    /// In a queue of connections that wait for room in the server, or for their share.
-    pub(crate) in_waiting: bool,
     /// On a list of connections that wait for a page; see `network/starve.rs`.
     pub(crate) starved: bool,
     /// As many fragments are held as may be: nothing is received until some are back.
@@ -214,7 +209,7 @@ pub(crate) struct Connection {
     /// Counts the fragments held; made with the first one.
     pub(crate) quota: Option<Quota>,
     pub(crate) control: Control,
-    pub(crate) joint: Option<Joint>,
+    pub(crate) peer: Option<Peer>,
     pub(crate) output: Output,
     pub(crate) input: Option<Buffer>,
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
@@ -249,10 +244,8 @@ impl Connection {
             listed: Listed::No,
             listed_ns: 0,
             leaves: false,
-            deferred: false,
-            send_waits: false,
+            waits: WaitSet::default(),
             crowds: false,
-            in_crowd: false,
             calm: 0,
             operation: 0,
             receive: Receive::Off,
@@ -262,7 +255,6 @@ impl Connection {
             spoke: false,
             fin_sent: false,
             stalled: None,
-            in_waiting: false,
             starved: false,
             holds_too_much: false,
             region_id: 0,
@@ -271,7 +263,7 @@ impl Connection {
             receive_shares: false,
             quota: None,
             control: Control::default(),
-            joint: None,
+            peer: None,
             output: Output::default(),
             input: None,
             held: VecDeque::new(),
@@ -303,6 +295,27 @@ impl Connection {
         self.clocks.stall_ns = if is_timed { now_ns.max(1) } else { 0 };
     }
 
+    /// A stall was tried to end since `before` had moved. False: nothing has moved since, so its
+    /// deadline stays where it is.
+    pub(crate) fn note_retry(&mut self, before: u32, now_ns: u64) -> bool {
+        let is_stalled = self.stalled.is_some_and(Stall::is_for_room);
+        let has_moved = self.moved != before || !is_stalled;
+        if has_moved {
+            self.stall_ended(now_ns);
+        }
+        has_moved
+    }
+
+    /// A wish to stall becomes the connection's state.
+    #[inline]
+    pub(crate) fn adopt_stall(&mut self, now_ns: u64) {
+        if let Some(stall) = self.control.stall.take()
+            && self.control.closing == Closing::No
+        {
+            self.stall(stall, now_ns);
+        }
+    }
+
     /// Counts bytes that moved between the peer and the protocol.
     pub(crate) fn progress(&mut self, bytes: usize) {
         self.moved = self
@@ -312,7 +325,7 @@ impl Connection {
 
     /// True while it is this server that does not receive; the peer is not charged for that time.
     fn waits_for_us(&self) -> bool {
-        self.stalled.is_some() || self.holds_too_much || self.starved || self.deferred
+        self.stalled.is_some() || self.holds_too_much || self.starved || self.waits.is_deferred()
     }
 
     /// Stops the clock of the phase while the server does not receive, and lets it run on from
@@ -361,9 +374,14 @@ impl Connection {
         }
     }
 
-    /// True when input may be offered to the protocol.
+    /// True when input may be offered to the protocol, now or when a stall is over.
+    pub(crate) fn may_be_offered(&self) -> bool {
+        self.control.closing == Closing::No && self.control.input_wanted
+    }
+
+    /// True when input may be offered to the protocol now.
     pub(crate) fn takes_input(&self) -> bool {
-        self.control.closing == Closing::No && self.control.input_wanted && self.stalled.is_none()
+        self.may_be_offered() && self.stalled.is_none()
     }
 
     /// Nothing is left to send and nothing is being sent.
@@ -378,11 +396,11 @@ impl Connection {
         let is_busy = control.closing != Closing::No
             || control.jobs_out > 0
             || control.join.is_some()
-            || self.joint.is_some()
+            || self.peer.is_some()
             || self.stalled.is_some()
             || self.holds_too_much
             || self.starved
-            || self.deferred
+            || self.waits.is_deferred()
             || !self.is_sent();
         let phase = control.phase;
         (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
@@ -411,7 +429,7 @@ impl Connection {
             return;
         }
         // A joined one may be slow for as long as anything moves between the two: `Phase::Joined`.
-        if self.send != Send::Off && self.joint.is_none() {
+        if self.send != Send::Off && self.control.phase != Phase::Joined {
             visit(
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,

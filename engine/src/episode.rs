@@ -14,15 +14,18 @@ pub(crate) struct Episode {
     last_ns: u64,
     closed: u64,
     refused: u64,
+    stalled: u64,
 }
 
-/// What a newcomer cost.
+/// What it cost to meet the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Price {
     /// Another connection, which rested, was closed for it.
     Closed,
     /// The newcomer was refused, or left in the backlog where no descriptor was free.
     Refused,
+    /// The input of a connection waits.
+    Stalled,
 }
 
 impl Episode {
@@ -33,6 +36,7 @@ impl Episode {
             last_ns: 0,
             closed: 0,
             refused: 0,
+            stalled: 0,
         }
     }
 
@@ -42,6 +46,7 @@ impl Episode {
             let what = match price {
                 Price::Closed => "connections that rest are closed for new ones",
                 Price::Refused => "new connections are refused",
+                Price::Stalled => "their input waits, that of others does not",
             };
             log::warn!("{}: {}; {what}", self.bound, limit());
             self.since_ns = now_ns.max(1);
@@ -50,6 +55,7 @@ impl Episode {
         match price {
             Price::Closed => self.closed += 1,
             Price::Refused => self.refused += 1,
+            Price::Stalled => self.stalled += 1,
         }
     }
 
@@ -62,11 +68,12 @@ impl Episode {
     pub(crate) fn end(&mut self, now_ns: u64) {
         if self.end_ns().is_some_and(|end_ns| now_ns >= end_ns) {
             log::info!(
-                "{}: room again after {} s; {} closed for others, {} refused",
+                "{}: room again after {} s; {} closed for others, {} refused, {} stalled",
                 self.bound,
                 (self.last_ns - self.since_ns) / 1_000_000_000,
                 self.closed,
                 self.refused,
+                self.stalled,
             );
             *self = Episode::new(self.bound);
         }

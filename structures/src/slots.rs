@@ -181,6 +181,18 @@ impl<T> Slots<T> {
         })
     }
 
+    /// The entry that is at `index` now with its key, or `None` if that slot is not taken. O(1).
+    #[inline]
+    pub fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        if index >= self.touched {
+            return None;
+        }
+        let slot = self.slot_mut(index);
+        let generation = slot.generation;
+        let value = slot.value.as_mut()?;
+        Some((Key { index, generation }, value))
+    }
+
     /// Entries in the table.
     #[inline]
     pub fn len(&self) -> u32 {

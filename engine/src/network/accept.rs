@@ -1,109 +1,32 @@
-//! Listeners: when accept is armed, how, and when it pauses.
-//!
-//! | state      | what happened                              | what ends it                      |
-//! |------------|--------------------------------------------|-----------------------------------|
-//! | Off        | nothing armed                              | room for another connection       |
-//! | Armed      | a single or a multishot accept outstanding | its final completion              |
-//! | Cancelling | too little room left for a multishot one   | its final completion              |
-//! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
-//! | Stopped    | the server drains                          | nothing                           |
+//! Arms, cancels and pauses accept, and takes in what comes.
 //!
 //! Near the limit connections are accepted one by one. At it a connection that rests is closed for
 //! each newcomer; if none rests, newcomers wait in the kernel's backlog for a moment and are then
-//! refused in the protocol's words: see `room.rs`.
+//! refused in the protocol's words: see `admission.rs`.
 
-use flatpath_driver::{
-    Completion, Driver, Errno, Listener as Source, Operation, OperationMode, Outcome, Socket,
-};
+use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket};
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection};
 use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
-use crate::listener::Speaker;
-use crate::options::Pages;
 
-use super::{KIND_ACCEPT, Network, user_data};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Off,
-    Armed(OperationMode),
-    Cancelling,
-    PausedUntil(u64),
-    Stopped,
-}
-
-/// One listener of a network thread.
-pub(super) struct Listener {
-    source: Option<Source>,
-    pub(super) speaker: Box<dyn Speaker>,
-    state: State,
-    operation: u8,
-    /// The number of its region, 0 if it has none.
-    pub(super) region_id: u16,
-    /// The region that its connections begin with.
-    first_region_id: u16,
-    /// Whether they share pages at first.
-    first_shares: bool,
-    /// Most fragments that a connection's users may hold.
-    pub(super) pages_max: u32,
-    /// One of its connections was called in this turn.
-    pub(super) was_called: bool,
-    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
-    failures: u32,
-}
+use super::listening::State;
+use super::thread::Network;
+use super::user_data::{KIND_ACCEPT, user_data};
 
 /// Failures in a row after which accept goes on one by one: some sandboxes break multishot accept.
 const FAILURES_MAX: u32 = 8;
 
-impl Listener {
-    pub(super) fn new(
-        parts: (Source, Box<dyn Speaker>),
-        region_id: u16,
-        pages_max: u32,
-    ) -> Listener {
-        let (source, speaker) = parts;
-        let options = speaker.options();
-        Listener {
-            source: Some(source),
-            state: State::Off,
-            operation: 0,
-            region_id,
-            first_region_id: match options.first_pages {
-                Pages::Common => 0,
-                Pages::Listener | Pages::Shared => region_id,
-            },
-            first_shares: options.first_pages == Pages::Shared,
-            pages_max: options.pages_max.unwrap_or(pages_max).max(1),
-            was_called: false,
-            speaker,
-            failures: 0,
-        }
-    }
-
-    pub(super) fn source(&self) -> Option<&Source> {
-        self.source.as_ref()
-    }
-
-    /// True when nothing is outstanding.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(
-            self.state,
-            State::Off | State::PausedUntil(_) | State::Stopped
-        )
-    }
-}
-
 impl<D: Driver> Network<D> {
     pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let known = self
             .listeners
             .get_mut(index as usize)
             .filter(|listener| listener.operation == operation && !listener.is_quiet());
         let Some(listener) = known else {
-            return self.discard(completion.outcome);
+            return self.thread.discard(completion.outcome);
         };
         if !completion.more {
             let stopped = self.stage > Stage::Running;
@@ -124,7 +47,7 @@ impl<D: Driver> Network<D> {
                 if listener.state == State::Off {
                     listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
-                self.common.shared.statistics.accept_pauses.add(1);
+                self.thread.common.shared.statistics.accept_pauses.add(1);
                 self.no_descriptor(errno);
             }
             Outcome::Failed(errno) => {
@@ -136,14 +59,14 @@ impl<D: Driver> Network<D> {
             }
             other => {
                 debug_assert!(false, "an accept neither receives nor sends");
-                self.discard(other);
+                self.thread.discard(other);
             }
         }
     }
 
     /// Lets in as many of those accepted as one turn allows.
     pub(super) fn let_in(&mut self) {
-        let driver = &self.driver;
+        let driver = &self.thread.driver;
         self.arrivals.arrange(|(_, socket)| driver.peer(*socket));
         for _ in 0..TURN_ACCEPTS_MAX {
             let Some((listener, socket)) = self.arrivals.pop() else {
@@ -155,26 +78,27 @@ impl<D: Driver> Network<D> {
 
     /// A connection is there: it gets a place, or is told that there is none.
     fn accepted(&mut self, index: u32, socket: Socket) {
-        self.common.shared.statistics.accepted.add(1);
+        self.thread.common.shared.statistics.accepted.add(1);
         let listener = &mut self.listeners[index as usize];
         if self.stage > Stage::Running {
-            return self.driver.close(socket);
+            return self.thread.driver.close(socket);
         }
         let Some(session) = listener.speaker.open() else {
             return self.turn_away(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
-        let mut connection = Connection::new(socket, number, session, self.common.turn.now_ns);
+        let mut connection =
+            Connection::new(socket, number, session, self.thread.common.turn.now_ns);
         connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
             Ok(key) => {
                 self.admit(key);
-                let connection = self.connections.get(key);
-                if connection.is_some_and(|connection| connection.control.closing == Closing::No) {
-                    self.call(key, |speaker, io| speaker.connected(io));
-                }
-                self.settle(key);
+                self.on(key, |event| {
+                    if event.connection.control.closing == Closing::No {
+                        event.call(|speaker, io| speaker.connected(io));
+                    }
+                });
             }
             Err(connection) => {
                 self.listeners[index as usize]
@@ -192,8 +116,8 @@ impl<D: Driver> Network<D> {
     }
 
     fn turn_away(&mut self, socket: Socket) {
-        self.common.shared.statistics.refused.add(1);
-        self.driver.close(socket);
+        self.thread.common.shared.statistics.refused.add(1);
+        self.thread.driver.close(socket);
     }
 
     /// Arms, cancels or resumes accept on every listener, as the room allows.
@@ -206,7 +130,7 @@ impl<D: Driver> Network<D> {
         for index in 0..self.listeners.len() {
             let listener = &mut self.listeners[index];
             if let State::PausedUntil(until) = listener.state
-                && self.common.turn.now_ns >= until
+                && self.thread.common.turn.now_ns >= until
             {
                 listener.state = State::Off;
             }
@@ -233,7 +157,7 @@ impl<D: Driver> Network<D> {
         listener.state = State::Armed(mode);
         listener.operation = listener.operation.wrapping_add(1);
         let user_data = accept_user_data(index, listener.operation);
-        self.driver.accept(source, user_data, mode);
+        self.thread.driver.accept(source, user_data, mode);
     }
 
     fn cancel_accept(&mut self, index: usize) {
@@ -243,7 +167,9 @@ impl<D: Driver> Network<D> {
         };
         listener.state = State::Cancelling;
         let user_data = accept_user_data(index, listener.operation);
-        self.driver.cancel(Operation::Accept(source), user_data);
+        self.thread
+            .driver
+            .cancel(Operation::Accept(source), user_data);
     }
 
     /// The drain begins: no more connections. A listener closes when its accept has ended.

@@ -2,7 +2,7 @@
 //!
 //! A full page holds hundreds of pipelined requests, and every connection may bring one in each
 //! turn. So what is longer than a few requests is not offered when it arrives. Its connection joins
-//! a queue, which is served at the end of the turn, one page per connection, for as long as the
+//! a queue ([`Wait::Input`]), which is served at the end of the turn, one page per connection, for as long as the
 //! turn's time allows; the others keep their place for the next turn, which follows at once, and
 //! which answers new short requests first.
 //!
@@ -14,18 +14,13 @@
 //! Other names: fair queueing with sparse flows first, as in RFC 8290 (FQ-CoDel), section 4.1.
 //!
 //! Invariants
-//! - F1: a connection is in the queue once (`deferred`) or not at all; one that is gone is skipped.
-//! - F2: while the queue is not empty, or connections that crowd wait to receive, no wait lasts.
-//! - F3: a deferred connection is offered nothing outside of the queue, so its input stays in
+//! - F1: while the queue is not empty, or connections that crowd wait to receive, no wait lasts.
+//! - F2: a deferred connection is offered nothing outside of the queue, so its input stays in
 //!   order.
-//! - F4: a connection waits to receive at most once (`in_crowd`); one that is gone is skipped.
 //!
 //! Cost: a short request pays one comparison; long input a push, a pop and a read of the clock.
 
-use std::collections::VecDeque;
-
 use flatpath_driver::Driver;
-use flatpath_structures::slots::Key;
 
 use crate::connection::{Connection, Receive};
 use crate::limits::{
@@ -34,30 +29,8 @@ use crate::limits::{
 };
 use crate::phase::Stall;
 
-use super::Network;
-
-/// Connections whose input waits for the end of a turn, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Deferred {
-    calm: VecDeque<Key>,
-    crowding: VecDeque<Key>,
-    /// The last turn has left some for the next.
-    pub(super) is_behind: bool,
-}
-
-impl Deferred {
-    pub(super) fn len(&self) -> usize {
-        self.calm.len() + self.crowding.len()
-    }
-
-    fn queue(&mut self, crowding: bool) -> &mut VecDeque<Key> {
-        if crowding {
-            &mut self.crowding
-        } else {
-            &mut self.calm
-        }
-    }
-}
+use super::thread::{Event, Network, Thread};
+use super::waits::Wait;
 
 /// Input that a connection was offered and has not consumed, or was not offered yet, in bytes.
 fn input_bytes(connection: &Connection) -> usize {
@@ -69,80 +42,57 @@ fn input_bytes(connection: &Connection) -> usize {
     kept + front.map_or(0, |(piece, from)| piece.len() - *from as usize)
 }
 
-impl<D: Driver> Network<D> {
+impl<D: Driver> Thread<D> {
     /// Input up to this length is offered when it arrives, in bytes.
+    #[inline]
     pub(super) fn at_once_bytes_max(&self) -> usize {
         self.receive_buffer_bytes / AT_ONCE_PART
     }
 
-    /// Queues a connection for the end of this turn or of a later one.
-    pub(super) fn defer(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        if !std::mem::replace(&mut connection.deferred, true) {
-            self.deferred.queue(connection.crowds).push_back(key);
+    /// Connections whose input waits for the end of a turn.
+    pub(super) fn deferred(&self) -> usize {
+        self.waits.len(Wait::Input) + self.waits.len(Wait::CrowdInput)
+    }
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// Has the input wait for the end of this turn or of a later one.
+    pub(super) fn defer(&mut self) {
+        if !self.connection.waits.is_deferred() {
+            self.wait(match self.connection.crowds {
+                true => Wait::CrowdInput,
+                false => Wait::Input,
+            });
         }
     }
 
-    /// Resumes a connection whose stall is over: at once if little input waits, else in its turn.
-    /// False: it is deferred.
-    pub(super) fn resume_in_turn(&mut self, key: Key) -> bool {
-        let at_once = self.at_once_bytes_max();
-        let is_long = |connection: &Connection| input_bytes(connection) > at_once;
-        if self.connections.get(key).is_some_and(is_long) {
-            self.defer(key);
+    /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
+    /// deferred.
+    pub(super) fn resume_in_turn(&mut self) -> bool {
+        if input_bytes(self.connection) > self.thread.at_once_bytes_max() {
+            self.defer();
             return false;
         }
-        self.resume(key);
+        self.resume();
         true
     }
 
-    /// The end of a turn: offers deferred input until the time for it is over, a page of each
-    /// connection in turn; at least one of those that do not crowd and one of those that do.
-    pub(super) fn run_deferred(&mut self) {
-        if self.deferred.len() == 0 {
-            self.deferred.is_behind = false;
-            return;
-        }
-        let end_ns = self.common.turn.now_ns + TURN_DEFERRED_NS;
-        for crowding in [false, true] {
-            for _ in 0..DEFERRED_PER_TURN_MAX {
-                let Some(key) = self.deferred.queue(crowding).pop_front() else {
-                    break;
-                };
-                self.offer_deferred(key);
-                if self.driver.clock_ns() >= end_ns {
-                    break;
-                }
-            }
-        }
-        self.deferred.is_behind = self.deferred.len() > 0;
-    }
-
     /// One page, or what was kept of one.
-    fn offer_deferred(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        connection.deferred = false;
+    fn offer_deferred(&mut self) {
+        let connection = &*self.connection;
         match connection.stalled {
             Some(Stall::Output) if connection.output.queued_bytes() > OUTPUT_BYTES_LOW => {}
-            Some(Stall::Output | Stall::Pipeline) => self.resume(key),
+            Some(Stall::Output | Stall::Pipeline) => self.resume(),
             // Another stall began meanwhile: its end offers the input.
             Some(_) => {}
-            None => self.offer_held(key),
+            None => self.offer_held(),
         }
-        self.settle(key);
     }
 
     /// Finds out from a receive of `bytes` whether its connection crowds.
-    pub(super) fn weigh_receive(&mut self, key: Key, bytes: usize) {
-        let page_bytes = self.receive_buffer_bytes;
-        let is_short = bytes <= self.at_once_bytes_max();
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
+    pub(super) fn weigh_receive(&mut self, bytes: usize) {
+        let is_short = bytes <= self.thread.at_once_bytes_max();
+        let connection = &mut *self.connection;
         if connection.crowds {
             connection.calm = match is_short {
                 true => connection.calm + 1,
@@ -151,48 +101,69 @@ impl<D: Driver> Network<D> {
             connection.crowds = connection.calm < CALM_RECEIVES;
             return;
         }
-        if is_short || connection.receive_region_id != 0 || connection.joint.is_some() {
+        if is_short || connection.receive_region_id != 0 {
             return;
         }
-        let is_much = self.deferred.is_behind && bytes > page_bytes / CROWDING_PART;
-        let is_scarce = || self.driver.free(0) < self.driver.region(0).pages() / SCARCE_PAGES_PART;
-        if is_much || is_scarce() {
+        let thread = &*self.thread;
+        let is_much = thread.is_behind && bytes > thread.receive_buffer_bytes / CROWDING_PART;
+        let pages = thread.driver.region(0).pages();
+        if is_much || thread.driver.free(0) < pages / SCARCE_PAGES_PART {
             connection.crowds = true;
             connection.calm = 0;
-            self.common.shared.statistics.crowding.add(1);
+            thread.common.shared.statistics.crowding.add(1);
         }
     }
+}
 
-    /// Has a crowding connection wait for its turn. False: it does not crowd.
-    pub(super) fn waits_in_crowd(&mut self, key: Key) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return false;
-        };
-        if connection.crowds && !std::mem::replace(&mut connection.in_crowd, true) {
-            self.crowd.push_back(key);
-        }
-        connection.crowds
-    }
-
-    /// The end of a turn: arms the receives of those that have waited longest.
-    pub(super) fn arm_crowding(&mut self) {
-        if self.crowd.is_empty() {
+impl<D: Driver> Network<D> {
+    /// The end of a turn: offers deferred input until the time for it is over, a page of each
+    /// connection in turn; at least one of those that do not crowd and one of those that do.
+    pub(super) fn run_deferred(&mut self) {
+        if self.thread.deferred() == 0 {
+            self.thread.is_behind = false;
             return;
         }
-        let pages = self.driver.region(0).pages() / SCARCE_PAGES_PART;
+        let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
+        for wait in [Wait::Input, Wait::CrowdInput] {
+            for _ in 0..DEFERRED_PER_TURN_MAX {
+                let Some(key) = self.next_waiting(wait) else {
+                    break;
+                };
+                if self.is_spliced(key) {
+                    self.pass_deferred(key);
+                } else {
+                    self.on(key, |event| event.offer_deferred());
+                }
+                if self.thread.driver.clock_ns() >= end_ns {
+                    break;
+                }
+            }
+        }
+        self.thread.is_behind = self.thread.deferred() > 0;
+    }
+
+    /// The end of a turn: arms the receives of those that crowd and have waited longest.
+    pub(super) fn arm_crowding(&mut self) {
+        let waiting = self.thread.waits.len(Wait::CrowdReceive);
+        if waiting == 0 {
+            return;
+        }
+        let pages = self.thread.driver.region(0).pages() / SCARCE_PAGES_PART;
         let most = CROWDING_PER_TURN_MAX.min(pages as usize);
-        let most = most.saturating_sub(self.deferred.len()).max(1);
-        for _ in 0..self.crowd.len().min(most) {
-            let Some(key) = self.crowd.pop_front() else {
+        let most = most.saturating_sub(self.thread.deferred()).max(1);
+        for _ in 0..waiting.min(most) {
+            let Some(key) = self.next_waiting(Wait::CrowdReceive) else {
                 return;
             };
-            let Some(connection) = self.connections.get_mut(key) else {
+            let Some(mut event) = self.event(key) else {
                 continue;
             };
-            connection.in_crowd = false;
-            if connection.receive == Receive::Off && !connection.starved && connection.wants_input()
-            {
-                self.arm_receive(key);
+            let connection = &*event.connection;
+            let is_off = connection.receive == Receive::Off && !connection.starved;
+            match connection.peer {
+                _ if !is_off || !connection.wants_input() => {}
+                None => event.arm_receive(),
+                Some(_) => self.arm_spliced(key),
             }
         }
     }

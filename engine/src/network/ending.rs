@@ -8,81 +8,48 @@ use crate::lifecycle::Stage;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
-use super::Network;
+use super::thread::{Event, Network};
 
-impl<D: Driver> Network<D> {
-    /// Fires every deadline that has passed; arms the others anew.
-    pub(super) fn fire_deadlines(&mut self) {
-        let mut expired = std::mem::take(&mut self.expired);
-        self.wheel.expire(self.common.turn.now_ns, &mut expired);
-        for index in expired.drain(..) {
-            if !self.wheel.confirm(index) {
-                continue;
-            }
-            let Some(key) = self.connections.key_at(index) else {
-                continue;
-            };
-            let Some(connection) = self.connections.get_mut(key) else {
-                continue;
-            };
-            connection.clocks.armed_ns = u64::MAX;
-            if let Some(overdue) = connection.overdue(&self.common.limits, self.common.turn.now_ns)
-            {
-                self.fire(key, overdue);
-            }
-            self.settle(key);
-        }
-        self.expired = expired;
-    }
-
-    fn fire(&mut self, key: Key, overdue: Overdue) {
-        let peer_reads = matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads(key);
+impl<D: Driver> Event<'_, D> {
+    fn fire(&mut self, overdue: Overdue) {
+        let peer_reads = matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads();
         if peer_reads || overdue == Overdue::Look {
             return;
         }
         if let Overdue::Phase(phase) = overdue {
-            self.call(key, |speaker, io| speaker.expired(io, phase));
-            if self.has_restarted(key, phase) {
+            self.call(|speaker, io| speaker.expired(io, phase));
+            if self.has_restarted(phase) {
                 return;
             }
         }
-        if let Some(connection) = self.connections.get_mut(key)
-            && !std::mem::replace(&mut connection.expired, true)
-        {
-            self.common.shared.statistics.expired.add(1);
+        if !std::mem::replace(&mut self.connection.expired, true) {
+            self.thread.common.shared.statistics.expired.add(1);
         }
+        let control = &mut self.connection.control;
         match overdue {
-            Overdue::Send | Overdue::Look => self.close(key, Closing::Abort),
-            Overdue::Stall => self.refuse(key),
-            Overdue::Linger => {
-                // The peer had its time to read the answer; what it still sends is its own affair.
-                self.close(key, Closing::Abort);
-            }
+            // The peer had its time to read the answer; what it still sends is its own affair.
+            Overdue::Send | Overdue::Look | Overdue::Linger => control.close(Closing::Abort),
+            Overdue::Stall => self.refuse(),
             // A protocol that forgets to close would be asked for ever.
-            Overdue::Phase(_) => self.close(key, Closing::AfterOutput),
+            Overdue::Phase(_) => control.close(Closing::AfterOutput),
         }
     }
 
     /// Whether the protocol wants the phase that has just expired to last another period.
-    fn has_restarted(&self, key: Key, phase: Phase) -> bool {
-        self.connections.get(key).is_some_and(|connection| {
-            let control = &connection.control;
-            control.phase_started && control.phase == phase && control.closing == Closing::No
-        })
+    fn has_restarted(&self, phase: Phase) -> bool {
+        let control = &self.connection.control;
+        control.phase_started && control.phase == phase && control.closing == Closing::No
     }
 
     /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
     /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
     /// which is megabytes, has been acknowledged: that is not the peer's silence.
-    fn peer_reads(&mut self, key: Key) -> bool {
-        let now_ns = self.common.turn.now_ns;
-        let Some(connection) = self.connections.get_mut(key) else {
-            return false;
-        };
-        let clocks = &mut connection.clocks;
+    fn peer_reads(&mut self) -> bool {
+        let now_ns = self.thread.common.turn.now_ns;
+        let clocks = &mut self.connection.clocks;
         let is_first = clocks.acked_ns == 0;
         clocks.acked_ns = now_ns;
-        let Some(bytes) = self.driver.bytes_acked(connection.socket) else {
+        let Some(bytes) = self.thread.driver.bytes_acked(self.connection.socket) else {
             return false;
         };
         let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
@@ -91,19 +58,39 @@ impl<D: Driver> Network<D> {
         }
         has_moved
     }
+}
 
-    pub(super) fn close(&mut self, key: Key, closing: Closing) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.control.close(closing);
+impl<D: Driver> Network<D> {
+    /// Fires every deadline that has passed; arms the others anew.
+    pub(super) fn fire_deadlines(&mut self) {
+        let mut expired = std::mem::take(&mut self.expired);
+        let now_ns = self.thread.common.turn.now_ns;
+        self.thread.wheel.expire(now_ns, &mut expired);
+        for index in expired.drain(..) {
+            if !self.thread.wheel.confirm(index) {
+                continue;
+            }
+            let Some(key) = self.connections.key_at(index) else {
+                continue;
+            };
+            self.on(key, |event| {
+                event.connection.clocks.armed_ns = u64::MAX;
+                let limits = &event.thread.common.limits;
+                if let Some(overdue) = event.connection.overdue(limits, now_ns) {
+                    event.fire(overdue);
+                }
+            });
         }
+        self.expired = expired;
     }
 
     /// Follows the server from running to draining to forced.
     pub(super) fn follow_stage(&mut self) {
-        let mut stage = self.common.shared.stage();
+        let mut stage = self.thread.common.shared.stage();
         if self.stage == Stage::Draining {
-            let end = end_ns(self.drain_started_ns, self.common.limits.drain_timeout);
-            if self.common.turn.now_ns >= end {
+            let common = &self.thread.common;
+            let end = end_ns(self.drain_started_ns, common.limits.drain_timeout);
+            if self.thread.common.turn.now_ns >= end {
                 stage = Stage::Forced;
             }
         }
@@ -111,10 +98,11 @@ impl<D: Driver> Network<D> {
             return;
         }
         let before = std::mem::replace(&mut self.stage, stage);
-        self.common.desk.draining = true;
+        let common = &mut self.thread.common;
+        common.desk.draining = true;
         if before == Stage::Running {
-            self.drain_started_ns = self.common.turn.now_ns;
-            let limits = &mut self.common.limits;
+            self.drain_started_ns = common.turn.now_ns;
+            let limits = &mut common.limits;
             limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
             self.stop_listening();
         }
@@ -123,13 +111,10 @@ impl<D: Driver> Network<D> {
             log::warn!("drain forced: {} connections cut off", keys.len());
         }
         for key in keys {
-            match stage {
-                Stage::Forced => self.close(key, Closing::Abort),
-                _ => {
-                    self.call(key, |speaker, io| speaker.draining(io));
-                }
-            }
-            self.settle(key);
+            self.on(key, |event| match stage {
+                Stage::Forced => event.connection.control.close(Closing::Abort),
+                _ => event.call(|speaker, io| speaker.draining(io)),
+            });
         }
     }
 
@@ -139,13 +124,13 @@ impl<D: Driver> Network<D> {
         let Some(mut connection) = self.connections.remove(key) else {
             return;
         };
-        self.wheel.cancel(key.index);
-        self.holders.leave(key.index, &mut connection.holds);
+        self.thread.wheel.cancel(key.index);
+        self.thread.holders.leave(key.index, &mut connection.holds);
         self.uncount_holding(&connection);
-        self.holding -= usize::from(connection.holds.pages);
+        self.thread.pages_held -= usize::from(connection.holds.pages);
         self.addresses.leave(connection.address, key.index);
-        self.starved.leave(&mut connection, key.index);
-        self.room.left(&mut connection, key.index);
+        self.thread.starved.leave(&mut connection, key.index);
+        self.thread.resting.left(&mut connection, key.index);
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
             connection.held.is_empty(),
@@ -154,7 +139,7 @@ impl<D: Driver> Network<D> {
         self.listeners[usize::from(connection.listener)]
             .speaker
             .close(connection.session);
-        self.common.shared.statistics.closed.add(1);
+        self.thread.common.shared.statistics.closed.add(1);
         self.connection_left();
     }
 }

@@ -21,61 +21,55 @@ use crate::limits::{
 use crate::phase::Phase;
 use crate::pools::Wanted;
 
-use super::Network;
-use super::shares::{CLASSES, buffers_of, class_of, milliseconds};
-
-/// Connections wait for memory.
-#[derive(Debug)]
-pub(super) struct Shortage {
-    since_ns: u64,
-    /// Not before then is a holder ended.
-    relief_ns: u64,
-    /// When holders are asked next to hand on what they have, and from which class down.
-    press_ns: u64,
-    press_class: usize,
-    /// Threads that were asked to end holders of theirs.
-    appeals: usize,
-    /// The last round has asked one that has larger holders.
-    has_appealed: bool,
-    ended: u64,
-    ended_bytes: usize,
-}
+use super::holders::{CLASSES, Shortage, buffers_of, class_of, milliseconds};
+use super::thread::Network;
+use super::waits::Wait;
 
 impl<D: Driver> Network<D> {
     /// Ends holders while connections wait for memory, those of another thread that asks for it
     /// too; called once per turn.
     pub(super) fn relieve(&mut self) {
-        let now_ns = self.common.turn.now_ns;
-        if now_ns >= self.holders.weigh_ns {
-            self.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
-            let is_waited_for =
-                !self.waiting_memory.is_empty() || self.common.desk.waiting_for_memory() > 0;
-            self.common.shared.pools.weigh(is_waited_for);
+        let now_ns = self.thread.common.turn.now_ns;
+        if now_ns >= self.thread.holders.weigh_ns {
+            self.thread.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
+            let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
+                || self.thread.common.desk.waiting_for_memory() > 0;
+            self.thread.common.shared.pools.weigh(is_waited_for);
             self.count_holders();
         }
-        let waiting = self.waiting_memory.len() + self.common.desk.waiting_for(Wanted::Small);
-        let asked_bytes = self.common.shared.relief.take(self.common.ring);
+        let waiting = self.thread.waits.len(Wait::Memory)
+            + self.thread.common.desk.waiting_for(Wanted::Small);
+        let asked_bytes = self
+            .thread
+            .common
+            .shared
+            .relief
+            .take(self.thread.common.ring);
         if waiting == 0 && asked_bytes == 0 {
             return self.end_shortage();
         }
         // The thread that asks has waited already.
         let wait_ns = if asked_bytes > 0 { 0 } else { RELIEF_WAIT_NS };
-        let shortage = self.holders.shortage.get_or_insert_with(|| Shortage {
-            since_ns: now_ns,
-            relief_ns: now_ns + wait_ns,
-            press_ns: now_ns,
-            press_class: CLASSES - 1,
-            appeals: 0,
-            has_appealed: false,
-            ended: 0,
-            ended_bytes: 0,
-        });
+        let shortage = self
+            .thread
+            .holders
+            .shortage
+            .get_or_insert_with(|| Shortage {
+                since_ns: now_ns,
+                relief_ns: now_ns + wait_ns,
+                press_ns: now_ns,
+                press_class: CLASSES - 1,
+                appeals: 0,
+                has_appealed: false,
+                ended: 0,
+                ended_bytes: 0,
+            });
         if now_ns >= shortage.press_ns {
             shortage.press_ns = now_ns + RELIEF_PERIOD_NS;
             let class = shortage.press_class;
             self.press_holders(class);
         }
-        let Some(shortage) = &mut self.holders.shortage else {
+        let Some(shortage) = &mut self.thread.holders.shortage else {
             return;
         };
         if now_ns < shortage.relief_ns {
@@ -84,17 +78,22 @@ impl<D: Driver> Network<D> {
         shortage.relief_ns = now_ns + RELIEF_PERIOD_NS;
         // What is freed in this round comes back when the connections have ended.
         let wanted = waiting.min(RETRIES_MAX) * INPUT_BYTES_MAX;
-        let wanted = wanted.min(self.common.shared.pools.budget_bytes() / RELIEF_PART);
+        let wanted = wanted.min(self.thread.common.shared.pools.budget_bytes() / RELIEF_PART);
         self.run_relief(wanted, asked_bytes);
     }
 
     /// A round: where another thread has larger holders it is asked to end them, and only if that
     /// does not help are those of this thread ended, in the next round.
     fn run_relief(&mut self, own_bytes: usize, asked_bytes: usize) {
-        let room = self.common.shared.pools.available_bytes();
+        let room = self.thread.common.shared.pools.available_bytes();
         let largest = self.largest_class();
-        let larger = self.common.shared.relief.larger(self.common.ring, largest);
-        let Some(shortage) = &mut self.holders.shortage else {
+        let larger = self
+            .thread
+            .common
+            .shared
+            .relief
+            .larger(self.thread.common.ring, largest);
+        let Some(shortage) = &mut self.thread.holders.shortage else {
             return;
         };
         let has_appealed = std::mem::take(&mut shortage.has_appealed);
@@ -105,13 +104,24 @@ impl<D: Driver> Network<D> {
             shortage.has_appealed = true;
             return self.appeal(other, own_bytes);
         }
-        let lasted_ns = self.common.turn.now_ns - shortage.since_ns;
+        let lasted_ns = self.thread.common.turn.now_ns - shortage.since_ns;
         let is_long = lasted_ns >= SHORTAGE_NS_MAX && shortage.ended == 0 && larger.is_none();
         let room = self.end_holders(room, own_bytes.max(asked_bytes), is_long);
         if room < own_bytes && larger.is_none() {
             // Others may have holders of one buffer, which are in no class.
-            let appeals = self.holders.shortage.as_ref().map_or(0, |it| it.appeals);
-            if let Some(other) = self.common.shared.relief.other(self.common.ring, appeals) {
+            let appeals = self
+                .thread
+                .holders
+                .shortage
+                .as_ref()
+                .map_or(0, |it| it.appeals);
+            if let Some(other) = self
+                .thread
+                .common
+                .shared
+                .relief
+                .other(self.thread.common.ring, appeals)
+            {
                 self.appeal(other, own_bytes);
             }
         }
@@ -119,11 +129,14 @@ impl<D: Driver> Network<D> {
 
     /// Has another thread end holders of its own.
     fn appeal(&mut self, other: u16, bytes: usize) {
-        if let Some(shortage) = &mut self.holders.shortage {
+        if let Some(shortage) = &mut self.thread.holders.shortage {
             shortage.appeals += 1;
         }
-        self.common.shared.relief.ask(other, bytes);
-        if let Some(waker) = self.common.shared.inboxes[usize::from(other)].waker.get() {
+        self.thread.common.shared.relief.ask(other, bytes);
+        if let Some(waker) = self.thread.common.shared.inboxes[usize::from(other)]
+            .waker
+            .get()
+        {
             waker.wake();
         }
     }
@@ -131,10 +144,14 @@ impl<D: Driver> Network<D> {
     /// The class of the largest holders of this thread, which the others are told.
     fn largest_class(&mut self) -> u8 {
         let mut classes = (1..CLASSES).rev();
-        let largest = classes.find(|class| self.holders.lists[*class].first().is_some());
+        let largest = classes.find(|class| self.thread.holders.lists[*class].first().is_some());
         let largest = largest.unwrap_or(0) as u8;
-        self.holders.published = largest;
-        self.common.shared.relief.publish(self.common.ring, largest);
+        self.thread.holders.published = largest;
+        self.thread
+            .common
+            .shared
+            .relief
+            .publish(self.thread.common.ring, largest);
         largest
     }
 
@@ -161,40 +178,39 @@ impl<D: Driver> Network<D> {
     fn press_holders(&mut self, from_class: usize) {
         let mut left = HOLDERS_PRESSED_MAX;
         for class in (1..=from_class).rev() {
-            let last = self.holders.lists[class].last();
-            while let Some(index) = self.holders.lists[class].first() {
+            let last = self.thread.holders.lists[class].last();
+            while let Some(index) = self.thread.holders.lists[class].first() {
                 if left == 0 {
-                    if let Some(shortage) = &mut self.holders.shortage {
+                    if let Some(shortage) = &mut self.thread.holders.shortage {
                         shortage.press_class = class;
                     }
                     return;
                 }
                 left -= 1;
-                let list = &mut self.holders.lists[class];
-                self.holders.links.move_back(list, index);
+                let list = &mut self.thread.holders.lists[class];
+                self.thread.holders.links.move_back(list, index);
                 if let Some(key) = self.connections.key_at(index) {
-                    self.call(key, |speaker, io| speaker.pressed(io));
-                    self.settle(key);
+                    self.on(key, |event| event.call(|speaker, io| speaker.pressed(io)));
                 }
                 if Some(index) == last {
                     break;
                 }
             }
         }
-        if let Some(shortage) = &mut self.holders.shortage {
+        if let Some(shortage) = &mut self.thread.holders.shortage {
             shortage.press_class = CLASSES - 1;
         }
     }
 
     /// The log has one line for each time of shortage, when it is over.
     fn end_shortage(&mut self) {
-        let Some(shortage) = self.holders.shortage.take_if(|shortage| {
-            self.common.turn.now_ns >= shortage.relief_ns.saturating_add(RELIEF_WAIT_NS)
+        let Some(shortage) = self.thread.holders.shortage.take_if(|shortage| {
+            self.thread.common.turn.now_ns >= shortage.relief_ns.saturating_add(RELIEF_WAIT_NS)
         }) else {
             return;
         };
         if shortage.ended > 0 {
-            let milliseconds = (self.common.turn.now_ns - shortage.since_ns) / 1_000_000;
+            let milliseconds = (self.thread.common.turn.now_ns - shortage.since_ns) / 1_000_000;
             log::warn!(
                 "the memory for buffers was used up for {milliseconds} ms: {} connections that \
                  held {} bytes and moved little were ended",
@@ -207,10 +223,10 @@ impl<D: Driver> Network<D> {
     /// The holder of the highest class that has moved little since it was last looked at. Those
     /// that moved go to the back of their list, those that hold less by now to another.
     fn stillest_holder(&mut self, steps: &mut u32) -> Option<Key> {
-        let now_ms = milliseconds(self.common.turn.now_ns);
+        let now_ms = milliseconds(self.thread.common.turn.now_ns);
         for class in (1..CLASSES).rev() {
-            let last = self.holders.lists[class].last();
-            while let Some(index) = self.holders.lists[class].first() {
+            let last = self.thread.holders.lists[class].last();
+            while let Some(index) = self.thread.holders.lists[class].first() {
                 *steps += 1;
                 if *steps > HOLDER_STEPS_MAX / 2 {
                     return None;
@@ -229,30 +245,42 @@ impl<D: Driver> Network<D> {
     /// Looks at the first of a list, which is somewhere else afterwards or is to be ended.
     fn look_at(&mut self, index: u32, class: usize, now_ms: u32) -> Option<Key> {
         let key = self.connections.key_at(index)?;
-        let held_bytes = self.common.shared.pools.held_bytes(self.common.ring, index);
+        let held_bytes = self
+            .thread
+            .common
+            .shared
+            .pools
+            .held_bytes(self.thread.common.ring, index);
         let connection = self.connections.get_mut(key)?;
         let now_class = class_of(buffers_of(held_bytes));
         connection.holds.buffers = buffers_of(held_bytes);
         if usize::from(now_class) != class {
-            self.holders.enter(index, &mut connection.holds, now_class);
+            self.thread
+                .holders
+                .enter(index, &mut connection.holds, now_class);
             return None;
         }
-        if is_still(&self.driver, connection, held_bytes, now_ms) {
+        if is_still(&self.thread.driver, connection, held_bytes, now_ms) {
             return Some(key);
         }
-        let list = &mut self.holders.lists[class];
-        self.holders.links.move_back(list, index);
+        let list = &mut self.thread.holders.lists[class];
+        self.thread.holders.links.move_back(list, index);
         None
     }
 
     /// One that holds a single buffer and has moved little: the next that the hand comes to (H2).
     fn still_holder_of_one(&mut self, steps: &mut u32) -> Option<Key> {
-        let now_ms = milliseconds(self.common.turn.now_ns);
+        let now_ms = milliseconds(self.thread.common.turn.now_ns);
         while *steps < HOLDER_STEPS_MAX {
             *steps += 1;
-            let index = self.holders.hand;
-            self.holders.hand = (index + 1) % self.connections.capacity();
-            let held_bytes = self.common.shared.pools.held_bytes(self.common.ring, index);
+            let index = self.thread.holders.hand;
+            self.thread.holders.hand = (index + 1) % self.connections.capacity();
+            let held_bytes = self
+                .thread
+                .common
+                .shared
+                .pools
+                .held_bytes(self.thread.common.ring, index);
             let Some(key) = self.connections.key_at(index).filter(|_| held_bytes > 0) else {
                 continue;
             };
@@ -268,7 +296,7 @@ impl<D: Driver> Network<D> {
             if connection.holds.looked_ms == 0 {
                 connection.holds.looked_ms = now_ms.max(1);
                 connection.holds.looked_moved = connection.moved;
-            } else if is_still(&self.driver, connection, held_bytes, now_ms) {
+            } else if is_still(&self.thread.driver, connection, held_bytes, now_ms) {
                 return Some(key);
             }
         }
@@ -277,28 +305,24 @@ impl<D: Driver> Network<D> {
 
     /// One that holds most, whatever it moves.
     fn largest_holder(&mut self) -> Option<Key> {
-        let mut lists = self.holders.lists.iter().rev();
+        let mut lists = self.thread.holders.lists.iter().rev();
         let key = lists.find_map(|list| self.connections.key_at(list.first()?))?;
         can_be_ended(self.connections.get(key)?).then_some(key)
     }
 
     /// The bytes that come back.
     fn end_holder(&mut self, key: Key) -> usize {
-        let held_bytes = self
-            .common
-            .shared
-            .pools
-            .held_bytes(self.common.ring, key.index);
-        self.common.shared.statistics.holders_ended.add(1);
-        if let Some(shortage) = &mut self.holders.shortage {
+        let held_bytes = self.thread.held_bytes(key.index);
+        self.thread.common.shared.statistics.holders_ended.add(1);
+        if let Some(shortage) = &mut self.thread.holders.shortage {
             shortage.ended += 1;
             shortage.ended_bytes += held_bytes;
         }
-        if let Some(connection) = self.connections.get_mut(key) {
-            self.holders.leave(key.index, &mut connection.holds);
-        }
-        self.end_for_memory(key);
-        self.settle(key);
+        self.on(key, |event| {
+            let holds = &mut event.connection.holds;
+            event.thread.holders.leave(key.index, holds);
+            event.end_for_memory();
+        });
         held_bytes
     }
 }

@@ -2,109 +2,72 @@
 //!
 //! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
 //! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
-//! in a queue for the next turn, which follows at once. Short replies never wait.
-//!
-//! Invariants
-//! - L1: a connection is in the queue once (`send_waits`) or not at all; one that is gone is
-//!   skipped.
-//! - L2: while the queue is not empty no wait lasts.
-
-use std::collections::VecDeque;
+//! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
-use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Receive, Send};
 use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
 
-use super::{KIND_SEND, Network, user_data};
-
-/// Connections with much to send, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct LongSends {
-    waiting: VecDeque<Key>,
-    /// Started in this turn.
-    bytes: usize,
-}
-
-impl LongSends {
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-}
+use super::thread::{Event, Fate, Network};
+use super::user_data::{KIND_SEND, user_data};
+use super::waits::Wait;
 
 fn may_send(connection: &Connection) -> bool {
     connection.send == Send::Off && connection.control.closing != Closing::Abort
 }
 
-impl<D: Driver> Network<D> {
+impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
-    pub(super) fn start_send(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        if !connection.output.has_waiting() {
-            return connection.output.release_unused();
+    pub(super) fn start_send(&mut self) {
+        if !self.connection.output.has_waiting() {
+            return self.connection.output.release_unused();
         }
-        if !may_send(connection) {
+        if !may_send(self.connection) {
             return;
         }
-        let sends = &mut self.long_sends;
-        let is_long = connection.output.queued_bytes() > SHORT_SEND_BYTES_MAX;
-        if is_long && (!sends.is_empty() || sends.bytes >= LONG_SENDS_BYTES) {
-            if !std::mem::replace(&mut connection.send_waits, true) {
-                sends.waiting.push_back(key);
-            }
-            return;
+        let is_long = self.connection.output.queued_bytes() > SHORT_SEND_BYTES_MAX;
+        if is_long
+            && (self.thread.long_send_bytes >= LONG_SENDS_BYTES
+                || !self.thread.waits.is_empty(Wait::Send))
+        {
+            return self.wait(Wait::Send);
         }
-        self.send_now(key);
-    }
-
-    /// The end of a turn: starts long sends, those that have waited longest first.
-    pub(super) fn run_long_sends(&mut self) {
-        while self.long_sends.bytes < LONG_SENDS_BYTES {
-            let Some(key) = self.long_sends.waiting.pop_front() else {
-                break;
-            };
-            let Some(connection) = self.connections.get_mut(key) else {
-                continue;
-            };
-            connection.send_waits = false;
-            if may_send(connection) && connection.output.has_waiting() {
-                self.send_now(key);
-            }
-            self.settle(key);
-        }
-        self.long_sends.bytes = 0;
+        self.send_now();
     }
 
     /// The last send of a connection closes the socket in the same system call.
-    fn send_now(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        self.long_sends.bytes += connection.output.queued_bytes();
+    fn send_now(&mut self) {
+        let connection = &mut *self.connection;
+        self.thread.long_send_bytes += connection.output.queued_bytes();
         let list = connection.output.take();
         let last = connection.control.closing == Closing::AfterOutput
             && connection.receive == Receive::Off
             && !connection.output.has_waiting();
-        let after = if last {
+        let then = if last {
             AfterSend::Close
         } else {
             AfterSend::KeepOpen
         };
         connection.send = Send::Going;
-        connection.clocks.send_ns = self.common.turn.now_ns;
+        connection.clocks.send_ns = self.thread.common.turn.now_ns;
         connection.operation = connection.operation.wrapping_add(1);
         connection.send_operation = connection.operation;
-        let user_data = user_data(KIND_SEND, connection.send_operation, key);
-        self.driver.send(connection.socket, user_data, list, after);
+        let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
+        let driver = &mut self.thread.driver;
+        driver.send(connection.socket, user_data, list, then);
     }
 
-    pub(super) fn send_completed(&mut self, key: Key, completion: Completion) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
+    pub(super) fn send_completed(&mut self, completion: Completion) -> Fate {
+        match self.note_sent(completion) {
+            Fate::Stays => self.reconcile(),
+            fate => fate,
+        }
+    }
+
+    /// Notes what a send has done.
+    pub(super) fn note_sent(&mut self, completion: Completion) -> Fate {
+        let connection = &mut *self.connection;
         if !completion.more {
             connection.send = Send::Off;
             // A late completion of this send must find nothing: the number moves on.
@@ -114,9 +77,9 @@ impl<D: Driver> Network<D> {
             Outcome::Sent { bytes, closed } => {
                 connection.output.sent(bytes);
                 connection.progress(bytes);
-                connection.clocks.send_ns = self.common.turn.now_ns;
+                connection.clocks.send_ns = self.thread.common.turn.now_ns;
                 if closed {
-                    return self.remove(key);
+                    return Fate::Gone;
                 }
             }
             Outcome::Failed(errno) => {
@@ -128,15 +91,25 @@ impl<D: Driver> Network<D> {
             }
             other => {
                 debug_assert!(false, "a send neither accepts nor receives");
-                self.discard(other);
+                self.thread.discard(other);
             }
         }
-        self.settle(key);
-        // What this end has sent is room for the other to receive.
-        if let Some(peer) = self.peer_of(key) {
-            self.touch(key);
-            self.touch(peer);
-            self.settle(peer);
+        Fate::Stays
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// The end of a turn: starts long sends, those that have waited longest first.
+    pub(super) fn run_long_sends(&mut self) {
+        while self.thread.long_send_bytes < LONG_SENDS_BYTES
+            && let Some(key) = self.next_waiting(Wait::Send)
+        {
+            self.on(key, |event| {
+                if may_send(event.connection) && event.connection.output.has_waiting() {
+                    event.send_now();
+                }
+            });
         }
+        self.thread.long_send_bytes = 0;
     }
 }

@@ -19,38 +19,29 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use super::{GENERATION_MASK, KIND_WATCH, Network, parts, user_data};
 use crate::pairing::{Item, Passed, Watched};
+
+use super::sources::{Source, State};
+use super::thread::Network;
+use super::user_data::{GENERATION_MASK, KIND_WATCH, parts, user_data};
 
 /// How long to wait before a watch that the kernel refused is tried again.
 const RETRY_NS: u64 = 10_000_000;
 
-/// See the module.
-pub(super) struct Source {
-    watched: Arc<Watched>,
-    state: State,
-    operation: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Armed,
-    Cancelling,
-    /// Until when.
-    Refused(u64),
-}
-
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
     pub(super) fn take_orders(&mut self) {
-        if !self.common.shared.inboxes[usize::from(self.common.ring)]
+        if !self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
             .orders
             .any()
         {
             return;
         }
-        let shared = Arc::clone(&self.common.shared);
-        for watched in shared.inboxes[usize::from(self.common.ring)].orders.take() {
+        let shared = Arc::clone(&self.thread.common.shared);
+        for watched in shared.inboxes[usize::from(self.thread.common.ring)]
+            .orders
+            .take()
+        {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
             match self.sources.get(place).map(|source| source.state) {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
@@ -91,7 +82,8 @@ impl<D: Driver> Network<D> {
         source.state = State::Armed;
         source.operation = source.operation.wrapping_add(1);
         let user_data = user_data(KIND_WATCH, source.operation, key);
-        self.driver
+        self.thread
+            .driver
             .poll_eventfd(Arc::clone(&source.watched.event), user_data);
     }
 
@@ -102,7 +94,8 @@ impl<D: Driver> Network<D> {
         {
             source.state = State::Cancelling;
             let user_data = user_data(KIND_WATCH, source.operation, key);
-            self.driver
+            self.thread
+                .driver
                 .cancel(Operation::PollEventfd(&source.watched.event), user_data);
         }
     }
@@ -138,7 +131,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn pass_signal(&self, watched: &Watched, count: u64) {
-        let statistics = &self.common.shared.statistics;
+        let statistics = &self.thread.common.shared.statistics;
         match contain(|| watched.gate.pass(Item::Signal(count))) {
             Some(Passed::Taken) => statistics.signals.add(1),
             // At the gate.
@@ -157,7 +150,7 @@ impl<D: Driver> Network<D> {
 
     /// The watch is over: the source goes, or begins anew if it is wanted again.
     fn watch_ended(&mut self, key: Key, errno: Errno) {
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let Some(source) = self.sources.get_mut(key) else {
             return;
         };
@@ -174,7 +167,7 @@ impl<D: Driver> Network<D> {
 
     /// The thread ends: a source that wants to be watched from now on is refused.
     pub(super) fn end_orders(&self) {
-        self.common.shared.inboxes[usize::from(self.common.ring)]
+        self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
             .orders
             .close();
     }
@@ -184,7 +177,7 @@ impl<D: Driver> Network<D> {
         if self.sources_refused == 0 {
             return;
         }
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let is_due =
             |source: &Source| matches!(source.state, State::Refused(until) if until <= now_ns);
         let due: Vec<Key> = self

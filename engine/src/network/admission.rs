@@ -12,100 +12,22 @@
 //! entered moves to the back, one that does not rest leaves the list until it rests again. If all
 //! that were inspected were active, the longest resting of them is closed. So a request on a kept
 //! connection costs a comparison, and an eviction a bounded number of steps.
-//!
-//! Invariants
-//! - O1: a connection is on the list that `listed` names, and leaves it with the table.
-//! - O2: every connection that rests is on the list of its phase.
-//! - O3: `leaving` counts the connections that were closed for others, or refused, and are still in
-//!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 
 use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
 use crate::connection::{Closing, Connection, Listed};
-use crate::episode::{Episode, Price};
+use crate::episode::Price;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ADDRESS_STEPS_MAX, CACHES_LOOK_NS, CACHES_PATIENCE_NS, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
     EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
     SHED_PER_TURN_MAX, SPARE_PLACES_SHARE, SPARED_NS,
 };
-use crate::lists::{Links, List};
 use crate::phase::Phase;
 
-use super::Network;
-
-/// The places of one network thread.
-#[derive(Debug)]
-pub(super) struct Room {
-    links: Links,
-    idle: List,
-    heads: List,
-    leaving: usize,
-    /// Connections that the descriptors allow, known since the kernel had none left.
-    descriptors_allow: usize,
-    /// Since when every place is taken and nothing rests; 0 for not now.
-    full_since_ns: u64,
-    places: Episode,
-    addresses: Episode,
-    descriptors: Episode,
-}
-
-impl Room {
-    pub(super) fn new(places: usize) -> Room {
-        Room {
-            links: Links::new(places),
-            idle: List::default(),
-            heads: List::default(),
-            leaving: 0,
-            descriptors_allow: usize::MAX,
-            full_since_ns: 0,
-            places: Episode::new("connection limit"),
-            addresses: Episode::new("connections per address"),
-            descriptors: Episode::new("descriptors"),
-        }
-    }
-
-    fn list(&mut self, listed: Listed) -> Option<&mut List> {
-        match listed {
-            Listed::No => None,
-            Listed::Idle => Some(&mut self.idle),
-            Listed::Heads => Some(&mut self.heads),
-        }
-    }
-
-    /// Enters a connection at the back of the list of its phase (O2).
-    pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
-        self.forget(connection, index);
-        connection.listed = Listed::of(connection.control.phase);
-        connection.listed_ns = connection.clocks.phase_ns;
-        match connection.listed {
-            Listed::No => {}
-            Listed::Idle => self.links.push_back(&mut self.idle, index),
-            Listed::Heads => self.links.push_back(&mut self.heads, index),
-        }
-    }
-
-    /// Takes a connection off its list.
-    pub(super) fn forget(&mut self, connection: &mut Connection, index: u32) {
-        match std::mem::replace(&mut connection.listed, Listed::No) {
-            Listed::No => {}
-            Listed::Idle => self.links.remove(&mut self.idle, index),
-            Listed::Heads => self.links.remove(&mut self.heads, index),
-        }
-    }
-
-    /// A connection has left the table.
-    pub(super) fn left(&mut self, connection: &mut Connection, index: u32) {
-        self.forget(connection, index);
-        self.leaving -= usize::from(connection.leaves);
-    }
-
-    fn episodes(&mut self) -> [&mut Episode; 3] {
-        [&mut self.places, &mut self.addresses, &mut self.descriptors]
-    }
-}
+use super::thread::Network;
 
 impl<D: Driver> Network<D> {
     /// Decides over a connection that has just been accepted.
@@ -133,7 +55,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn admit_address(&mut self, key: Key) {
-        let max = self.common.limits.connections_per_address;
+        let max = self.thread.common.limits.connections_per_address;
         if max == 0 {
             return;
         }
@@ -147,11 +69,16 @@ impl<D: Driver> Network<D> {
         } else {
             Price::Refused
         };
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let limit = || format!("one has {max} on this network thread");
-        self.room.addresses.note(now_ns, price, limit);
+        self.thread.resting.addresses.note(now_ns, price, limit);
         if !is_paid {
-            self.common.shared.statistics.refused_by_address.add(1);
+            self.thread
+                .common
+                .shared
+                .statistics
+                .refused_by_address
+                .add(1);
             self.refuse_connection(key);
         }
     }
@@ -166,7 +93,7 @@ impl<D: Driver> Network<D> {
             return AddressId::UNKNOWN;
         };
         if connection.address == AddressId::UNKNOWN {
-            let peer = self.driver.peer(connection.socket);
+            let peer = self.thread.driver.peer(connection.socket);
             connection.address = self.addresses.enter(key.index, peer);
         }
         connection.address
@@ -193,7 +120,9 @@ impl<D: Driver> Network<D> {
             let since_ns = connection.clocks.phase_ns;
             let is_head = match connection.rests() {
                 Some(Phase::Idle) => false,
-                Some(_) if self.common.turn.now_ns >= since_ns.saturating_add(SPARED_NS) => true,
+                Some(_) if self.thread.common.turn.now_ns >= since_ns.saturating_add(SPARED_NS) => {
+                    true
+                }
                 _ => continue,
             };
             if oldest.is_none_or(|(head, ns, _)| (is_head, since_ns) < (head, ns)) {
@@ -205,9 +134,10 @@ impl<D: Driver> Network<D> {
 
     /// Connections that there are places for now.
     pub(super) fn places(&self) -> usize {
-        let descriptors_allow = self.room.descriptors_allow;
-        let beside_files = self.common.shared.descriptors.places().max(1);
-        self.common
+        let descriptors_allow = self.thread.resting.descriptors_allow;
+        let beside_files = self.thread.common.shared.descriptors.places().max(1);
+        self.thread
+            .common
             .limits
             .connections_max
             .min(descriptors_allow)
@@ -217,8 +147,8 @@ impl<D: Driver> Network<D> {
     /// Closes what rests while files hold descriptors that connections have places for.
     pub(super) fn make_room_for_files(&mut self) {
         let open = self.open_connections();
-        let descriptors = &self.common.shared.descriptors;
-        descriptors.connections_are(usize::from(self.common.ring), open);
+        let descriptors = &self.thread.common.shared.descriptors;
+        descriptors.connections_are(usize::from(self.thread.common.ring), open);
         if descriptors.excess() > 0 {
             descriptors.gave_back(2 * self.pipes.close_idle());
             descriptors.press();
@@ -241,7 +171,7 @@ impl<D: Driver> Network<D> {
 
     /// Connections that count for the limit (O3).
     fn counted_connections(&self) -> usize {
-        self.open_connections() - self.room.leaving
+        self.open_connections() - self.thread.resting.leaving
     }
 
     /// Whether another connection may be accepted now. At the limit one may while something rests
@@ -249,15 +179,21 @@ impl<D: Driver> Network<D> {
     /// what it needs get as long to give it back.
     pub(super) fn accepts(&mut self) -> bool {
         let max = self.places();
-        let is_blocked = self.common.shared.descriptors.caches_block();
+        let is_blocked = self.thread.common.shared.descriptors.caches_block();
         if self.counted_connections() < max && !is_blocked {
-            self.room.full_since_ns = 0;
+            self.thread.resting.full_since_ns = 0;
         } else if is_blocked || self.longest_resting(0).is_none() {
-            if self.room.full_since_ns == 0 {
-                self.room.full_since_ns = self.common.turn.now_ns.max(1);
+            if self.thread.resting.full_since_ns == 0 {
+                self.thread.resting.full_since_ns = self.thread.common.turn.now_ns.max(1);
             }
             let patience_ns = self.accept_patience_ns();
-            if self.common.turn.now_ns < self.room.full_since_ns.saturating_add(patience_ns) {
+            if self.thread.common.turn.now_ns
+                < self
+                    .thread
+                    .resting
+                    .full_since_ns
+                    .saturating_add(patience_ns)
+            {
                 return false;
             }
         }
@@ -265,7 +201,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn accept_patience_ns(&self) -> u64 {
-        match self.common.shared.descriptors.caches_block() {
+        match self.thread.common.shared.descriptors.caches_block() {
             true => CACHES_PATIENCE_NS,
             false => FULL_PATIENCE_NS,
         }
@@ -277,11 +213,11 @@ impl<D: Driver> Network<D> {
         if self.open_connections() >= max + OVERFLOW_MAX {
             return None;
         }
-        let wait_ns = match self.room.full_since_ns {
+        let wait_ns = match self.thread.resting.full_since_ns {
             0 => 0,
             since_ns => (since_ns + self.accept_patience_ns()).saturating_sub(now_ns),
         };
-        if self.common.shared.descriptors.caches_block() {
+        if self.thread.common.shared.descriptors.caches_block() {
             return Some(wait_ns.min(CACHES_LOOK_NS));
         }
         Some(wait_ns)
@@ -292,7 +228,7 @@ impl<D: Driver> Network<D> {
     /// that comes back at once, a client between two requests is the one that rests least); none
     /// that has rested for less than `rested_ns`.
     fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let idle = self.oldest_of(Listed::Idle);
         let head = self.oldest_of(Listed::Heads);
         let has_rested = |found: &(u64, Key), for_ns| found.0.saturating_add(for_ns) <= now_ns;
@@ -309,7 +245,7 @@ impl<D: Driver> Network<D> {
     fn oldest_of(&mut self, listed: Listed) -> Option<(u64, Key)> {
         let mut oldest: Option<(u64, Key)> = None;
         for _ in 0..EVICTION_STEPS_MAX {
-            let index = self.room.list(listed)?.first();
+            let index = self.thread.resting.list(listed)?.first();
             let Some(key) = index.and_then(|index| self.connections.key_at(index)) else {
                 break;
             };
@@ -318,7 +254,7 @@ impl<D: Driver> Network<D> {
             };
             let rests = connection.rests().map(Listed::of);
             if rests != Some(listed) {
-                self.room.forget(connection, key.index);
+                self.thread.resting.forget(connection, key.index);
                 continue;
             }
             let since_ns = connection.clocks.phase_ns;
@@ -329,7 +265,7 @@ impl<D: Driver> Network<D> {
                 // All after it were entered, or seen, later.
                 break;
             }
-            self.room.enter(connection, key.index);
+            self.thread.resting.enter(connection, key.index);
         }
         oldest
     }
@@ -342,13 +278,13 @@ impl<D: Driver> Network<D> {
             Some(_) => Price::Closed,
             None => Price::Refused,
         };
-        let now_ns = self.common.turn.now_ns;
+        let now_ns = self.thread.common.turn.now_ns;
         let open = self.open_connections();
         let limit = || format!("accept says {errno} with {open} connections open");
-        self.room.descriptors.note(now_ns, price, limit);
+        self.thread.resting.descriptors.note(now_ns, price, limit);
         let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
-        self.room.descriptors_allow = open.saturating_sub(spare).max(1);
-        self.common.shared.descriptors.ran_out();
+        self.thread.resting.descriptors_allow = open.saturating_sub(spare).max(1);
+        self.thread.common.shared.descriptors.ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
         }
@@ -359,64 +295,60 @@ impl<D: Driver> Network<D> {
         let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
             return false;
         };
-        self.common.shared.statistics.evicted.add(1);
-        self.call(key, |speaker, io| speaker.expired(io, phase));
-        if let Some(connection) = self.connections.get_mut(key) {
+        self.thread.common.shared.statistics.evicted.add(1);
+        self.on(key, |event| {
+            event.call(|speaker, io| speaker.expired(io, phase));
+            let connection = &mut *event.connection;
             // Its place is wanted now: it does not linger.
             connection.control.close_without_lingering();
-            self.room.leaving += usize::from(!connection.leaves);
-            connection.leaves = true;
-        }
-        self.settle(key);
+            event.thread.resting.leaves(connection);
+        });
         true
     }
 
     /// Refuses a newcomer in its protocol's words.
     fn refuse_connection(&mut self, key: Key) {
-        self.common.shared.statistics.refused.add(1);
-        let lingers = self.room.leaving < OVERFLOW_LINGERING_MAX;
-        let Some(connection) = self.connections.get_mut(key) else {
+        self.thread.common.shared.statistics.refused.add(1);
+        let lingers = self.thread.resting.leaving < OVERFLOW_LINGERING_MAX;
+        let Some(event) = self.event(key) else {
             return;
         };
-        let words = self.listeners[usize::from(connection.listener)]
-            .speaker
-            .options()
-            .refusal
-            .clone();
+        let connection = &mut *event.connection;
+        let words = event.listener.speaker.options().refusal.clone();
         connection.output.push(words.into());
         connection.control.close(match lingers {
             true => Closing::Lingering,
             false => Closing::AfterOutput,
         });
-        self.room.leaving += usize::from(!connection.leaves);
-        connection.leaves = true;
+        event.thread.resting.leaves(connection);
         // It would keep the next one of its address out while its client reads why.
         let address = std::mem::replace(&mut connection.address, AddressId::NOWHERE);
         self.addresses.leave(address, key.index);
     }
 
     fn note_places(&mut self, price: Price) {
-        let (now_ns, max) = (self.common.turn.now_ns, self.places());
+        let (now_ns, max) = (self.thread.common.turn.now_ns, self.places());
         let counted = self.counted_connections();
         let limit = || format!("{counted} of {max} on this network thread");
-        self.room.places.note(now_ns, price, limit);
+        self.thread.resting.places.note(now_ns, price, limit);
     }
 
     /// Ends the episodes that are over.
     pub(super) fn end_episodes(&mut self) {
-        let now_ns = self.common.turn.now_ns;
-        for episode in self.room.episodes() {
+        let now_ns = self.thread.common.turn.now_ns;
+        let (resting, holders) = (&mut self.thread.resting, &mut self.thread.holders);
+        for episode in resting.episodes().into_iter().chain(holders.episodes()) {
             episode.end(now_ns);
         }
-        if self.room.descriptors.end_ns().is_none() {
-            self.room.descriptors_allow = usize::MAX;
+        if resting.descriptors.end_ns().is_none() {
+            resting.descriptors_allow = usize::MAX;
         }
     }
 
     /// When the next episode may be over.
-    pub(super) fn episode_end_ns(&self) -> Option<u64> {
-        let room = &self.room;
-        let episodes = [&room.places, &room.addresses, &room.descriptors];
-        episodes.iter().filter_map(|episode| episode.end_ns()).min()
+    pub(super) fn episode_end_ns(&mut self) -> Option<u64> {
+        let (resting, holders) = (&mut self.thread.resting, &mut self.thread.holders);
+        let episodes = resting.episodes().into_iter().chain(holders.episodes());
+        episodes.filter_map(|episode| episode.end_ns()).min()
     }
 }

@@ -1,0 +1,85 @@
+//! One listener of a network thread: when accept is armed on it.
+//!
+//! | state      | what happened                              | what ends it                      |
+//! |------------|--------------------------------------------|-----------------------------------|
+//! | Off        | nothing armed                              | room for another connection       |
+//! | Armed      | a single or a multishot accept outstanding | its final completion              |
+//! | Cancelling | too little room left for a multishot one   | its final completion              |
+//! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
+//! | Stopped    | the server drains                          | nothing                           |
+
+use flatpath_driver::{Listener as Source, OperationMode};
+
+use crate::listener::Speaker;
+use crate::options::Pages;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Off,
+    Armed(OperationMode),
+    Cancelling,
+    PausedUntil(u64),
+    Stopped,
+}
+
+/// One listener of a network thread.
+pub(super) struct Listener {
+    pub(super) source: Option<Source>,
+    pub(super) speaker: Box<dyn Speaker>,
+    /// Its number in the server.
+    pub(super) number: u16,
+    pub(super) state: State,
+    pub(super) operation: u8,
+    /// The number of its region, 0 if it has none.
+    pub(super) region_id: u16,
+    /// The region that its connections begin with.
+    pub(super) first_region_id: u16,
+    /// Whether they share pages at first.
+    pub(super) first_shares: bool,
+    /// Most fragments that a connection's users may hold.
+    pub(super) pages_max: u32,
+    /// One of its connections was called in this turn.
+    pub(super) was_called: bool,
+    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
+    pub(super) failures: u32,
+}
+
+impl Listener {
+    pub(super) fn new(
+        parts: (Source, Box<dyn Speaker>),
+        number: u16,
+        region_id: u16,
+        pages_max: u32,
+    ) -> Listener {
+        let (source, speaker) = parts;
+        let options = speaker.options();
+        Listener {
+            source: Some(source),
+            state: State::Off,
+            number,
+            operation: 0,
+            region_id,
+            first_region_id: match options.first_pages {
+                Pages::Common => 0,
+                Pages::Listener | Pages::Shared => region_id,
+            },
+            first_shares: options.first_pages == Pages::Shared,
+            pages_max: options.pages_max.unwrap_or(pages_max).max(1),
+            was_called: false,
+            speaker,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
+    }
+
+    /// True when nothing is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(
+            self.state,
+            State::Off | State::PausedUntil(_) | State::Stopped
+        )
+    }
+}

@@ -1,0 +1,278 @@
+//! Carries out what the calls to a protocol wished: output, stalls, receive, end, deadline.
+//!
+//! Every event of a connection ends here, once (N1). The order matters: output first, because an
+//! empty queue ends stalls; receiving next, because it decides whether a socket can be closed; the
+//! deadline last, because everything before may move it.
+
+use flatpath_driver::{Driver, Operation, OperationMode};
+
+use crate::connection::{Closing, Ended, Listed, Receive, Send};
+use crate::limits::OUTPUT_BYTES_LOW;
+use crate::phase::{Phase, Stall};
+
+use super::thread::{Event, Fate};
+use super::user_data::{KIND_RECEIVE, KIND_SEND, user_data};
+use super::waits::{Wait, wait_for};
+
+/// Calls back into the protocol within one event; what is left waits for the next turn.
+const ROUNDS_MAX: u32 = 16;
+
+impl<D: Driver> Event<'_, D> {
+    pub(super) fn reconcile(&mut self) -> Fate {
+        self.reconcile_output();
+        if self.connection.control.join.is_some() {
+            return Fate::Splices;
+        }
+        self.check_quota();
+        self.check_memory();
+        let wanted = self.connection.wants_input();
+        if self.reconcile_receive(wanted) {
+            self.arm_receive();
+        }
+        if self.reconcile_end() == Fate::Gone {
+            return Fate::Gone;
+        }
+        self.reconcile_deadline();
+        Fate::Stays
+    }
+
+    /// Sends, and lets the protocol continue where output has run low, for as long as that helps.
+    pub(super) fn reconcile_output(&mut self) {
+        let mut rounds = 0;
+        while self.output_round() {
+            rounds += 1;
+            if rounds == ROUNDS_MAX {
+                return self.wait(Wait::Again);
+            }
+        }
+    }
+
+    /// True: look again.
+    fn output_round(&mut self) -> bool {
+        if self.connection.control.join.is_some() {
+            // Its peer's words go first.
+            return false;
+        }
+        self.start_send();
+        let now_ns = self.thread.common.turn.now_ns;
+        let connection = &mut *self.connection;
+        if std::mem::take(&mut connection.control.phase_started) {
+            connection.clocks.phase_ns = now_ns;
+            connection.clocks.phase_bytes = 0;
+        }
+        connection.adopt_stall(now_ns);
+        if connection.control.closing != Closing::No {
+            connection.stalled = None;
+        }
+        if !connection.control.input_wanted {
+            self.release_unwanted();
+        }
+        // Resume a blocked writer before offering more input, so replies stay in order.
+        if self.connection.control.notify_drained && self.call_drained() {
+            return true;
+        }
+        match self.connection.stalled {
+            None => false,
+            Some(_) if !self.connection.control.input_wanted => false,
+            Some(stall) => self.try_stalled(stall),
+        }
+    }
+
+    /// Waits for what the input waits for, or offers it again if that is over. True: it was.
+    fn try_stalled(&mut self, stall: Stall) -> bool {
+        match stall {
+            Stall::Jobs | Stall::Lasting | Stall::Memory => {
+                self.wait(wait_for(stall));
+                false
+            }
+            Stall::Share => {
+                let is_below = self.is_below_share();
+                if is_below {
+                    self.resume();
+                }
+                is_below
+            }
+            Stall::Output if self.connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
+                self.resume_in_turn()
+            }
+            Stall::Output | Stall::Pipeline | Stall::Outside => false,
+        }
+    }
+
+    fn call_drained(&mut self) -> bool {
+        let connection = &mut *self.connection;
+        // While memory runs short more is made only when less is queued: what is on its way out to
+        // slow readers would take all of it otherwise.
+        let low_bytes = match connection.stalled {
+            // It holds its share, or its address or listener does: no more than it must.
+            Some(Stall::Share) => 0,
+            _ => OUTPUT_BYTES_LOW.min(self.thread.common.shared.pools.fair_bytes()),
+        };
+        let due = connection.control.closing != Closing::Abort
+            && connection.output.queued_bytes() <= low_bytes;
+        if due {
+            connection.control.notify_drained = false;
+            self.call(|speaker, io| speaker.drained(io));
+        }
+        due
+    }
+
+    /// A connection whose users hold too much receives nothing until they have given back half.
+    pub(super) fn check_quota(&mut self) {
+        let connection = &mut *self.connection;
+        let Some(quota) = &connection.quota else {
+            return;
+        };
+        let pages_max = self.listener.pages_max;
+        if !connection.holds_too_much && quota.held() >= pages_max {
+            connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
+            if connection.holds_too_much {
+                self.thread.common.shared.statistics.keep_stalls.add(1);
+            }
+        }
+    }
+
+    /// Cancels the receive if the connection is not to receive as it does. True: one is to be armed.
+    pub(super) fn reconcile_receive(&mut self, wanted: bool) -> bool {
+        let connection = &mut *self.connection;
+        match connection.receive {
+            // Offered first: a connection holds no more pages than it has to.
+            Receive::Off if connection.waits.is_deferred() => false,
+            Receive::Off if connection.starved => self.stops_starving(wanted) && wanted,
+            Receive::Off if wanted && connection.crowds => {
+                self.wait(Wait::CrowdReceive);
+                false
+            }
+            Receive::Off => wanted,
+            Receive::Many
+                if !wanted
+                    || connection.crowds
+                    || connection.region_id != connection.receive_region_id =>
+            {
+                self.cancel_receive();
+                false
+            }
+            // A single receive brings one piece at most; it is cancelled only to close.
+            Receive::Once if connection.control.closing != Closing::No && !wanted => {
+                self.cancel_receive();
+                false
+            }
+            Receive::Once | Receive::Many | Receive::Cancelling => false,
+        }
+    }
+
+    pub(super) fn arm_receive(&mut self) {
+        let connection = &mut *self.connection;
+        // One at a time where what comes next may be for another: its room is asked for each time.
+        // Into a listener's pages, too: what arrives is likely to be kept.
+        let is_multishot = connection.spoke
+            && connection.control.phase != Phase::Wait
+            && !connection.crowds
+            && connection.region_id == 0;
+        let user_data = self.begin_receive(match is_multishot {
+            true => Receive::Many,
+            false => Receive::Once,
+        });
+        let mode = match is_multishot {
+            true => OperationMode::Multishot,
+            false => OperationMode::Single,
+        };
+        let connection = &*self.connection;
+        let (socket, region_id) = (connection.socket, connection.region_id);
+        let driver = &mut self.thread.driver;
+        if connection.shares {
+            driver.receive_sharing(socket, user_data, region_id);
+        } else {
+            driver.receive(socket, user_data, mode, region_id);
+        }
+    }
+
+    /// Notes that a receive is outstanding; its number.
+    pub(super) fn begin_receive(&mut self, receive: Receive) -> u64 {
+        let connection = &mut *self.connection;
+        connection.receive = receive;
+        connection.operation = connection.operation.wrapping_add(1);
+        connection.receive_operation = connection.operation;
+        connection.receive_region_id = connection.region_id;
+        connection.receive_shares = connection.shares;
+        user_data(KIND_RECEIVE, connection.receive_operation, self.key)
+    }
+
+    pub(super) fn cancel_receive(&mut self) {
+        let connection = &mut *self.connection;
+        connection.receive = Receive::Cancelling;
+        let user_data = user_data(KIND_RECEIVE, connection.receive_operation, self.key);
+        let operation = Operation::Receive(connection.socket);
+        self.thread.driver.cancel(operation, user_data);
+    }
+
+    /// Ends the connection as far as its state allows.
+    pub(super) fn reconcile_end(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        let received_off = connection.receive == Receive::Off;
+        match connection.control.closing {
+            Closing::No => {}
+            Closing::AfterOutput => {
+                if connection.is_sent() && received_off {
+                    self.thread.driver.close(connection.socket);
+                    return Fate::Gone;
+                }
+            }
+            Closing::Lingering => return self.linger(),
+            Closing::Abort => {
+                if connection.send == Send::Going {
+                    connection.send = Send::Cancelling;
+                    let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
+                    let operation = Operation::Send(connection.socket);
+                    self.thread.driver.cancel(operation, user_data);
+                }
+                if connection.send == Send::Off && received_off {
+                    self.thread.driver.abort(connection.socket);
+                    return Fate::Gone;
+                }
+            }
+        }
+        Fate::Stays
+    }
+
+    /// FIN once all is sent, then reading on until the peer closes.
+    fn linger(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        if !connection.is_sent() {
+            return Fate::Stays;
+        }
+        if connection.ended != Ended::No {
+            if connection.receive == Receive::Off {
+                self.thread.driver.close(connection.socket);
+                return Fate::Gone;
+            }
+        } else if !connection.fin_sent {
+            connection.fin_sent = true;
+            connection.clocks.linger_ns = self.thread.common.turn.now_ns;
+            self.thread.driver.shutdown_write(connection.socket);
+            let wanted = self.connection.wants_input();
+            if self.reconcile_receive(wanted) {
+                self.arm_receive();
+            }
+        }
+        Fate::Stays
+    }
+
+    /// Puts the connection's earliest deadline in the wheel. A later one than the wheel holds is
+    /// left: the wheel fires early and the deadline is armed anew, which costs one visit per
+    /// time-out instead of two list moves per request.
+    pub(super) fn reconcile_deadline(&mut self) {
+        let connection = &mut *self.connection;
+        let common = &self.thread.common;
+        connection.suspend(common.turn.now_ns);
+        let deadline_ns = connection.deadline_ns(&common.limits);
+        if deadline_ns < connection.clocks.armed_ns {
+            connection.clocks.armed_ns = deadline_ns;
+            self.thread.wheel.arm(self.key.index, deadline_ns);
+        }
+        let listed = Listed::of(connection.control.phase);
+        if listed != connection.listed && listed != Listed::No {
+            self.thread.resting.enter(connection, self.key.index);
+        }
+    }
+}

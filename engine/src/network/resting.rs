@@ -1,0 +1,89 @@
+//! The connections that rest, in the order in which they may be closed for others; what the places
+//! of the thread are short of. How they are used is in `admission.rs`.
+//!
+//! Invariants
+//! - O1: a connection is on the list that `listed` names, and leaves it with the table.
+//! - O2: every connection that rests is on the list of its phase.
+//! - O3: `leaving` counts the connections that were closed for others, or refused, and are still in
+//!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
+
+use crate::connection::{Connection, Listed};
+use crate::episode::Episode;
+use crate::lists::{Links, List};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Resting {
+    links: Links,
+    idle: List,
+    heads: List,
+    pub(super) leaving: usize,
+    /// Connections that the descriptors allow, known since the kernel had none left.
+    pub(super) descriptors_allow: usize,
+    /// Since when every place is taken and nothing rests; 0 for not now.
+    pub(super) full_since_ns: u64,
+    pub(super) places: Episode,
+    pub(super) addresses: Episode,
+    pub(super) descriptors: Episode,
+}
+
+impl Resting {
+    pub(super) fn new(places: usize) -> Resting {
+        Resting {
+            links: Links::new(places),
+            idle: List::default(),
+            heads: List::default(),
+            leaving: 0,
+            descriptors_allow: usize::MAX,
+            full_since_ns: 0,
+            places: Episode::new("connection limit"),
+            addresses: Episode::new("connections per address"),
+            descriptors: Episode::new("descriptors"),
+        }
+    }
+
+    pub(super) fn list(&mut self, listed: Listed) -> Option<&mut List> {
+        match listed {
+            Listed::No => None,
+            Listed::Idle => Some(&mut self.idle),
+            Listed::Heads => Some(&mut self.heads),
+        }
+    }
+
+    /// Enters a connection at the back of the list of its phase (O2).
+    pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
+        self.forget(connection, index);
+        connection.listed = Listed::of(connection.control.phase);
+        connection.listed_ns = connection.clocks.phase_ns;
+        match connection.listed {
+            Listed::No => {}
+            Listed::Idle => self.links.push_back(&mut self.idle, index),
+            Listed::Heads => self.links.push_back(&mut self.heads, index),
+        }
+    }
+
+    /// Takes a connection off its list.
+    pub(super) fn forget(&mut self, connection: &mut Connection, index: u32) {
+        match std::mem::replace(&mut connection.listed, Listed::No) {
+            Listed::No => {}
+            Listed::Idle => self.links.remove(&mut self.idle, index),
+            Listed::Heads => self.links.remove(&mut self.heads, index),
+        }
+    }
+
+    /// A connection is being closed for another one, or refused (O3).
+    pub(super) fn leaves(&mut self, connection: &mut Connection) {
+        self.leaving += usize::from(!connection.leaves);
+        connection.leaves = true;
+    }
+
+    /// A connection has left the table.
+    pub(super) fn left(&mut self, connection: &mut Connection, index: u32) {
+        self.forget(connection, index);
+        self.leaving -= usize::from(connection.leaves);
+    }
+
+    pub(super) fn episodes(&mut self) -> [&mut Episode; 3] {
+        [&mut self.places, &mut self.addresses, &mut self.descriptors]
+    }
+}

@@ -1,0 +1,153 @@
+//! How a network thread is built.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use flatpath_driver::{Driver, OperationMode, Pipes, Region};
+use flatpath_structures::slots::Slots;
+use flatpath_structures::wheel::Wheel;
+
+use crate::addresses::Addresses;
+use crate::arrivals::Arrivals;
+use crate::common::Common;
+use crate::descriptors::DescriptorBudget;
+use crate::lifecycle::Stage;
+use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
+use crate::listener::Speaker;
+use crate::returns::Returns;
+use crate::turn::Turn;
+use crate::worker::{JobDesk, Shared};
+
+use super::holders::Holders;
+use super::listening::Listener;
+use super::resting::Resting;
+use super::starved::Starved;
+use super::thread::{Network, Thread};
+use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
+use super::waits::Waits;
+
+/// What a network thread is built from.
+pub(crate) struct Setup {
+    pub(crate) ring: u16,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) limits: Limits,
+    pub(crate) accept_mode: OperationMode,
+    pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
+    /// The number of each listener in the server.
+    pub(crate) numbers: Vec<u16>,
+    /// Which region of the driver each listener may receive into, as `regions_of` says.
+    pub(crate) region_ids: Vec<u16>,
+}
+
+/// Places of a network thread's table: room beyond the limit for those who are told that there is
+/// none.
+pub(crate) fn places_of(connections_max: usize) -> usize {
+    (connections_max + ACCEPT_ONE_BY_ONE).min(CONNECTIONS_BOUND)
+}
+
+/// The regions of a network thread with their names; listeners that have one are shown theirs.
+fn name_regions(
+    driver: &impl Driver,
+    ring: usize,
+    listeners: &[Listener],
+) -> Vec<(&'static str, Region)> {
+    let mut regions = vec![("common", driver.region(0).clone())];
+    for listener in listeners {
+        if listener.region_id > 0 {
+            let region = driver.region(listener.region_id);
+            listener.speaker.region_made(ring, region);
+            regions.push((listener.speaker.name(), region.clone()));
+        }
+    }
+    regions
+}
+
+/// Pipes for joined connections; none is opened while descriptors are short.
+fn counted_pipes(budget: DescriptorBudget) -> Pipes {
+    let pipes = Pipes::new(JOINED_PIPES_MAX);
+    pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+    pipes
+}
+
+impl<D: Driver> Network<D> {
+    pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
+        let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
+        let places = places_of(connections_max);
+        let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
+        let ring = usize::from(setup.ring);
+        let now_ns = driver.now_ns();
+        let pages_max = setup.limits.pages_per_connection_max;
+        let numbers = setup.numbers.into_iter().zip(setup.region_ids);
+        let listeners = setup.listeners.into_iter().zip(numbers);
+        let listeners = listeners
+            .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, pages_max));
+        let listeners: Vec<Listener> = listeners.collect();
+        let names = listeners.iter().map(|listener| listener.speaker.name());
+        let lifecycle = &setup.shared.lifecycle;
+        lifecycle.name_listeners(setup.ring, names.collect());
+        let workers_max = |listener: &Listener| listener.speaker.options().workers_max;
+        let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
+        let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
+        let in_flight_max = setup.limits.in_flight_max;
+        let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
+        let regions = name_regions(&driver, ring, &listeners);
+        let region_count = regions.len();
+        let entered = setup.shared.memory.enter(ring, regions.into_iter());
+        let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
+        let pipes = counted_pipes(setup.shared.descriptors.clone());
+        let common = Common {
+            ring: setup.ring,
+            turn: Turn {
+                number: 0,
+                now_ns,
+                wall_seconds: driver.wall_seconds(),
+            },
+            limits: setup.limits,
+            shared: setup.shared,
+            desk,
+            returns: Returns::new(driver.waker()),
+        };
+        let thread = Thread {
+            driver,
+            common,
+            wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
+            waits: Waits::default(),
+            resting: Resting::new(places),
+            starved: Starved::new(places, region_count),
+            holders: Holders::new(places),
+            pages_held: 0,
+            receive_buffer_bytes,
+            is_behind: false,
+            long_send_bytes: 0,
+        };
+        Network {
+            thread,
+            listeners,
+            connections: Slots::new(capacity),
+            addresses: Addresses::new(places),
+            sources: Slots::new(SOURCES_MAX),
+            sources_refused: 0,
+            stage: Stage::Running,
+            drain_started_ns: 0,
+            accept_mode: setup.accept_mode,
+            pipes,
+            _entered: entered,
+            backlog: VecDeque::new(),
+            arrivals: Arrivals::new(),
+            completions: Vec::new(),
+            trimmed_ns: now_ns,
+            trim_due: false,
+            expired: Vec::new(),
+        }
+    }
+
+    /// What a listener accepts from, while it does.
+    pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
+        self.listeners.get(index)?.source()
+    }
+
+    /// The driver, for tests and for reading its statistics.
+    pub(crate) fn driver(&self) -> &D {
+        &self.thread.driver
+    }
+}

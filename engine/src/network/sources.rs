@@ -1,0 +1,20 @@
+//! The event sources of a network thread; see `watch.rs`.
+
+use std::sync::Arc;
+
+use crate::pairing::Watched;
+
+/// See the module.
+pub(super) struct Source {
+    pub(super) watched: Arc<Watched>,
+    pub(super) state: State,
+    pub(super) operation: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Armed,
+    Cancelling,
+    /// Until when.
+    Refused(u64),
+}

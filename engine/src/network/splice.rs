@@ -1,0 +1,477 @@
+//! Spliced connections: what arrives on one goes out of the other, and no protocol is asked.
+//!
+//! Two connections of one network thread are spliced at the wish of a protocol. From then on their
+//! protocol is not called for bytes any more: a piece that arrives is queued as output of the peer
+//! and sent in the same turn. No worker is involved, and no other thread. Whether a connection is
+//! spliced is asked once, at the top of an event: what it does then is in this file.
+//!
+//! - Back-pressure: a connection is received from only while its peer has less than
+//!   [`JOINED_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
+//!   that and one buffer for each direction of a pair.
+//! - Streams: a receive that filled its buffer shows a stream. What has come after it is moved to
+//!   the peer through a pipe, without a copy, when it is much and the driver can; else a pooled
+//!   buffer is filled with it, which is then sent as it is. Small receives are copied out of the
+//!   shared receive buffer, so that a quiet pair holds no memory.
+//! - Half-close: the end of one stream is passed on as FIN after the last byte; the other direction
+//!   continues. When both have ended, both connections close.
+//! - Errors: when one connection breaks, what it had not passed on is lost, and the peer is reset.
+//!
+//! Invariants
+//! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
+//! - J2: a pair is counted in `joined` when both peers are set and in `parted` when both are taken.
+//! - J3: bytes leave in the order in which they came; the words of `Protocol::joined` go first.
+
+use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment};
+use flatpath_structures::pool::Buffer;
+use flatpath_structures::slots::Key;
+
+use crate::connection::{Closing, Connection, Ended, Peer, Receive};
+use crate::end::ConnectionId;
+use crate::limits::{
+    JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
+};
+use crate::phase::{Phase, Stall};
+
+use super::thread::{Fate, Network};
+use super::user_data::KIND_SEND;
+use super::waits::Wait;
+
+impl<D: Driver> Network<D> {
+    /// Carries out a wish to be spliced.
+    pub(super) fn splice_as_wished(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let Some(end) = connection.control.join.take() else {
+            return;
+        };
+        if self.may_splice(key, end) {
+            self.splice(key, end.key);
+            self.on(key, |_| {});
+        } else {
+            self.refuse_splice(key);
+        }
+    }
+
+    /// What the protocol wishes then is carried out later, should it be another splice.
+    fn refuse_splice(&mut self, key: Key) {
+        self.thread.common.shared.statistics.joins_refused.add(1);
+        if let Some(mut event) = self.event(key) {
+            event.call(|speaker, io| speaker.join_refused(io));
+            event.wait(Wait::Again);
+        }
+    }
+
+    /// Both must be of this thread, here, whole and single.
+    fn may_splice(&self, key: Key, end: ConnectionId) -> bool {
+        let single = |connection: &Connection| {
+            connection.peer.is_none() && connection.control.closing == Closing::No
+        };
+        end.ring == self.thread.common.ring
+            && end.key != key
+            && self.connections.get(key).is_some_and(single)
+            && self.connections.get(end.key).is_some_and(single)
+    }
+
+    fn splice(&mut self, key: Key, peer: Key) {
+        self.thread.common.shared.statistics.joined.add(1);
+        for (one, other) in [(peer, key), (key, peer)] {
+            let Some(mut event) = self.event(one) else {
+                continue;
+            };
+            let connection = &mut *event.connection;
+            connection.peer = Some(Peer::new(other));
+            connection.stalled = None;
+            // Passed on and not kept: it needs no page of a listener's own.
+            connection.region_id = 0;
+            connection.shares = false;
+            connection.control.phase = Phase::Joined;
+            connection.control.phase_started = true;
+            // From now on the peer's room is asked for before each receive.
+            if connection.receive == Receive::Many {
+                event.cancel_receive();
+            }
+        }
+        // Both say their words before the first byte of the other passes (J3).
+        for one in [peer, key] {
+            if let Some(mut event) = self.event(one) {
+                event.call(|speaker, io| speaker.joined(io));
+            }
+        }
+        for one in [peer, key] {
+            self.pass_kept(one);
+        }
+    }
+
+    /// An operation of a spliced connection is over.
+    pub(super) fn spliced_completed(&mut self, key: Key, kind: u64, completion: Completion) {
+        if kind == KIND_SEND {
+            self.spliced_sent(key, completion);
+        } else {
+            self.spliced_received(key, completion);
+        }
+    }
+
+    fn spliced_sent(&mut self, key: Key, completion: Completion) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        if event.note_sent(completion) == Fate::Gone {
+            return self.remove(key);
+        }
+        self.on(key, |_| {});
+        // What this end has sent is room for the other to receive.
+        if let Some(peer) = self.peer_of(key) {
+            self.touch(key);
+            self.touch(peer);
+            self.on(peer, |_| {});
+        }
+    }
+
+    fn spliced_received(&mut self, key: Key, completion: Completion) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        if !completion.more {
+            event.connection.receive = Receive::Off;
+        }
+        match completion.outcome {
+            Outcome::Received(piece) => {
+                if event.connection.crowds {
+                    event.weigh_receive(piece.len());
+                }
+                self.spliced_arrived(key, piece);
+            }
+            Outcome::ReceivedInto(buffer) => self.pass_received(key, buffer),
+            Outcome::EndOfStream => {
+                event.connection.ended = Ended::Seen;
+                self.pass_held(key);
+            }
+            other => event.receive_failed(other),
+        }
+        self.on(key, |_| {});
+    }
+
+    /// A piece has arrived.
+    fn spliced_arrived(&mut self, key: Key, piece: Piece) {
+        let whole = piece.len() >= self.thread.receive_buffer_bytes;
+        let Some(mut event) = self.event(key) else {
+            return self.thread.driver.recycle(piece);
+        };
+        let connection = &mut *event.connection;
+        connection.spoke = true;
+        if connection.control.closing != Closing::No || !connection.control.input_wanted {
+            return event.drop_unwanted(piece);
+        }
+        if !connection.held.is_empty() {
+            return connection.held.push_back((piece, 0));
+        }
+        if let Some(peer) = &mut connection.peer {
+            peer.streams = whole;
+        }
+        if self.pass_piece(key, piece, 0)
+            && let Some(peer) = self.peer_of(key)
+        {
+            self.on(peer, |_| {});
+        }
+    }
+
+    /// Passes on what had been received and not consumed before.
+    fn pass_kept(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if let Some(input) = connection.input.take() {
+            self.pass_buffer(key, input);
+        }
+        self.pass_held(key);
+    }
+
+    /// Passes on pieces that found no memory, oldest first, then the end of the stream.
+    fn pass_held(&mut self, key: Key) {
+        while let Some(connection) = self.connections.get_mut(key) {
+            let Some((piece, from)) = connection.held.pop_front() else {
+                break;
+            };
+            if !self.pass_piece(key, piece, from) {
+                return;
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.ended == Ended::Seen
+        {
+            connection.ended = Ended::Told;
+        }
+        if let Some(peer) = self.peer_of(key) {
+            self.on(peer, |_| {});
+        }
+    }
+
+    /// The end of a turn has come for one that was deferred before it was spliced.
+    pub(super) fn pass_deferred(&mut self, key: Key) {
+        let connection = self.connections.get(key);
+        if connection.is_some_and(|connection| connection.stalled.is_none()) {
+            self.pass_held(key);
+        }
+        self.on(key, |_| {});
+    }
+
+    /// Passes on what found no memory, if there is some now. False: nothing moved.
+    pub(super) fn retry_spliced(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return true;
+        };
+        let before = connection.moved;
+        let was_stalled = connection.stalled.take().is_some();
+        if was_stalled {
+            self.pass_held(key);
+        }
+        let now_ns = self.thread.common.turn.now_ns;
+        let connection = self.connections.get_mut(key);
+        let has_moved = connection.is_none_or(|connection| connection.note_retry(before, now_ns));
+        self.on(key, |_| {});
+        !was_stalled || has_moved
+    }
+
+    /// A receive into a buffer is back, with what was there.
+    fn pass_received(&mut self, key: Key, buffer: Buffer) {
+        let bytes = buffer.filled().len();
+        let streams = bytes >= self.thread.receive_buffer_bytes;
+        let connection = self.connections.get_mut(key);
+        let Some(peer) = connection.and_then(|connection| connection.peer.as_mut()) else {
+            return;
+        };
+        peer.streams = streams;
+        let peer = peer.key;
+        if bytes > 0 {
+            self.pass_buffer(key, buffer);
+            self.on(peer, |_| {});
+        }
+    }
+
+    /// Copies a piece to the peer's output. False: no memory; it is held until there is some.
+    fn pass_piece(&mut self, key: Key, piece: Piece, from: u32) -> bool {
+        let thread = &mut self.thread;
+        let connection = self.connections.get(key);
+        let Some(peer) = connection.and_then(|connection| Some(connection.peer.as_ref()?.key))
+        else {
+            thread.driver.recycle(piece);
+            return true;
+        };
+        let bytes = &thread.driver.bytes(&piece)[from as usize..];
+        let count = bytes.len();
+        let common = &thread.common;
+        let pool = common.shared.pools.handle(common.ring, peer.index);
+        let written = self
+            .connections
+            .get_mut(peer)
+            .is_none_or(|to| to.output.write(pool, bytes).is_ok());
+        if written {
+            thread.driver.recycle(piece);
+            self.passed(key, peer, count);
+        } else if let Some(connection) = self.connections.get_mut(key) {
+            connection.held.push_front((piece, from));
+            connection.stall(Stall::Memory, common.turn.now_ns);
+        }
+        written
+    }
+
+    fn pass_buffer(&mut self, key: Key, buffer: Buffer) {
+        let Some(peer) = self.peer_of(key) else {
+            return;
+        };
+        let count = buffer.filled().len();
+        let to = u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.output.push(Segment::Pooled {
+                buffer,
+                from: 0,
+                to,
+            });
+        }
+        self.passed(key, peer, count);
+    }
+
+    /// Counts, and moves the deadline of both: each byte is life.
+    fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
+        let statistics = &self.thread.common.shared.statistics;
+        statistics.joined_bytes.add(bytes as u64);
+        self.touch(key);
+        self.touch(peer);
+    }
+
+    fn touch(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.clocks.phase_ns = self.thread.common.turn.now_ns;
+        }
+    }
+
+    pub(super) fn is_spliced(&self, key: Key) -> bool {
+        self.peer_of(key).is_some()
+    }
+
+    fn peer_of(&self, key: Key) -> Option<Key> {
+        Some(self.connections.get(key)?.peer.as_ref()?.key)
+    }
+
+    /// True while the peer takes more; true for a connection that has none any more.
+    fn peer_has_room(&self, key: Key) -> bool {
+        self.peer_of(key)
+            .and_then(|peer| self.connections.get(peer))
+            .is_none_or(|peer| peer.output.queued_bytes() < JOINED_BYTES_MAX)
+    }
+
+    /// The end of an event of a spliced connection, as `reconcile` is of any other.
+    pub(super) fn reconcile_spliced(&mut self, key: Key) {
+        let Some(event) = self.event(key) else {
+            return;
+        };
+        if event.connection.control.join.take().is_some() {
+            self.refuse_splice(key);
+        }
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        // There is no input that its protocol could leave.
+        event.connection.control.stall = None;
+        event.reconcile_output();
+        event.check_quota();
+        event.check_memory();
+        self.pass_ends(key);
+        let has_room = self.peer_has_room(key);
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        let wanted = event.connection.wants_input() && has_room;
+        if event.reconcile_receive(wanted) {
+            self.arm_spliced(key);
+        }
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        match event.reconcile_end() {
+            Fate::Gone => self.remove(key),
+            Fate::Stays | Fate::Splices => event.reconcile_deadline(),
+        }
+    }
+
+    /// Arms a single receive: its peer's room is asked for before each.
+    pub(super) fn arm_spliced(&mut self, key: Key) {
+        if self.splice_from(key) && !self.peer_has_room(key) {
+            // What is sent makes room, and is followed by an event of this end.
+            return;
+        }
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        let streams = event.connection.peer.as_ref().is_some_and(|it| it.streams);
+        let common = &event.thread.common;
+        let pool = common.shared.pools.handle(common.ring, key.index);
+        // A buffer of its own, for a connection that streams.
+        let buffer = streams.then(|| pool.take(JOINED_FILL_BYTES)).flatten();
+        let user_data = event.begin_receive(Receive::Once);
+        let (socket, driver) = (event.connection.socket, &mut event.thread.driver);
+        match buffer {
+            Some(buffer) => driver.recv_into(socket, user_data, buffer),
+            None => driver.receive(socket, user_data, OperationMode::Single, 0),
+        }
+    }
+
+    /// Moves what a stream has brought to the peer's output, which is then being sent. False: it is
+    /// to be received.
+    fn splice_from(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let socket = connection.socket;
+        let Some(peer) = connection.peer.as_mut().filter(|peer| peer.streams) else {
+            return false;
+        };
+        let bounds = JOINED_PULL_BYTES_MIN..=JOINED_PULL_BYTES_MAX;
+        let Some(piped) = self.thread.driver.splice_from(socket, &self.pipes, bounds) else {
+            return false;
+        };
+        let count = piped.len();
+        // All that there was has been moved: what comes next is waited for.
+        peer.streams = count == JOINED_PULL_BYTES_MAX;
+        let peer = peer.key;
+        let statistics = &self.thread.common.shared.statistics;
+        statistics.joined_bytes_moved.add(count as u64);
+        self.passed(key, peer, count);
+        if let Some(mut event) = self.event(peer) {
+            event.connection.output.push(Segment::Piped(piped));
+            // Not a whole event, which would come back to this end.
+            event.start_send();
+            event.reconcile_deadline();
+        }
+        true
+    }
+
+    /// Passes ends on: FIN after the last byte of the other, and the end of the pair.
+    fn pass_ends(&mut self, key: Key) {
+        let Some(peer) = self.peer_of(key) else {
+            return;
+        };
+        let connection = self.connections.get(peer);
+        let peer_ended = connection.is_none_or(|peer| peer.ended == Ended::Told);
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        let connection = &mut *event.connection;
+        let (closing, ended) = (connection.control.closing, connection.ended == Ended::Told);
+        if closing != Closing::No {
+            let same = if closing == Closing::Abort {
+                Closing::Abort
+            } else {
+                Closing::AfterOutput
+            };
+            self.unsplice(key, peer, same);
+        } else if peer_ended && ended {
+            connection.control.close(Closing::AfterOutput);
+            self.unsplice(key, peer, Closing::AfterOutput);
+        } else if peer_ended
+            && connection.is_sent()
+            && let Some(peer) = &mut connection.peer
+            && !peer.fin_sent
+        {
+            // At the end of the turn: the peer may be over by then, and a close sends the FIN, too.
+            peer.fin_sent = true;
+            event.wait(Wait::Fin);
+        }
+    }
+
+    /// Sends FIN to those who are still spliced to one that has ended.
+    pub(super) fn send_fins(&mut self) {
+        for _ in 0..self.thread.waits.len(Wait::Fin) {
+            let Some(key) = self.next_waiting(Wait::Fin) else {
+                break;
+            };
+            let Some(event) = self.event(key) else {
+                continue;
+            };
+            let is_sent = event.connection.is_sent();
+            match &mut event.connection.peer {
+                // Unspliced meanwhile: it is being closed.
+                None => {}
+                Some(_) if is_sent => {
+                    let driver = &mut event.thread.driver;
+                    driver.shutdown_write(event.connection.socket);
+                }
+                // Its protocol wrote something since: the FIN follows the last byte of that.
+                Some(peer) => peer.fin_sent = false,
+            }
+        }
+    }
+
+    /// Takes both peers; the other end ends as `closing` says.
+    fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
+        self.thread.common.shared.statistics.parted.add(1);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.peer = None;
+        }
+        self.on(peer, |event| {
+            event.connection.peer = None;
+            event.connection.control.close(closing);
+        });
+    }
+}

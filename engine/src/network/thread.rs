@@ -1,0 +1,217 @@
+//! The network thread's tables, and one event of one connection.
+//!
+//! What a connection needs of its thread is in [`Thread`], beside the tables, so that an
+//! [`Event`] borrows one connection, its listener and the thread at once: the connection is looked
+//! up once for an event. What concerns several connections is done by [`Network`].
+//!
+//! Invariant N1: after every event of a connection `reconcile` runs once, so no wish is left over.
+
+use std::collections::VecDeque;
+
+use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, Socket};
+use flatpath_structures::slots::{Key, Slots};
+use flatpath_structures::wheel::Wheel;
+
+use crate::addresses::Addresses;
+use crate::arrivals::Arrivals;
+use crate::common::Common;
+use crate::connection::Connection;
+use crate::io::Io;
+use crate::lifecycle::Stage;
+use crate::listener::Speaker;
+use crate::memory::Entered;
+
+use super::holders::Holders;
+use super::listening::Listener;
+use super::resting::Resting;
+use super::sources::Source;
+use super::starved::Starved;
+use super::waits::{Wait, Waits};
+
+/// See the module.
+pub(crate) struct Network<D: Driver> {
+    pub(super) thread: Thread<D>,
+    pub(super) connections: Slots<Connection>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) addresses: Addresses,
+    pub(super) stage: Stage,
+    pub(super) drain_started_ns: u64,
+    pub(super) accept_mode: OperationMode,
+    /// Eventfds that are watched, and how many of them the kernel refused for now.
+    pub(super) sources: Slots<Source>,
+    pub(super) sources_refused: usize,
+    /// For streams between spliced connections.
+    pub(super) pipes: Pipes,
+    /// The driver's regions among those of the server.
+    pub(super) _entered: Entered,
+    /// What the driver has handed out and no turn has handled yet, oldest first.
+    pub(super) backlog: VecDeque<Completion>,
+    /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
+    pub(super) arrivals: Arrivals<(u32, Socket)>,
+    pub(super) completions: Vec<Completion>,
+    /// When idle memory was last given back, and whether anything has happened since.
+    pub(super) trimmed_ns: u64,
+    pub(super) trim_due: bool,
+    pub(super) expired: Vec<u32>,
+}
+
+/// What the connections of a network thread share.
+pub(super) struct Thread<D: Driver> {
+    pub(super) driver: D,
+    pub(super) common: Common,
+    pub(super) wheel: Wheel,
+    pub(super) waits: Waits,
+    pub(super) resting: Resting,
+    /// Connections whose receive found no page, by what they want.
+    pub(super) starved: Starved,
+    pub(super) holders: Holders,
+    /// Common pages with input of connections that are stalled.
+    pub(super) pages_held: usize,
+    pub(super) receive_buffer_bytes: usize,
+    /// The last turn has left deferred input for the next.
+    pub(super) is_behind: bool,
+    /// Bytes of long output that were sent in this turn.
+    pub(super) long_send_bytes: usize,
+}
+
+/// What happens to one connection now.
+pub(super) struct Event<'a, D: Driver> {
+    pub(super) key: Key,
+    pub(super) connection: &'a mut Connection,
+    pub(super) listener: &'a mut Listener,
+    pub(super) thread: &'a mut Thread<D>,
+}
+
+/// What becomes of a connection after an event.
+#[must_use = "a connection that is gone leaves the tables"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    /// Its socket is closed and nothing of it is outstanding.
+    Gone,
+    /// It wants to be spliced to another one.
+    Splices,
+}
+
+impl<D: Driver> Thread<D> {
+    /// No operation expects this completion (N2).
+    pub(super) fn discard(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Received(piece) => self.driver.recycle(piece),
+            Outcome::Accepted(socket) => self.driver.close(socket),
+            Outcome::ReceivedInto(_)
+            | Outcome::EndOfStream
+            | Outcome::Signalled(_)
+            | Outcome::Sent { .. }
+            | Outcome::Failed(_) => {}
+        }
+    }
+
+    /// Bytes of buffers that are out for a connection. One load.
+    #[inline]
+    pub(super) fn held_bytes(&self, index: u32) -> usize {
+        let common = &self.common;
+        common.shared.pools.held_bytes(common.ring, index)
+    }
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// Calls the protocol.
+    pub(super) fn call<R>(&mut self, act: impl FnOnce(&mut dyn Speaker, Io<'_>) -> R) -> R {
+        let (speaker, io, _) = self.lend(None);
+        act(speaker, io)
+    }
+
+    /// The protocol and what it works on for one call, and the input that lies in a piece from a
+    /// place in it on.
+    #[inline]
+    pub(super) fn lend<'b>(
+        &'b mut self,
+        input: Option<(&'b Piece, usize)>,
+    ) -> (&'b mut dyn Speaker, Io<'b>, &'b [u8]) {
+        let Thread { driver, common, .. } = &mut *self.thread;
+        let driver = &*driver;
+        self.listener.was_called = true;
+        common
+            .shared
+            .lifecycle
+            .calls(common.ring, self.connection.listener);
+        let own = self.listener.region_id;
+        let bytes = input.map_or(&[][..], |(piece, from)| &driver.bytes(piece)[from..]);
+        let io = Io {
+            common,
+            connection: &mut *self.connection,
+            key: self.key,
+            driver,
+            source: input.map(|(piece, from)| (driver.region(piece.region_id()), piece, from)),
+            own: (own > 0).then(|| (own, driver.region(own))),
+        };
+        (&mut *self.listener.speaker, io, bytes)
+    }
+
+    /// Has the connection wait for its turn, unless it does already.
+    pub(super) fn wait(&mut self, wait: Wait) {
+        let set = &mut self.connection.waits;
+        self.thread.waits.push(wait, self.key, set);
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// One lookup, for all that happens to a connection in one event.
+    #[inline]
+    pub(super) fn event(&mut self, key: Key) -> Option<Event<'_, D>> {
+        let connection = self.connections.get_mut(key)?;
+        Some(Event {
+            key,
+            listener: &mut self.listeners[usize::from(connection.listener)],
+            connection,
+            thread: &mut self.thread,
+        })
+    }
+
+    /// The same for the connection that has a place in the table.
+    #[inline]
+    pub(super) fn event_at(&mut self, index: u32) -> Option<Event<'_, D>> {
+        let (key, connection) = self.connections.at_mut(index)?;
+        Some(Event {
+            key,
+            listener: &mut self.listeners[usize::from(connection.listener)],
+            connection,
+            thread: &mut self.thread,
+        })
+    }
+
+    /// An event of one connection: what `act` does, and what follows from it (N1).
+    pub(super) fn on(&mut self, key: Key, act: impl FnOnce(&mut Event<'_, D>)) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        act(&mut event);
+        if event.connection.peer.is_some() {
+            return self.reconcile_spliced(key);
+        }
+        let fate = event.reconcile();
+        self.conclude(key, fate);
+    }
+
+    /// The connection that has waited longest for something; those that are gone are skipped.
+    pub(super) fn next_waiting(&mut self, wait: Wait) -> Option<Key> {
+        while let Some(key) = self.thread.waits.pop(wait) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.waits.remove(wait);
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Does what an event could not do with its one connection.
+    #[inline]
+    pub(super) fn conclude(&mut self, key: Key, fate: Fate) {
+        match fate {
+            Fate::Stays => {}
+            Fate::Gone => self.remove(key),
+            Fate::Splices => self.splice_as_wished(key),
+        }
+    }
+}
