@@ -22,21 +22,13 @@ use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, read, write};
 use rustix::net::SocketFlags;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use crate::http;
 
 /// Latencies from a microsecond to a minute, three digits.
 const LATENCY_MICROS_MAX: u64 = 60_000_000;
 /// No wait is longer than this, so that the end of a run is seen.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 20_000_000,
-};
-/// The event of the pacing clock; connections have their indices.
-const CLOCK: u64 = u64::MAX;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 const EVENTS_PER_WAIT: usize = 256;
 const READ_BYTES: usize = 16 * 1024;
 const SEED: u64 = 1;
@@ -149,12 +141,10 @@ struct Crowd<'a> {
     plan: &'a Plan,
     source: Source,
     events: OwnedFd,
-    clock: Option<OwnedFd>,
+    pacing: Option<Pacing>,
     connections: Vec<Connection>,
     /// Connections without a request under way.
     idle: VecDeque<usize>,
-    /// Requests the clock has granted and nobody has sent yet.
-    granted: u64,
     requests: [Vec<u8>; 2],
     latencies: [Histogram<u64>; 2],
     errors: u64,
@@ -165,18 +155,13 @@ struct Crowd<'a> {
 impl<'a> Crowd<'a> {
     fn connect(plan: &'a Plan) -> io::Result<Self> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let clock = plan
-            .requests_per_second
-            .map(|rate| clock(&events, rate))
-            .transpose()?;
         let mut crowd = Self {
             plan,
             source: Source::fresh(),
             events,
-            clock,
+            pacing: plan.requests_per_second.map(Pacing::begin),
             connections: Vec::with_capacity(plan.connections),
             idle: (0..plan.connections).collect(),
-            granted: 0,
             requests: [
                 http::request(&plan.quick_path),
                 http::request(&plan.sleep_path),
@@ -216,15 +201,15 @@ impl<'a> Crowd<'a> {
             self.send_what_may_be_sent();
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.events, spare, Some(&LOOK_EVERY)) {
+            let pause = self.pacing.as_ref().filter(|_| !self.idle.is_empty());
+            let pause = pause.map_or(LOOK_EVERY, |pacing| pacing.pause().min(LOOK_EVERY));
+            let pause = Timespec::try_from(pause).map_err(io::Error::other)?;
+            match epoll::wait(&self.events, spare, Some(&pause)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             for event in &events {
-                match event.data.u64() {
-                    CLOCK => self.read_clock(),
-                    index => self.readable(usize::try_from(index).unwrap_or(usize::MAX)),
-                }
+                self.readable(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
             }
         }
         Ok(())
@@ -233,13 +218,16 @@ impl<'a> Crowd<'a> {
     fn send_what_may_be_sent(&mut self) {
         // Bounded: a connection that fails again goes to the back, and each gets one try.
         for _ in 0..self.idle.len() {
-            if self.clock.is_some() && self.granted == 0 {
+            if self
+                .pacing
+                .as_mut()
+                .is_some_and(|pacing| !pacing.may_send())
+            {
                 return;
             }
             let Some(index) = self.idle.pop_front() else {
                 return;
             };
-            self.granted = self.granted.saturating_sub(1);
             let sort = self.next_sort();
             let request = &self.requests[sort as usize];
             let connection = &mut self.connections[index];
@@ -297,34 +285,36 @@ impl<'a> Crowd<'a> {
             self.idle.push_back(index);
         }
     }
-
-    fn read_clock(&mut self) {
-        let Some(clock) = &self.clock else { return };
-        let mut ticks = [0; 8];
-        if let Ok(8) = read(clock, &mut ticks) {
-            self.granted += u64::from_ne_bytes(ticks);
-        }
-    }
 }
 
-/// A timer that ticks once per request to be sent.
-fn clock(events: &OwnedFd, requests_per_second: f64) -> io::Result<OwnedFd> {
-    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-    let clock = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-    let interval = Duration::from_secs_f64(1.0 / requests_per_second.max(1.0));
-    let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
-    let setting = Itimerspec {
-        it_interval: interval,
-        it_value: interval,
-    };
-    timerfd_settime(&clock, TimerfdTimerFlags::empty(), &setting)?;
-    epoll::add(
-        events,
-        &clock,
-        epoll::EventData::new_u64(CLOCK),
-        epoll::EventFlags::IN,
-    )?;
-    Ok(clock)
+/// Grants requests at a steady rate.
+struct Pacing {
+    begin: Instant,
+    requests_per_second: f64,
+    sent: u64,
+}
+
+impl Pacing {
+    fn begin(requests_per_second: f64) -> Self {
+        Self {
+            begin: Instant::now(),
+            requests_per_second: requests_per_second.max(1.0),
+            sent: 0,
+        }
+    }
+
+    /// Until the next request may be sent.
+    fn pause(&self) -> Duration {
+        let due = (self.sent + 1) as f64 / self.requests_per_second;
+        Duration::from_secs_f64(due).saturating_sub(self.begin.elapsed())
+    }
+
+    /// Whether another one may be sent now, which it then is.
+    fn may_send(&mut self) -> bool {
+        let may = self.pause() == Duration::ZERO;
+        self.sent += u64::from(may);
+        may
+    }
 }
 
 fn histogram() -> io::Result<Histogram<u64>> {

@@ -68,30 +68,61 @@ pub fn request(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
 }
 
-/// Asks once, on a connection of its own, and checks status and body. Returns the reply's bytes.
+/// A connection on which a reply may take five seconds.
 ///
 /// # Errors
-/// `InvalidData` if the reply is another one than expected; what the socket reports otherwise.
-pub fn check(address: SocketAddr, path: &str, body: &[u8]) -> io::Result<usize> {
-    let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+/// What the socket reports.
+pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    patient(TcpStream::connect_timeout(&address, PATIENCE)?)
+}
+
+/// The same for a connection that is there.
+///
+/// # Errors
+/// What the socket reports.
+pub fn patient(socket: TcpStream) -> io::Result<TcpStream> {
     socket.set_read_timeout(Some(PATIENCE))?;
-    socket.write_all(&request(path))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// Asks once: the body of a reply with status 200, and the bytes of the whole reply.
+///
+/// # Errors
+/// `InvalidData` for another reply; what the socket reports otherwise.
+pub fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+    socket.write_all(request)?;
     let mut received = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {
-        if let Some(framed) = frame(&received)? {
-            let same = received.get(framed.body.clone()) == Some(body);
-            return match (framed.status, same) {
-                (200, true) => Ok(framed.bytes()),
-                (200, false) => Err(invalid("the body is another one than expected")),
-                (status, _) => Err(invalid(&format!("the reply has status {status}"))),
-            };
+        match socket.read(&mut buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::other(format!("no reply within {PATIENCE:?}")));
+            }
+            Err(error) => return Err(error),
         }
-        match socket.read(&mut buffer)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => received.extend_from_slice(&buffer[..count]),
+        match frame(&received)? {
+            None => {}
+            Some(framed) if framed.status == 200 => {
+                return Ok((received[framed.body.clone()].to_vec(), framed.bytes()));
+            }
+            Some(framed) => return Err(invalid(&format!("status {}", framed.status))),
         }
     }
+}
+
+/// Asks once, on a connection of its own, and checks status and body. Returns the reply's bytes.
+///
+/// # Errors
+/// As [`ask`], and `InvalidData` for another body.
+pub fn check(address: SocketAddr, path: &str, body: &[u8]) -> io::Result<usize> {
+    let (received, bytes) = ask(&mut connect(address)?, &request(path))?;
+    if received != body {
+        return Err(invalid("the body is another one than expected"));
+    }
+    Ok(bytes)
 }
 
 fn invalid(message: &str) -> io::Error {

@@ -5,11 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use flatpath_bench_common::generator::warm_up;
+use flatpath_bench_common::http;
 use flatpath_bench_common::report::Table;
 use flatpath_bench_common::servers::{self, CPU, ERRORS, Metric, P50, P99, PEAK_MIB, RATE, Run};
-use flatpath_bench_common::servers::{GENERATOR, OTHERS};
+use flatpath_bench_common::servers::{GENERATOR, OTHERS, REPLY_BYTES};
 use flatpath_bench_common::usage::{self, Reading, Used};
-use flatpath_bench_common::wrk::{Load, Wrk};
+use flatpath_bench_common::wrk::{Lifetime, Load, Wrk};
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
 
@@ -55,6 +57,30 @@ pub(crate) enum Pinning {
     ServerOnOneCore,
     /// The generator on the last core, the server on the others.
     GeneratorOnOneCore,
+}
+
+/// One request, again and again.
+pub(crate) struct Work {
+    pub(crate) path: &'static str,
+    /// What the server has to answer.
+    pub(crate) body: Vec<u8>,
+    pub(crate) connections: u32,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) pinning: Pinning,
+}
+
+impl Work {
+    /// Starts a server that does this work well, and warms it up.
+    ///
+    /// # Errors
+    /// If it does not start, or replies otherwise.
+    pub(crate) fn start(&self, session: &Session, kind: Kind) -> io::Result<Server> {
+        let setup = session.setup(self.pinning, None, self.connections);
+        let server = Server::start(kind, &setup)?;
+        http::check(server.address, self.path, &self.body)?;
+        warm_up(server.address, self.path, self.path)?;
+        Ok(server)
+    }
 }
 
 impl Session {
@@ -130,7 +156,7 @@ impl Session {
     }
 
     /// The cores for the load generator; with a single core it shares that one.
-    pub(crate) fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
+    fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
         match pinning {
             Pinning::Free => Vec::new(),
             Pinning::ServerOnOneCore => self.cores.iter().copied().skip(1).collect(),
@@ -154,16 +180,26 @@ impl Session {
         servers::interleave(name, self.options.runs(scenario), &kinds, start, turn)
     }
 
-    /// Drives the server with wrk once.
+    /// Drives a server with wrk once. Its reply is checked before: a server that has gone wrong must
+    /// not be timed.
     ///
     /// # Errors
-    /// If wrk fails or the server is gone.
-    pub(crate) fn drive(&self, server: &Server, load: &Load) -> io::Result<Run> {
+    /// If it replies otherwise or is gone, or wrk fails.
+    pub(crate) fn drive(&self, server: &Server, work: &Work) -> io::Result<Run> {
+        let reply_bytes = http::check(server.address, work.path, &work.body)?;
+        let load = Load {
+            address: server.address,
+            path: work.path.to_owned(),
+            connections: work.connections,
+            seconds: self.options.seconds(),
+            lifetime: work.lifetime,
+            cores: self.generator_cores(work.pinning),
+        };
         let not_prepared = || io::Error::other("wrk was not prepared");
         let wrk = self.wrk.as_ref().ok_or_else(not_prepared)?;
         let accepted = usage::accepted()?;
         let before = Reading::take(Some(server.group()))?;
-        let counted = wrk.run(load)?;
+        let counted = wrk.run(&load)?;
         let used = before.used()?;
         let accepted = usage::accepted()?.saturating_sub(accepted);
         if counted.requests == 0 {
@@ -177,6 +213,7 @@ impl Session {
             (ERRORS, counted.errors() as f64),
             (ACCEPTED, accepted as f64),
             (ANSWERED, counted.answered()),
+            (REPLY_BYTES, reply_bytes as f64),
         ];
         run.extend(common(server, &used)?);
         Ok(run)

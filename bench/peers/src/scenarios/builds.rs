@@ -116,9 +116,6 @@ const LOADS: [Load; 10] = [
 ];
 
 /// Runs every comparison that the options have the programs for.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     let library = session.options.before_peers.is_some();
     LOADS

@@ -34,10 +34,6 @@ const OVERFLOWS: Metric = Metric::sum("overflows");
 /// The server gets this long to see the last connections close; it counts as the server's time.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Runs the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let clients = session.options.clients();
     let name = format!("{clients} clients at once, 128-byte echo");

@@ -13,19 +13,17 @@
 use std::io;
 use std::time::Instant;
 
-use flatpath_bench_common::generator::warm_up;
-use flatpath_bench_common::http;
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::process::{self, Process};
 use flatpath_bench_common::report::{BenchReport, Wanted};
-use flatpath_bench_common::servers::{CPU, OTHERS, P99, REPLY_BYTES, Run};
+use flatpath_bench_common::servers::{CPU, OTHERS, P99, Run};
 use flatpath_bench_common::usage::{Ticks, group_ticks};
-use flatpath_bench_common::wrk::{Lifetime, Load};
+use flatpath_bench_common::wrk::Lifetime;
 
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, small_body};
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, Work, small_body};
 
 /// Every server of both cases.
 pub(super) const KINDS: [Kind; 5] = [
@@ -42,10 +40,9 @@ const CONNECTIONS: u32 = 8;
 const P99_RATIO_MAX: f64 = 1.2;
 
 /// What is asked for, and of which servers.
-struct Work {
+struct Busy {
     name: &'static str,
-    path: &'static str,
-    body: Vec<u8>,
+    work: Work,
     kinds: [Kind; 3],
 }
 
@@ -59,55 +56,41 @@ struct BusyLoops(Vec<Process>);
 pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     let loops = BusyLoops::start(session.core_count())?;
     let mut reports = Vec::new();
-    for work in works() {
-        if !session.options.choose(&work.kinds).is_empty() {
-            reports.push(work.run(session, &loops)?);
+    for case in cases() {
+        if !session.options.choose(&case.kinds).is_empty() {
+            reports.push(case.run(session, &loops)?);
         }
     }
     Ok(reports)
 }
 
-fn works() -> [Work; 2] {
+fn cases() -> [Busy; 2] {
+    let work = |path, body| Work {
+        path,
+        body,
+        connections: CONNECTIONS,
+        lifetime: Lifetime::KeepAlive,
+        pinning: Pinning::Free,
+    };
     [
-        Work {
+        Busy {
             name: "hot file",
-            path: SMALL_PATH,
-            body: small_body(),
+            work: work(SMALL_PATH, small_body()),
             kinds: [Kind::Nginx, Kind::FlatpathUring, Kind::FlatpathEpoll],
         },
-        Work {
+        Busy {
             name: "pooled answer",
-            path: HELLO_PATH,
-            body: HELLO_BODY.into(),
+            work: work(HELLO_PATH, HELLO_BODY.into()),
             kinds: [Kind::Nginx, Kind::PooledUring, Kind::PooledEpoll],
         },
     ]
 }
 
-impl Work {
+impl Busy {
     fn run(&self, session: &Session, loops: &BusyLoops) -> io::Result<BenchReport> {
         let name = self.title(loops.0.len());
-        let setup = session.setup(Pinning::Free, None, CONNECTIONS);
-        let start = |kind| {
-            let server = Server::start(kind, &setup)?;
-            http::check(server.address, self.path, &self.body)?;
-            warm_up(server.address, self.path, self.path)?;
-            Ok(server)
-        };
-        let turn = |_, server: &mut Server| {
-            let reply_bytes = http::check(server.address, self.path, &self.body)?;
-            let load = Load {
-                address: server.address,
-                path: self.path.to_owned(),
-                connections: CONNECTIONS,
-                seconds: session.options.seconds(),
-                lifetime: Lifetime::KeepAlive,
-                cores: Vec::new(),
-            };
-            let mut run = loops.leave_out(|| session.drive(server, &load))?;
-            run.push((REPLY_BYTES, reply_bytes as f64));
-            Ok(run)
-        };
+        let start = |kind| self.work.start(session, kind);
+        let turn = |_, server: &mut Server| loops.leave_out(|| session.drive(server, &self.work));
         let mut table = session.interleave(Scenario::Busy, &name, &self.kinds, start, turn)?;
         table.drop_column(ACCEPTED);
         table.drop_column(ANSWERED);
@@ -168,11 +151,11 @@ mod tests {
 
     #[test]
     fn every_server_belongs_to_a_case_and_every_case_has_nginx() {
-        let works = works();
-        let taking_part: BTreeSet<_> = works.iter().flat_map(|work| work.kinds).collect();
+        let cases = cases();
+        let taking_part: BTreeSet<_> = cases.iter().flat_map(|case| case.kinds).collect();
         assert_eq!(taking_part, KINDS.into_iter().collect());
-        for work in works {
-            assert!(work.kinds.contains(&Kind::Nginx), "{}", work.name);
+        for case in cases {
+            assert!(case.kinds.contains(&Kind::Nginx), "{}", case.name);
         }
     }
 

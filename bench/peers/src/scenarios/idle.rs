@@ -6,7 +6,7 @@
 //!
 //! Each run starts its server anew: memory once given to an allocator does not come back.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -43,15 +43,9 @@ pub(super) const KINDS: [Kind; 7] = [
 
 /// How long a server gets to put buffers back after the last reply.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long a single reply may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// What the issue of this name allows per connection.
 const BYTES_PER_CONNECTION_MAX: f64 = 1024.0;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let clients = session.options.clients();
     let name = format!("{clients} idle keep-alive connections");
@@ -75,13 +69,13 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     let mut crowd = connect(server.address, clients)?;
     let asked = http::request(path);
     for socket in &mut crowd {
-        ask(socket, &asked)?;
+        http::ask(socket, &asked)?;
     }
     thread::sleep(SETTLE);
     let after = group_memory(server.group())?;
     let alive = crowd
         .iter_mut()
-        .filter_map(|socket| ask(socket, &asked).ok());
+        .filter_map(|socket| http::ask(socket, &asked).ok());
     let alive = alive.count() as f64;
     let clients = f64::from(clients);
     let each = |kib: u64| (kib * 1024) as f64 / clients;
@@ -101,36 +95,8 @@ fn connect(server: SocketAddr, clients: u32) -> io::Result<Vec<TcpStream>> {
     let mut source = Source::fresh();
     (0..clients)
         .map(|_| {
-            let socket = TcpStream::from(source.dial(server, SocketFlags::empty())?);
-            socket.set_read_timeout(Some(PATIENCE))?;
-            socket.set_write_timeout(Some(PATIENCE))?;
-            Ok(socket)
+            let socket = source.dial(server, SocketFlags::empty())?;
+            http::patient(TcpStream::from(socket))
         })
         .collect()
-}
-
-/// Asks once and reads the reply to its end.
-fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<()> {
-    socket.write_all(request)?;
-    let mut received = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let count = socket
-            .read(&mut buffer)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => {
-                    io::Error::other(format!("no reply within {PATIENCE:?}"))
-                }
-                _ => error,
-            })?;
-        match count {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => received.extend_from_slice(&buffer[..count]),
-        }
-        match http::frame(&received)? {
-            None => {}
-            Some(framed) if framed.status == 200 => return Ok(()),
-            Some(framed) => return Err(io::Error::other(format!("status {}", framed.status))),
-        }
-    }
 }

@@ -1,4 +1,5 @@
-//! The scenarios: each yields reports, a table with targets each.
+//! The scenarios: each has a function `run` that yields reports, a table with targets each. It fails
+//! only if the bench was told to stop: a server that fails is a line in its report.
 
 mod builds;
 mod busy;
@@ -24,9 +25,6 @@ use crate::options::{Options, Scenario};
 use crate::session::{SMALL_PATH, Session, small_body};
 
 /// Runs everything that was asked for: the short ones that need nothing special first.
-///
-/// # Errors
-/// If the bench was told to stop; a server that fails is a line in the report.
 pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     let mut reports = Vec::new();
     for scenario in wanted(&session.options) {

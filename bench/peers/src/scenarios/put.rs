@@ -34,10 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the stored file.
 const PATH: &str = "/stored";
 
-/// Runs the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let mib = session.options.sized(FILE_MIB, FILE_MIB_QUICK);
     let name = format!("PUT of {mib} MiB");

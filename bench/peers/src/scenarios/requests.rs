@@ -2,17 +2,15 @@
 
 use std::io;
 
-use flatpath_bench_common::generator::warm_up;
-use flatpath_bench_common::http;
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::{BenchReport, Table, Wanted};
-use flatpath_bench_common::servers::{CPU, Metric, RATE, REPLY_BYTES};
-use flatpath_bench_common::wrk::{Lifetime, Load};
+use flatpath_bench_common::servers::{CPU, Metric, RATE};
+use flatpath_bench_common::wrk::Lifetime;
 
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, small_body};
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, Work, small_body};
 
 pub(super) const FILES: [Kind; 3] = [Kind::Nginx, Kind::NginxTuned, Kind::Flatpath];
 pub(super) const HELLO: [Kind; 3] = [Kind::Nginx, Kind::Hyper, Kind::FlatpathInline];
@@ -39,9 +37,6 @@ struct Shape {
 }
 
 /// Runs every case of the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session, scenario: Scenario) -> io::Result<Vec<BenchReport>> {
     let shapes = shapes(scenario);
     shapes.iter().map(|shape| shape.run(session)).collect()
@@ -72,29 +67,9 @@ fn shapes(scenario: Scenario) -> Vec<Shape> {
 impl Shape {
     fn run(&self, session: &Session) -> io::Result<BenchReport> {
         let name = self.name();
-        let setup = session.setup(self.pinning, None, self.connections);
-        let (path, body) = self.work();
-        let start = |kind| {
-            let server = Server::start(kind, &setup)?;
-            http::check(server.address, path, &body)?;
-            warm_up(server.address, path, path)?;
-            Ok(server)
-        };
-        let turn = |_, server: &mut Server| {
-            // Checked again before every run: a server that has gone wrong must not be timed.
-            let reply_bytes = http::check(server.address, path, &body)?;
-            let load = Load {
-                address: server.address,
-                path: path.to_owned(),
-                connections: self.connections,
-                seconds: session.options.seconds(),
-                lifetime: self.lifetime,
-                cores: session.generator_cores(self.pinning),
-            };
-            let mut run = session.drive(server, &load)?;
-            run.push((REPLY_BYTES, reply_bytes as f64));
-            Ok(run)
-        };
+        let work = self.work();
+        let start = |kind| work.start(session, kind);
+        let turn = |_, server: &mut Server| session.drive(server, &work);
         let kinds = super::kinds_of(self.scenario);
         let mut table = session.interleave(self.scenario, &name, kinds, start, turn)?;
         let notes = self.notes(&table, session.options.seconds());
@@ -178,10 +153,17 @@ impl Shape {
         )
     }
 
-    fn work(&self) -> (&'static str, Vec<u8>) {
-        match self.scenario {
+    fn work(&self) -> Work {
+        let (path, body) = match self.scenario {
             Scenario::Files => (SMALL_PATH, small_body()),
             _ => (HELLO_PATH, HELLO_BODY.into()),
+        };
+        Work {
+            path,
+            body,
+            connections: self.connections,
+            lifetime: self.lifetime,
+            pinning: self.pinning,
         }
     }
 

@@ -52,10 +52,6 @@ const SLEEPERS_PER_MILLE: u32 = 100;
 /// Traffic before each count: the closed loop finds its balance.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Runs the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let name = format!("one in ten sleeps 10 ms, {CONNECTIONS} connections, {WORKERS} workers");
     let setup = session.setup(Pinning::Free, Some(WORKERS), CONNECTIONS);

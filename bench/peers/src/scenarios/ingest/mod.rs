@@ -58,10 +58,6 @@ const BOTH: Metric = Metric::median("with consumers");
 /// Bytes of a fragment, on average.
 const FRAGMENT: Metric = Metric::median("fragment B");
 
-/// Runs the scenario.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let messages = session.options.sized(MESSAGES, MESSAGES_QUICK);
     let name = format!("{FLOWS} x {messages} messages of {MESSAGE_BYTES} bytes");

@@ -57,9 +57,6 @@ impl fmt::Display for Workers {
 }
 
 /// Ours and nfs-ganesha.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
     let mut setup = session.setup(Pinning::Free, None, CONNECTIONS);
     setup.service = NFS;
@@ -101,9 +98,6 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
 
 /// Ours with more and more workers: throughput must not fall, nor dispatch become dearer. Runs of
 /// one round are compared with each other: the machine changes more between rounds.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn sweep(session: &Session) -> io::Result<Vec<BenchReport>> {
     let workers = session.options.workers.iter().copied().map(Workers);
     let workers: Vec<Workers> = workers.collect();

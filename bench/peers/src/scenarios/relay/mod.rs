@@ -73,9 +73,6 @@ struct Relay {
 }
 
 /// Runs a scenario: one table, or two for the pairs.
-///
-/// # Errors
-/// Only if the bench was told to stop.
 pub(super) fn run(session: &Session, scenario: Scenario) -> io::Result<Vec<BenchReport>> {
     let pairs = session.options.sized(PAIRS, PAIRS_QUICK);
     let compare =
