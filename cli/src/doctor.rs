@@ -269,7 +269,6 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
     let used = match finding.used {
         Use::Required => "required",
         Use::Preferred => "preferred",
-        Use::Optional => "on request",
         Use::Unused => "not used",
     };
     match &finding.refusal {

@@ -5,19 +5,6 @@ use crate::region::{Backing, RegionConfig, SmallReceives};
 /// Part of the common receive buffers that may be kept beyond their turn: one in four.
 const COMMON_KEPT_SHARE: u32 = 4;
 
-/// Which kind of descriptor accepted connections get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Descriptors {
-    /// Ordinary descriptors of the process: other system calls work on them. The default.
-    Ordinary,
-    /// Places of a table in the ring: no descriptor of the process is used up. io_uring only; other
-    /// drivers use ordinary ones.
-    Direct {
-        /// Size of the table. A connection that finds it full is lost.
-        slots: u32,
-    },
-}
-
 /// Sizes of a driver. The defaults suit one network thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
@@ -30,8 +17,6 @@ pub struct DriverConfig {
     pub receive_buffers: u32,
     /// Bytes of one receive buffer.
     pub receive_buffer_bytes: u32,
-    /// What accepted connections become.
-    pub descriptors: Descriptors,
     /// Further regions to receive into, as regions 1, 2 and so on; region 0 is made of the buffers
     /// above.
     pub regions: Vec<RegionConfig>,
@@ -62,7 +47,6 @@ impl Default for DriverConfig {
             completion_entries: 8192,
             receive_buffers: 512,
             receive_buffer_bytes: 8192,
-            descriptors: Descriptors::Ordinary,
             regions: Vec::new(),
         }
     }

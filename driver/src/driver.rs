@@ -117,10 +117,10 @@ pub trait Driver {
 
     /// Starts accepting connections.
     ///
-    /// Failed(MFILE) or Failed(NFILE): no descriptor was free. With ordinary descriptors the
-    /// connection waits in the backlog; with a full direct table it is lost. Re-arm when a socket
-    /// was closed or after a pause: at once would spin. Any other failure (CONNABORTED and its
-    /// like) hit one connection: re-arm. The listener stays open until the final completion.
+    /// Failed(MFILE) or Failed(NFILE): no descriptor was free, and the connection waits in the
+    /// backlog. Re-arm when a socket was closed or after a pause: at once would spin. Any other
+    /// failure (CONNABORTED and its like) hit one connection: re-arm. The listener stays open until
+    /// the final completion.
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
     /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
@@ -220,7 +220,7 @@ pub trait Driver {
     /// reads slowly makes it grow slowly, one that does not read not at all. SYN and FIN may count
     /// as a byte each, so compare with what it was before.
     ///
-    /// `None`: the driver cannot tell, as for direct descriptors and sockets that are not TCP's.
+    /// `None`: the driver cannot tell, as for sockets that are not TCP's.
     ///
     /// Cost: one system call, in this call.
     fn bytes_acked(&self, socket: Socket) -> Option<u64> {
@@ -235,8 +235,7 @@ pub trait Driver {
     /// one to end.
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64);
 
-    /// Ends the sending direction (FIN); receiving goes on. One system call for ordinary
-    /// descriptors.
+    /// Ends the sending direction (FIN); receiving continues. One system call.
     fn shutdown_write(&mut self, socket: Socket);
 
     /// Closes the socket. The kernel sends RST instead of FIN if bytes were received and not read.

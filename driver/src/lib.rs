@@ -46,7 +46,7 @@ mod select;
 
 pub use clock::monotonic_ns;
 pub use completion::{Completion, Errno, Outcome, Piece};
-pub use config::{Descriptors, DriverConfig};
+pub use config::DriverConfig;
 pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 pub use eventfd::Eventfd;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};

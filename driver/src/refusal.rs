@@ -1,7 +1,7 @@
 //! Why the kernel refused something, in words, and what helps against it.
 //!
 //! The same error number means different things at different steps: ENOMEM from setting up a ring
-//! is the locked-memory limit, EMFILE from a direct table is the descriptor limit.
+//! is the locked-memory limit.
 
 use std::fmt;
 

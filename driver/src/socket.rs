@@ -13,10 +13,8 @@ pub struct Socket(Handle);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Handle {
-    /// An ordinary descriptor of this process.
+    /// A descriptor of this process.
     Descriptor(RawFd),
-    /// A place in the direct descriptor table of one ring.
-    Slot(u32),
     /// A connection of a simulation.
     Simulated(u32),
 }
@@ -30,19 +28,19 @@ impl Socket {
         self.0
     }
 
-    /// The ordinary descriptor, for system calls of the caller's own (peer address, options).
-    /// `None` for direct descriptors and in the simulation. It stays the driver's: never close it.
+    /// The descriptor, for system calls of the caller's own (peer address, options).
+    /// `None` in the simulation. It stays the driver's: never close it.
     pub fn descriptor(self) -> Option<RawFd> {
         match self.0 {
             Handle::Descriptor(descriptor) => Some(descriptor),
-            Handle::Slot(_) | Handle::Simulated(_) => None,
+            Handle::Simulated(_) => None,
         }
     }
 }
 
 impl Socket {
-    /// Where the connection comes from: one system call. `None` for direct descriptors, in the
-    /// simulation, for sockets without an internet address, and when the peer is gone already.
+    /// Where the connection comes from: one system call. `None` in the simulation, for sockets
+    /// without an internet address, and when the peer is gone already.
     pub fn peer(self) -> Option<SocketAddr> {
         let descriptor = self.descriptor()?;
         // SAFETY: the borrow ends with this call, and whoever holds a connection's socket calls

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use flatpath_driver::probe::Probe;
-use flatpath_driver::{
-    AfterSend, Cause, Descriptors, DriverChoice, DriverConfig, select, uring::Uring,
-};
+use flatpath_driver::{AfterSend, Cause, DriverChoice, DriverConfig, select, uring::Uring};
 use libc::{EACCES, EINVAL, EMFILE, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -135,23 +133,4 @@ fn an_impossible_configuration_is_refused_whatever_the_choice() {
         let refusal = select(choice, &config).expect_err("three is no power of two");
         assert_eq!(refusal.cause, Cause::Configuration, "{refusal}");
     }
-}
-
-#[test]
-fn a_direct_table_beyond_the_descriptor_limit_is_refused_as_a_resource() {
-    let descriptors = Descriptors::Direct {
-        slots: u32::MAX / 2,
-    };
-    let config = DriverConfig {
-        descriptors,
-        ..small()
-    };
-    if Uring::new(&small()).is_err() {
-        // No io_uring on this machine: another reason comes first.
-        return;
-    }
-    let Err(refusal) = Uring::new(&config) else {
-        panic!("no machine has a table that large")
-    };
-    assert!(refusal.cause.is_resource(), "{refusal}");
 }

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Network, Simulation};
 use flatpath_driver::{
-    AfterSend, Completion, Descriptors, Driver, DriverConfig, Errno, Listener, Operation,
-    OperationMode, Outcome, Socket,
+    AfterSend, Completion, Driver, DriverConfig, Errno, Listener, Operation, OperationMode,
+    Outcome, Socket,
 };
 
 use self::rig::echo::Echo;
@@ -26,10 +26,6 @@ fn config(seed: u64) -> DriverConfig {
         completion_entries: [4, 16, 1024][seed as usize % 3],
         receive_buffers: [1, 4, 64][seed as usize / 3 % 3],
         receive_buffer_bytes: [16, 256, 4096][seed as usize / 9 % 3],
-        descriptors: match seed % 2 {
-            0 => Descriptors::Ordinary,
-            _ => Descriptors::Direct { slots: 64 },
-        },
         ..DriverConfig::default()
     }
 }

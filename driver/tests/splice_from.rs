@@ -18,11 +18,6 @@ mod cases {
 
     use crate::rig::{Make, Rig, pattern, read_exactly, small, write};
 
-    /// Nothing is moved from a direct descriptor.
-    fn cannot(name: &str) -> bool {
-        name.starts_with("uring_direct")
-    }
-
     fn spliced<D: Driver>(rig: &mut Rig<D>, socket: Socket, pipes: &Pipes, min: usize) -> Piped {
         let mut piped = None;
         rig.until("something has come", |rig| {
@@ -32,42 +27,38 @@ mod cases {
         piped.expect("just seen")
     }
 
-    pub(crate) fn what_was_pulled_goes_to_another_socket<M: Make>(name: &str) {
+    pub(crate) fn what_was_pulled_goes_to_another_socket<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
         let ((mut from, source), (mut to, target)) = (rig.pair(), rig.pair());
         let (pipes, content) = (Pipes::new(2), pattern(300_000));
         write(&mut from, &content);
-        if cannot(name) {
-            assert!(rig.driver.splice_from(source, &pipes, 1..=9).is_none());
-        } else {
-            let mut moved = 0;
-            while moved < content.len() {
-                let piped = spliced(&mut rig, source, &pipes, 1);
-                let count = piped.len();
-                assert!((1..=100_000).contains(&count), "{count}");
-                let mut list = SendList::new();
-                list.push(Segment::Piped(piped)).expect("room");
-                rig.driver.send(target, 5, list, AfterSend::KeepOpen);
-                let reader = std::thread::spawn(move || {
-                    let bytes = read_exactly(&mut to, count);
-                    (to, bytes)
-                });
-                assert_eq!(rig.sent(5), (count, false));
-                let bytes;
-                (to, bytes) = reader.join().expect("all of it");
-                assert!(bytes == content[moved..moved + count], "from {moved} on");
-                moved += count;
-            }
-            assert_eq!(pipes.open(), 1, "the same one each time");
+        let mut moved = 0;
+        while moved < content.len() {
+            let piped = spliced(&mut rig, source, &pipes, 1);
+            let count = piped.len();
+            assert!((1..=100_000).contains(&count), "{count}");
+            let mut list = SendList::new();
+            list.push(Segment::Piped(piped)).expect("room");
+            rig.driver.send(target, 5, list, AfterSend::KeepOpen);
+            let reader = std::thread::spawn(move || {
+                let bytes = read_exactly(&mut to, count);
+                (to, bytes)
+            });
+            assert_eq!(rig.sent(5), (count, false));
+            let bytes;
+            (to, bytes) = reader.join().expect("all of it");
+            assert!(bytes == content[moved..moved + count], "from {moved} on");
+            moved += count;
         }
+        assert_eq!(pipes.open(), 1, "the same one each time");
         rig.driver.close(source);
         rig.driver.close(target);
         rig.turn();
     }
 
-    pub(crate) fn pulling_waits_for_nothing_and_leaves_what_is_too_little<M: Make>(name: &str) {
+    pub(crate) fn pulling_waits_for_nothing_and_leaves_what_is_too_little<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
@@ -92,24 +83,22 @@ mod cases {
         assert_eq!(&heard[..7], b"little+");
         assert_eq!(pipes.open(), 0, "none was needed");
         write(&mut client, &[7; 1000]);
-        if !cannot(name) {
-            let piped = spliced(&mut rig, socket, &pipes, 1000);
-            assert!(piped.into_bytes().expect("readable") == [7; 1000][..]);
-            let ourselves = std::fs::File::open("/proc/self/exe").expect("a file");
-            let held = pipes.splice_file(ourselves, 0, 9, 0).expect("readable");
-            assert!(held.is_some(), "the only pipe");
-            write(&mut client, &[8; 1000]);
-            assert!(
-                rig.driver.splice_from(socket, &pipes, 1..=9).is_none(),
-                "no pipe"
-            );
-            drop(held);
-        }
+        let piped = spliced(&mut rig, socket, &pipes, 1000);
+        assert!(piped.into_bytes().expect("readable") == [7; 1000][..]);
+        let ourselves = std::fs::File::open("/proc/self/exe").expect("a file");
+        let held = pipes.splice_file(ourselves, 0, 9, 0).expect("readable");
+        assert!(held.is_some(), "the only pipe");
+        write(&mut client, &[8; 1000]);
+        assert!(
+            rig.driver.splice_from(socket, &pipes, 1..=9).is_none(),
+            "no pipe"
+        );
+        drop(held);
         rig.driver.abort(socket);
         rig.turn();
     }
 
-    pub(crate) fn a_receive_tells_the_end_behind_a_pull<M: Make>(name: &str) {
+    pub(crate) fn a_receive_tells_the_end_behind_a_pull<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
@@ -118,7 +107,7 @@ mod cases {
         let mut left = 1000;
         write(&mut client, &pattern(left));
         client.shutdown(Shutdown::Write).expect("open");
-        while left > 0 && !cannot(name) {
+        while left > 0 {
             left -= spliced(&mut rig, socket, &pipes, 1)
                 .into_bytes()
                 .expect("readable")

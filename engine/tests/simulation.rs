@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
-use flatpath_driver::Descriptors;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use lines::Lines;
 
@@ -151,10 +150,6 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             completion_entries: [4, 8, 64, 4096][dice.below(4)],
             receive_buffers: [1, 4, 64][dice.below(3)],
             receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
-            descriptors: match dice.below(3) {
-                0 => Descriptors::Direct { slots: 64 },
-                _ => Descriptors::Ordinary,
-            },
             ..DriverConfig::default()
         },
         limits: Limits {

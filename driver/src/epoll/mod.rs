@@ -92,13 +92,12 @@ pub struct Epoll {
 fn descriptor_of(socket: Socket) -> RawFd {
     match socket.handle() {
         Handle::Descriptor(descriptor) => descriptor,
-        Handle::Slot(_) | Handle::Simulated(_) => unreachable!("a socket of another driver"),
+        Handle::Simulated(_) => unreachable!("a socket of another driver"),
     }
 }
 
 impl Epoll {
-    /// An epoll instance and its buffers. Accepted connections get ordinary descriptors, whatever
-    /// the configuration says.
+    /// An epoll instance and its buffers.
     ///
     /// # Errors
     /// When no descriptor is free, or the configuration is impossible.

@@ -15,7 +15,7 @@ mod extras;
 
 use serde::Serialize;
 
-use crate::config::{Descriptors, DriverConfig};
+use crate::config::DriverConfig;
 use crate::refusal::Refusal;
 use crate::uring::Uring;
 use crate::uring::setup::{self, TaskRun};
@@ -28,8 +28,6 @@ pub enum Use {
     Required,
     /// Used where it is offered.
     Preferred,
-    /// Used when the configuration asks for it.
-    Optional,
     /// Not used; listed for whoever plans.
     Unused,
 }
@@ -118,11 +116,6 @@ const TRIALS: &[Trial] = &[
         attempt: rings::quiet_wait,
     },
     Trial {
-        feature: "direct descriptors",
-        used: Use::Optional,
-        attempt: sockets::direct_descriptors,
-    },
-    Trial {
         feature: "send without copying",
         used: Use::Unused,
         attempt: sockets::zero_copy_send,
@@ -202,14 +195,9 @@ impl Trial {
 /// ends it.
 pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
     drop(Uring::new(config)?);
-    let direct = matches!(config.descriptors, Descriptors::Direct { .. });
     TRIALS
         .iter()
-        .filter(|trial| match trial.used {
-            Use::Required => true,
-            Use::Optional => direct,
-            Use::Preferred | Use::Unused => false,
-        })
+        .filter(|trial| trial.used == Use::Required)
         .try_for_each(Trial::run)
 }
 

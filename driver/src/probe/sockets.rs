@@ -35,12 +35,8 @@ fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno>
 pub(super) fn multishot_accept() -> Result<(), Errno> {
     let listener = listen()?;
     let mut bench = Bench::new()?;
-    let entry = accept_entry(
-        types::Fd(listener.as_raw_fd()),
-        OperationMode::Multishot,
-        false,
-    )
-    .user_data(1);
+    let entry =
+        accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Multishot).user_data(1);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&entry) }?;
     bench.submit()?;
@@ -114,40 +110,6 @@ pub(super) fn linked_close() -> Result<(), Errno> {
         .read_to_end(&mut bytes)
         .map_err(|error| number(&error))?;
     expect(bytes == b"last")
-}
-
-/// A connection in a place of the ring's own table: accept, send, close.
-pub(super) fn direct_descriptors() -> Result<(), Errno> {
-    let listener = listen()?;
-    let mut bench = Bench::new()?;
-    bench
-        .ring()
-        .submitter()
-        .register_files_sparse(2)
-        .map_err(|error| number(&error))?;
-    let mut client = connect(&listener)?;
-    let patience = Some(Duration::from_secs(2));
-    client
-        .set_read_timeout(patience)
-        .map_err(|error| number(&error))?;
-    let entry = accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Single, true);
-    // SAFETY: it points to nothing.
-    unsafe { bench.push(&entry) }?;
-    let slot = types::Fixed(result(&bench.next()?)?);
-    let send = opcode::Send::new(slot, b"slot".as_ptr(), 4)
-        .flags(libc::MSG_NOSIGNAL)
-        .build();
-    // SAFETY: the bytes are static.
-    unsafe { bench.push(&send) }?;
-    expect(result(&bench.next()?)? == 4)?;
-    // SAFETY: it points to nothing.
-    unsafe { bench.push(&opcode::Close::new(slot).build()) }?;
-    result(&bench.next()?)?;
-    let mut bytes = vec![];
-    client
-        .read_to_end(&mut bytes)
-        .map_err(|error| number(&error))?;
-    expect(bytes == b"slot")
 }
 
 /// SEND_ZC: a completion for the bytes, and one when their memory is free.

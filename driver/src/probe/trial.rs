@@ -11,7 +11,6 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use crate::uring::entry::Target;
 use crate::uring::setup;
 
 /// How long a trial waits for what should come at once, in seconds.
@@ -148,8 +147,8 @@ pub(super) fn pair() -> Result<(TcpStream, TcpStream), Errno> {
     Ok((client, TcpStream::from(server)))
 }
 
-pub(super) fn target(stream: &TcpStream) -> Target {
-    Target::Descriptor(types::Fd(stream.as_raw_fd()))
+pub(super) fn target(stream: &TcpStream) -> types::Fd {
+    types::Fd(stream.as_raw_fd())
 }
 
 pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {

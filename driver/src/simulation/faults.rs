@@ -21,8 +21,7 @@ pub struct Faults {
     pub no_buffers_permille: u16,
     /// An accept finds no descriptor (EMFILE); the connection stays in the backlog.
     pub no_descriptor_permille: u16,
-    /// An accept finds no file (ENFILE): the connection stays in the backlog, or is lost with
-    /// direct descriptors.
+    /// An accept finds no file (ENFILE): the connection stays in the backlog.
     pub no_file_permille: u16,
     /// A connection is gone before it is accepted (ECONNABORTED).
     pub aborted_permille: u16,

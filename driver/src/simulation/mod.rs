@@ -38,7 +38,7 @@ use flatpath_structures::pool::Buffer;
 
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
-use crate::config::{Descriptors, DriverConfig};
+use crate::config::DriverConfig;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
@@ -55,7 +55,6 @@ const WALL_SECONDS_AT_START: u64 = 1_800_000_000;
 pub struct Simulation {
     network: Network,
     buffers: Vec<Buffers>,
-    direct: bool,
     completion_entries: usize,
     waker: Waker,
     now_ns: u64,
@@ -78,7 +77,6 @@ impl Simulation {
         let simulation = Simulation {
             network: network.clone(),
             buffers: regions.collect(),
-            direct: matches!(config.descriptors, Descriptors::Direct { .. }),
             completion_entries: config.completion_entries.max(1) as usize,
             waker,
             now_ns,
@@ -184,7 +182,7 @@ fn duplicate_of(completion: &Completion) -> Completion {
 fn number_of(socket: Socket) -> u32 {
     match socket.handle() {
         Handle::Simulated(number) => number,
-        Handle::Descriptor(_) | Handle::Slot(_) => unreachable!("a real socket in a simulation"),
+        Handle::Descriptor(_) => unreachable!("a real socket in a simulation"),
     }
 }
 
@@ -388,14 +386,14 @@ impl Driver for Simulation {
         let before = completions.len();
         // Every turn takes a while, so that a caller in a tight loop sees time pass.
         world.now_ns += 1_000;
-        world.progress(&mut self.buffers, self.direct);
+        world.progress(&mut self.buffers);
         let due = world
             .operations
             .next_due_ns()
             .is_some_and(|due_ns| due_ns <= world.now_ns);
         if !due && !busy && timeout_ns != Some(0) {
             self.let_time_pass(&mut world, timeout_ns);
-            world.progress(&mut self.buffers, self.direct);
+            world.progress(&mut self.buffers);
         }
         self.deliver(&mut world, completions);
         self.now_ns = world.now_ns;

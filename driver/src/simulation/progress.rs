@@ -15,13 +15,13 @@ const SHOTS_PER_TURN_MAX: usize = 8;
 
 impl World {
     /// Lets every operation come to what it can come to now.
-    pub(super) fn progress(&mut self, buffers: &mut [Buffers], direct: bool) {
+    pub(super) fn progress(&mut self, buffers: &mut [Buffers]) {
         let live = self.operations.live(&mut self.random);
         for number in live {
             if self.operations.at(number).cancelled {
                 let races = self.random.chance(self.faults.cancel_race_permille);
                 if races {
-                    self.progress_one(number, buffers, direct);
+                    self.progress_one(number, buffers);
                     let over = self.operations.at(number).over;
                     self.injected.cancel_races += u64::from(over);
                 }
@@ -29,19 +29,19 @@ impl World {
                     self.complete(number, false, Outcome::Failed(Errno::CANCELED));
                 }
             } else {
-                self.progress_one(number, buffers, direct);
+                self.progress_one(number, buffers);
             }
         }
     }
 
-    fn progress_one(&mut self, number: u64, buffers: &mut [Buffers], direct: bool) {
+    fn progress_one(&mut self, number: u64, buffers: &mut [Buffers]) {
         for _ in 0..SHOTS_PER_TURN_MAX {
             let running = self.operations.at(number);
             if running.over {
                 return;
             }
             let came_to_something = match running.kind {
-                Kind::Accept { listener } => self.progress_accept(number, listener, direct),
+                Kind::Accept { listener } => self.progress_accept(number, listener),
                 Kind::Receive { socket, ref into } => {
                     let region_id = match into {
                         Received::Region(region_id) => *region_id,
@@ -87,7 +87,7 @@ impl World {
         !ends
     }
 
-    fn progress_accept(&mut self, number: u64, listener: u32, direct: bool) -> bool {
+    fn progress_accept(&mut self, number: u64, listener: u32) -> bool {
         let waiting = &self.listeners[listener as usize].waiting;
         let Some((arrival_ns, connection)) = waiting.front().copied() else {
             return false;
@@ -103,13 +103,12 @@ impl World {
         }
         let no_file = self.random.chance(self.faults.no_file_permille);
         let aborted = self.random.chance(self.faults.aborted_permille);
-        if no_file && !direct {
+        if no_file {
             self.injected.no_files += 1;
             return self.fail(number, Errno::NFILE);
         }
         self.listeners[listener as usize].waiting.pop_front();
-        if no_file || aborted {
-            self.injected.no_files += u64::from(no_file);
+        if aborted {
             self.injected.aborted += u64::from(!no_file);
             let lost = &mut self.connections[connection as usize];
             lost.broken = true;

@@ -1,7 +1,7 @@
 //! Accept: one entry for one connection, or one for all that come.
 //!
 //! A multishot accept completes with `more` per connection; its final completion may carry one too.
-//! Ordinary descriptors are made close-on-exec and left blocking: a non-blocking socket would make
+//! Descriptors are made close-on-exec and left blocking: a non-blocking socket would make
 //! the kernel answer EAGAIN where it should wait for the peer.
 
 use io_uring::types;
@@ -23,7 +23,7 @@ impl Uring {
         let descriptor = listener.prepare(Mode::Blocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
-        let entry = accept_entry(types::Fd(descriptor), mode, self.direct);
+        let entry = accept_entry(types::Fd(descriptor), mode);
         let entry = entry.user_data(Origin::Accept { user_data }.pack());
         // SAFETY: an accept without an address points to nothing.
         unsafe { self.ring.push(entry, None) };
@@ -37,18 +37,12 @@ impl Uring {
         completions: &mut Vec<Completion>,
     ) {
         self.outstanding -= u32::from(!more);
-        let outcome = match u32::try_from(result) {
-            Ok(number) => {
-                let handle = if self.direct {
-                    Handle::Slot(number)
-                } else {
-                    Handle::Descriptor(result)
-                };
-                let socket = Socket::new(handle);
-                self.sockets.open(socket);
-                Outcome::Accepted(socket)
-            }
-            Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
+        let outcome = if result < 0 {
+            Outcome::Failed(Errno::from_raw_os_error(-result))
+        } else {
+            let socket = Socket::new(Handle::Descriptor(result));
+            self.sockets.open(socket);
+            Outcome::Accepted(socket)
         };
         completions.push(Completion {
             user_data,

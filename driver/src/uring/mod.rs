@@ -12,8 +12,8 @@
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
 //!
-//! Cost: one `io_uring_enter` per wait. Finish and reset of ordinary descriptors and adoption cost
-//! one call each; so does the first accept on a listener that is in the wrong blocking mode.
+//! Cost: one `io_uring_enter` per wait. Shutdown, abort and registration cost one call each;
+//! so does the first accept on a listener that is in the wrong blocking mode.
 
 pub(crate) mod setup;
 mod ring;
@@ -50,7 +50,7 @@ use self::sockets::SocketTable;
 use self::table::{RecvIntoTable, SendTable, WatchTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
-use crate::config::{Descriptors, DriverConfig};
+use crate::config::DriverConfig;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
@@ -76,7 +76,6 @@ pub struct Uring {
     waker: Waker,
     clock: Clock,
     task_run: TaskRun,
-    direct: bool,
     stopping: bool,
     outstanding: u32,
     /// Completions that the kernel was not asked for.
@@ -86,7 +85,7 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Sets up a ring, its buffers and, if asked for, its direct descriptor table.
+    /// Sets up a ring and its buffers.
     ///
     /// # Errors
     /// Why the kernel refuses, and what helps.
@@ -111,16 +110,6 @@ impl Uring {
 
     fn on(ring: IoUring, task_run: TaskRun, config: &DriverConfig) -> Result<Uring, Refusal> {
         setup::require(&ring)?;
-        let direct = match config.descriptors {
-            Descriptors::Ordinary => false,
-            Descriptors::Direct { slots } => {
-                let registered = ring.submitter().register_files_sparse(slots);
-                registered.map_err(|error| {
-                    Refusal::of_error("registering a direct descriptor table", &error)
-                })?;
-                true
-            }
-        };
         let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
         let mut buffers = Vec::new();
         let mut first = 0;
@@ -153,7 +142,6 @@ impl Uring {
             waker,
             clock: Clock::new(),
             task_run,
-            direct,
             stopping: false,
             outstanding: 0,
             unasked: Vec::new(),
@@ -216,8 +204,8 @@ impl Uring {
                     );
                 }
             }
-            // A cancel that came too late, a finish after the peer's reset, a missing option.
-            Own::Cancel | Own::Finish | Own::Linger => {}
+            // A cancel that came too late.
+            Own::Cancel => {}
         }
     }
 }

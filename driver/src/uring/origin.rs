@@ -22,8 +22,6 @@ pub(super) enum Own {
     Wake,
     Cancel,
     Close,
-    Finish,
-    Linger,
 }
 
 /// Whose completion it is.
@@ -67,9 +65,7 @@ impl Origin {
             _ => Origin::Own(match user_data {
                 0 => Own::Wake,
                 1 => Own::Cancel,
-                2 => Own::Close,
-                3 => Own::Finish,
-                _ => Own::Linger,
+                _ => Own::Close,
             }),
         }
     }
@@ -91,7 +87,7 @@ mod tests {
             origins.push(Origin::RecvInto { index });
             origins.push(Origin::PollEventfd { index });
         }
-        for own in [Own::Wake, Own::Cancel, Own::Close, Own::Finish, Own::Linger] {
+        for own in [Own::Wake, Own::Cancel, Own::Close] {
             origins.push(Origin::Own(own));
         }
         for origin in origins {

@@ -8,7 +8,7 @@ use io_uring::cqueue;
 
 use super::Uring;
 use super::buffers::BufferRing;
-use super::entry::{Target, receive_entry};
+use super::entry::{fd_of, receive_entry};
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
@@ -44,7 +44,7 @@ impl Uring {
             "C4: a receive on {socket:?}, which is closed"
         );
         self.outstanding += 1;
-        let entry = receive_entry(Target::of(socket), mode, group);
+        let entry = receive_entry(fd_of(socket), mode, group);
         let entry = entry.user_data(Origin::Receive { user_data }.pack());
         // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
         // (B2).

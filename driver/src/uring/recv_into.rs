@@ -16,12 +16,12 @@ use flatpath_structures::pool::Buffer;
 use io_uring::opcode;
 
 use super::Uring;
-use super::entry::Target;
+use super::entry::fd_of;
 use super::origin::Origin;
 use super::table::RecvInto;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::pipe::{Piped, Pipes};
-use crate::socket::{Handle, Mode, Socket};
+use crate::socket::{Mode, Socket};
 
 impl Uring {
     pub(super) fn start_recv_into(&mut self, socket: Socket, user_data: u64, mut buffer: Buffer) {
@@ -33,21 +33,15 @@ impl Uring {
         self.outstanding += 1;
         let spare = buffer.spare_mut();
         let (start, length) = (spare.as_mut_ptr(), spare.len() as u32);
-        let entry = match Target::of(socket) {
-            Target::Descriptor(fd) => opcode::Recv::new(fd, start, length)
-                .flags(libc::MSG_DONTWAIT)
-                .build(),
-            Target::Slot(slot) => opcode::Recv::new(slot, start, length)
-                .flags(libc::MSG_DONTWAIT)
-                .build(),
-        };
+        let entry = opcode::Recv::new(fd_of(socket), start, length)
+            .flags(libc::MSG_DONTWAIT)
+            .build();
         let index = self.recv_intos.insert(RecvInto { user_data, buffer }) as u32;
         let entry = entry.user_data(Origin::RecvInto { index }.pack());
         // SAFETY: F1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
     }
 
-    /// Direct descriptors have no number to splice from.
     pub(super) fn pull_now(
         &mut self,
         socket: Socket,
@@ -58,12 +52,9 @@ impl Uring {
             self.sockets.is_open(socket),
             "C4: a splice from {socket:?}, which is closed"
         );
-        let Handle::Descriptor(descriptor) = socket.handle() else {
-            return None;
-        };
         // SAFETY: the descriptor is open and ours until the caller closes the socket (C4), which
         // nobody does during this call (C7).
-        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let socket = unsafe { BorrowedFd::borrow_raw(fd_of(socket).0) };
         self.counters.system_calls += 1;
         let spliced = pipes.splice_from(socket, Mode::Blocking, bytes);
         self.counters.system_calls += 3 * u64::from(spliced.is_some());

@@ -8,7 +8,7 @@
 //!
 //! A list with a pipe in it is written by this thread, with calls that do not block: as an entry a
 //! splice would go through a kernel thread, which a slow peer then holds. Between the calls a poll
-//! waits for room. Where nothing can be spliced to (direct descriptors) it is copied first.
+//! waits for room.
 //!
 //! Invariants
 //! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel
@@ -25,13 +25,13 @@ use std::os::fd::BorrowedFd;
 use io_uring::opcode;
 
 use super::Uring;
-use super::entry::Target;
+use super::entry::fd_of;
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::pipe::write_front;
 use crate::segment::SendList;
-use crate::socket::{Handle, Mode, Socket};
+use crate::socket::{Mode, Socket};
 
 /// Calls for one list with a pipe before the others get their turn.
 const CALLS_MAX: usize = 16;
@@ -44,21 +44,14 @@ impl Uring {
         &mut self,
         socket: Socket,
         user_data: u64,
-        mut list: SendList,
+        list: SendList,
         after: AfterSend,
     ) {
         if list.is_empty() {
             self.send_nothing(socket, user_data, after);
             return;
         }
-        let mut piped = list.has_pipe();
-        if piped && matches!(socket.handle(), Handle::Slot(_)) {
-            piped = false;
-            if let Err(cause) = list.empty_pipes() {
-                self.fail_at_once(user_data, &cause);
-                return;
-            }
-        }
+        let piped = list.has_pipe();
         let index = self.sends.insert(socket, user_data, list, after);
         self.sockets.start_send(socket, index);
         self.outstanding += 1;
@@ -72,24 +65,12 @@ impl Uring {
         }
     }
 
-    fn fail_at_once(&mut self, user_data: u64, cause: &std::io::Error) {
-        let errno = Errno::from_io_error(cause).unwrap_or(Errno::IO);
-        self.unasked.push(Completion {
-            user_data,
-            more: false,
-            outcome: Outcome::Failed(errno),
-        });
-    }
-
     /// Writes what the socket takes of a list with a pipe; a poll waits for room for the rest. What
     /// lies behind the last pipe is sent like any list.
     fn go_on_writing(&mut self, index: u32, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
-        let Handle::Descriptor(descriptor) = send.socket.handle() else {
-            unreachable!("pipes were emptied for other sockets")
-        };
         // SAFETY: the table says that the descriptor is open and ours during a send (C3).
-        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let socket = unsafe { BorrowedFd::borrow_raw(fd_of(send.socket).0) };
         let closes = send.after == AfterSend::Close;
         let mut written = 0;
         let mut failed = None;
@@ -140,10 +121,7 @@ impl Uring {
         let send = self.sends.at(index);
         send.polls = true;
         let events = libc::POLLOUT as u32;
-        let entry = match Target::of(send.socket) {
-            Target::Descriptor(fd) => opcode::PollAdd::new(fd, events).build(),
-            Target::Slot(slot) => opcode::PollAdd::new(slot, events).build(),
-        };
+        let entry = opcode::PollAdd::new(fd_of(send.socket), events).build();
         let entry = entry.user_data(Origin::Send { index }.pack());
         // SAFETY: a poll points to nothing.
         unsafe { self.ring.push(entry, None) };

@@ -9,7 +9,7 @@ use std::io;
 use io_uring::{Builder, IoUring};
 use rustix::io::Errno;
 
-use crate::config::{Descriptors, DriverConfig};
+use crate::config::DriverConfig;
 use crate::refusal::Refusal;
 use crate::region::{BUFFER_BYTES_MAX, BUFFERS_MAX};
 
@@ -116,10 +116,6 @@ pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
         let cure = "use at least 4 submission and 4 completion entries".to_owned();
         return Err(Refusal::configuration(step, cure));
     }
-    if config.descriptors == (Descriptors::Direct { slots: 0 }) {
-        let cure = "a direct descriptor table needs at least one slot".to_owned();
-        return Err(Refusal::configuration(step, cure));
-    }
     Ok(())
 }
 
@@ -183,10 +179,6 @@ mod tests {
             },
             DriverConfig {
                 completion_entries: 2,
-                ..good.clone()
-            },
-            DriverConfig {
-                descriptors: Descriptors::Direct { slots: 0 },
                 ..good.clone()
             },
             DriverConfig {

@@ -1,7 +1,7 @@
 //! Which sockets are open, and which send each of them carries.
 //!
-//! Indexed by descriptor or slot: both are small numbers, as the kernel gives out the lowest free
-//! one. Four bytes per number ever used.
+//! Indexed by descriptor, a small number, as the kernel gives out the lowest free one. Four bytes
+//! per number ever used.
 //!
 //! Invariants
 //! - K1: a socket is open from its accept (or adoption) to its close, as the caller sees it; the
@@ -9,7 +9,8 @@
 
 use std::os::fd::RawFd;
 
-use crate::socket::{Handle, Socket};
+use super::entry::fd_of;
+use crate::socket::Socket;
 
 const CLOSED: u32 = u32::MAX;
 const IDLE: u32 = u32::MAX - 1;
@@ -17,21 +18,16 @@ const IDLE: u32 = u32::MAX - 1;
 #[derive(Default)]
 pub(super) struct SocketTable {
     descriptors: Vec<u32>,
-    slots: Vec<u32>,
     open: u32,
 }
 
 impl SocketTable {
     fn state(&mut self, socket: Socket) -> &mut u32 {
-        let (table, index) = match socket.handle() {
-            Handle::Descriptor(descriptor) => (&mut self.descriptors, descriptor as usize),
-            Handle::Slot(slot) => (&mut self.slots, slot as usize),
-            Handle::Simulated(_) => unreachable!("a simulated socket on a real driver"),
-        };
-        if index >= table.len() {
-            table.resize(index + 1, CLOSED);
+        let index = fd_of(socket).0 as usize;
+        if index >= self.descriptors.len() {
+            self.descriptors.resize(index + 1, CLOSED);
         }
-        &mut table[index]
+        &mut self.descriptors[index]
     }
 
     pub(super) fn open(&mut self, socket: Socket) {
@@ -77,7 +73,7 @@ impl SocketTable {
         self.open
     }
 
-    /// Ordinary descriptors that are open; they are closed in this table afterwards.
+    /// Descriptors that are open; they are closed in this table afterwards.
     pub(super) fn take_descriptors(&mut self) -> Vec<RawFd> {
         let states = std::mem::take(&mut self.descriptors);
         let open = states
@@ -91,20 +87,10 @@ impl SocketTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::Handle;
 
     fn socket(descriptor: RawFd) -> Socket {
         Socket::new(Handle::Descriptor(descriptor))
-    }
-
-    #[test]
-    fn descriptors_and_slots_of_the_same_number_are_different_sockets() {
-        let mut table = SocketTable::default();
-        table.open(socket(7));
-        table.open(Socket::new(Handle::Slot(7)));
-        table.close(socket(7));
-        assert!(table.is_open(Socket::new(Handle::Slot(7))));
-        assert!(!table.is_open(socket(7)));
-        assert_eq!(table.count(), 1);
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use io_uring::squeue::Flags;
-use io_uring::{opcode, squeue};
+use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
-use super::entry::{Target, close_entry};
+use super::entry::{close_entry, fd_of};
 use crate::completion::Errno;
 use crate::driver::AfterSend;
 use crate::eventfd::Eventfd;
@@ -24,7 +24,7 @@ const WHOLE_BYTES_MAX: usize = 64 * 1024;
 /// Longest run of bytes in one entry: its length has 32 bits and its result 31.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
 
-/// one recv_into under way.
+/// One recv_into under way.
 pub(super) struct RecvInto {
     pub(super) user_data: u64,
     pub(super) buffer: Buffer,
@@ -128,36 +128,30 @@ impl Send {
             // P3
             flags |= libc::MSG_MORE;
         }
-        let target = Target::of(self.socket);
+        let fd = fd_of(self.socket);
         let entry = if self.list.segments() == 1 {
-            self.plain_entry(target, flags, options)
+            self.plain_entry(fd, flags, options)
         } else {
-            self.vectored_entry(target, flags, options)
+            self.vectored_entry(fd, flags, options)
         };
         self.linked = whole && self.after == AfterSend::Close;
         if self.linked {
-            (entry.flags(Flags::IO_LINK), Some(close_entry(target)))
+            (entry.flags(Flags::IO_LINK), Some(close_entry(fd)))
         } else {
             (entry, None)
         }
     }
 
-    fn plain_entry(&self, target: Target, flags: i32, options: u16) -> squeue::Entry {
+    fn plain_entry(&self, fd: types::Fd, flags: i32, options: u16) -> squeue::Entry {
         let bytes = self.list.slices().next().unwrap_or_default();
         let (start, length) = (bytes.as_ptr(), bytes.len().min(ENTRY_BYTES_MAX) as u32);
-        match target {
-            Target::Descriptor(fd) => opcode::Send::new(fd, start, length)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-            Target::Slot(slot) => opcode::Send::new(slot, start, length)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-        }
+        opcode::Send::new(fd, start, length)
+            .flags(flags)
+            .ioprio(options)
+            .build()
     }
 
-    fn vectored_entry(&mut self, target: Target, flags: i32, options: u16) -> squeue::Entry {
+    fn vectored_entry(&mut self, fd: types::Fd, flags: i32, options: u16) -> squeue::Entry {
         let mut count = 0;
         for (vector, bytes) in self.vectors.iter_mut().zip(self.list.slices()) {
             vector.iov_base = bytes.as_ptr().cast_mut().cast();
@@ -167,16 +161,9 @@ impl Send {
         self.header.msg_iov = self.vectors.as_mut_ptr();
         self.header.msg_iovlen = count;
         let header = &raw const self.header;
-        let flags = flags as u32;
-        match target {
-            Target::Descriptor(fd) => opcode::SendMsg::new(fd, header)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-            Target::Slot(slot) => opcode::SendMsg::new(slot, header)
-                .flags(flags)
-                .ioprio(options)
-                .build(),
-        }
+        opcode::SendMsg::new(fd, header)
+            .flags(flags as u32)
+            .ioprio(options)
+            .build()
     }
 }

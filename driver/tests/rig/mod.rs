@@ -14,8 +14,8 @@ use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    AfterSend, Completion, Descriptors, Driver, DriverConfig, Listener, OperationMode, Outcome,
-    Refusal, SendList, Socket,
+    AfterSend, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
+    SendList, Socket,
 };
 
 /// Longer than anything here takes on a busy machine: what is not there by then is lost.
@@ -27,7 +27,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 macro_rules! on_every_driver {
     ($(#[$test:meta] fn $case:ident;)*) => {
         $crate::on_this_driver! { uring OnUring $(#[$test] $case)* }
-        $crate::on_this_driver! { uring_direct OnUringDirect $(#[$test] $case)* }
         $crate::on_this_driver! { uring_cooperative OnUringCooperative $(#[$test] $case)* }
         $crate::on_this_driver! { uring_interrupting OnUringInterrupting $(#[$test] $case)* }
         $crate::on_this_driver! { epoll OnEpoll $(#[$test] $case)* }
@@ -56,7 +55,6 @@ pub(crate) trait Make {
 }
 
 pub(crate) struct OnUring;
-pub(crate) struct OnUringDirect;
 pub(crate) struct OnUringCooperative;
 pub(crate) struct OnUringInterrupting;
 pub(crate) struct OnEpoll;
@@ -77,18 +75,6 @@ impl Make for OnUring {
 
     fn make(config: &DriverConfig) -> Option<Uring> {
         uring(Uring::new(config))
-    }
-}
-
-impl Make for OnUringDirect {
-    type Driver = Uring;
-
-    fn make(config: &DriverConfig) -> Option<Uring> {
-        let descriptors = Descriptors::Direct { slots: 4096 };
-        uring(Uring::new(&DriverConfig {
-            descriptors,
-            ..config.clone()
-        }))
     }
 }
 
