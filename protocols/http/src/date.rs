@@ -24,21 +24,22 @@ impl DateLine {
             seconds: 0,
             line: [b' '; LINE_BYTES],
         };
-        date.write();
+        date.write(0);
         date
     }
 
     /// The line for this second of the wall clock, line end included.
     pub(crate) fn at(&mut self, wall_seconds: u64) -> &[u8] {
         if wall_seconds != self.seconds {
-            self.seconds = wall_seconds;
-            self.write();
+            self.write(wall_seconds);
         }
         &self.line
     }
 
-    fn write(&mut self) {
-        let time = UNIX_EPOCH + Duration::from_secs(self.seconds.min(SECONDS_MAX));
+    #[cold]
+    fn write(&mut self, wall_seconds: u64) {
+        self.seconds = wall_seconds;
+        let time = UNIX_EPOCH + Duration::from_secs(wall_seconds.min(SECONDS_MAX));
         let mut room = &mut self.line[..];
         let written = write!(room, "Date: {}\r\n", HttpDate::from(time));
         debug_assert!(

@@ -17,10 +17,10 @@ pub(crate) struct Message {
     pub(crate) expect_continue: bool,
 }
 
-type ReplyHeaders<'a> = [httparse::Header<'a>];
+type Headers<'a> = [httparse::Header<'a>];
 
 pub(crate) fn of_message(
-    headers: &ReplyHeaders<'_>,
+    headers: &Headers<'_>,
     first: &HeaderIndex,
     version: Version,
 ) -> Result<Message, Fault> {
@@ -59,7 +59,7 @@ pub(crate) fn of_message(
 }
 
 /// The values of one header, from the index of its first line on.
-fn lines<'a>(headers: &'a ReplyHeaders<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+fn lines<'a>(headers: &'a Headers<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
     let name = headers[index].name;
     let same = move |header: &&httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
     headers[index..]
@@ -69,7 +69,7 @@ fn lines<'a>(headers: &'a ReplyHeaders<'a>, index: usize) -> impl Iterator<Item 
 }
 
 /// The elements of the lists of one header, from the index of its first line on.
-fn elements<'a>(headers: &'a ReplyHeaders<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
+fn elements<'a>(headers: &'a Headers<'a>, index: usize) -> impl Iterator<Item = &'a [u8]> {
     lines(headers, index)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .map(trim_white_space)
@@ -88,7 +88,7 @@ fn trim_white_space(mut word: &[u8]) -> &[u8] {
 /// as an unrecoverable error, unless the header value can be successfully parsed as a
 /// comma-separated list, all values in the list are valid, and all values in the list are the
 /// same".
-fn content_length(headers: &ReplyHeaders<'_>, index: usize) -> Result<Framing, Fault> {
+fn content_length(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
     let mut agreed = None;
     for element in elements(headers, index) {
         let length = decimal(element).ok_or(Fault::Length)?;
@@ -120,7 +120,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 /// transfer coding is not the final encoding, the message body length cannot be determined
 /// reliably; the server MUST respond with the 400 (Bad Request) status code and then close the
 /// connection." Empty list elements, which lists may have, are refused here: no client sends them.
-fn transfer_coding(headers: &ReplyHeaders<'_>, index: usize) -> Result<Framing, Fault> {
+fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
     let mut chunked_count = 0;
     let mut is_last = false;
     let mut others = 0;
@@ -143,7 +143,7 @@ fn transfer_coding(headers: &ReplyHeaders<'_>, index: usize) -> Result<Framing, 
 }
 
 /// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 goes on by default, HTTP/1.0 when asked to.
-fn connection_goes_on(headers: &ReplyHeaders<'_>, index: usize, is_old: bool) -> bool {
+fn connection_goes_on(headers: &Headers<'_>, index: usize, is_old: bool) -> bool {
     let mut asked = false;
     for option in elements(headers, index) {
         if option.eq_ignore_ascii_case(b"close") {
@@ -154,7 +154,7 @@ fn connection_goes_on(headers: &ReplyHeaders<'_>, index: usize, is_old: bool) ->
     asked || !is_old
 }
 
-fn check_expectations(headers: &ReplyHeaders<'_>, index: usize) -> Result<(), Fault> {
+fn check_expectations(headers: &Headers<'_>, index: usize) -> Result<(), Fault> {
     for expectation in elements(headers, index) {
         if !expectation.eq_ignore_ascii_case(b"100-continue") {
             return Err(Fault::Expectation);

@@ -162,10 +162,8 @@ impl HeaderIndex {
     pub(crate) fn note(&mut self, known: KnownHeader, index: usize) -> bool {
         let entry = &mut self.0[known as usize];
         let is_first = *entry == ABSENT;
-        if is_first {
-            debug_assert!(index < HEADERS_MAX, "there is room for no more headers");
-            *entry = index as u8;
-        }
+        // ABSENT is the greatest.
+        *entry = (*entry).min(index as u8);
         is_first
     }
 

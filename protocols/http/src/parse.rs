@@ -148,11 +148,7 @@ fn check_host<'a>(
             Err(Fault::HostMissing)
         };
     };
-    let value = headers[index].value;
-    if !target::is_host_and_port(value) {
-        return Err(Fault::HostInvalid);
-    }
-    std::str::from_utf8(value).map_err(|_| Fault::HostInvalid)
+    target::host_and_port(headers[index].value).ok_or(Fault::HostInvalid)
 }
 
 /// Which rule a head broke that httparse refused. Cold.

@@ -62,11 +62,11 @@ fn write_fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
     out.clear();
     encode::status_line(out, fault.status());
     encode::header(out, b"Content-Type", b"text/plain; charset=utf-8");
-    let sentence = fault.sentence().as_bytes();
+    let sentence = fault.to_string();
     encode::length_header(out, sentence.len() as u64 + 1);
     let date_line = connection.thread.date.at(wall_seconds);
     encode::end_of_head(out, date_line, Persistence::Close);
-    out.extend_from_slice(sentence);
+    out.extend_from_slice(sentence.as_bytes());
     out.push(b'\n');
 }
 

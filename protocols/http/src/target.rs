@@ -78,7 +78,12 @@ fn path_range(target: &str, from: usize) -> Result<(u16, u16), Fault> {
 }
 
 /// `uri-host [ ":" port ]`, possibly empty, as `Host` may be.
-pub(crate) fn is_host_and_port(value: &[u8]) -> bool {
+pub(crate) fn host_and_port(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    is_host_and_port(value).then_some(text)
+}
+
+fn is_host_and_port(value: &[u8]) -> bool {
     if let Some(literal) = value.strip_prefix(b"[") {
         let Some(end) = memchr::memchr(b']', literal) else {
             return false;
@@ -93,6 +98,12 @@ pub(crate) fn is_host_and_port(value: &[u8]) -> bool {
 
 /// `reg-name`, which covers IPv4 addresses too.
 fn is_registered_name(name: &[u8]) -> bool {
+    name.iter().all(|byte| chars::is_host(*byte)) || is_escaped_name(name)
+}
+
+/// The same with percent-encoded bytes. Cold: no client sends them.
+#[cold]
+fn is_escaped_name(name: &[u8]) -> bool {
     let mut rest = name;
     while let [first, tail @ ..] = rest {
         rest = match (first, tail) {

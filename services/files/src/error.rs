@@ -4,24 +4,31 @@ use http::StatusCode;
 use rustix::io::Errno;
 
 /// What stands between a request and its file. Each case has one status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilesError {
     /// The target is no path at all: bad escapes, NUL, dot segments. 400.
+    #[error("the request's target is not a path")]
     MalformedTarget,
     /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is nobody's business. 404.
+    #[error("no such file")]
     NotFound,
     /// A link leads to another mount, or out of the root; only said where it was asked not to go
     /// there. 404.
+    #[error("a link leads to another mount")]
     OtherMount,
     /// The file is there, and this process may not read it. 403.
+    #[error("this process may not read the file")]
     Forbidden,
     /// No descriptor or no memory is left for now. 503.
+    #[error("no descriptor or memory is left")]
     Overloaded,
     /// The file changed in the middle of an answer that had promised something else. 500 when
     /// nothing was sent yet.
+    #[error("the file changed while it was read")]
     Changed,
     /// The kernel could not read it. 500.
+    #[error("the file cannot be read: {0}")]
     Unreadable(Errno),
 }
 
@@ -57,22 +64,6 @@ impl From<Errno> for FilesError {
         }
     }
 }
-
-impl std::fmt::Display for FilesError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::MalformedTarget => write!(formatter, "the request's target is not a path"),
-            Self::OtherMount => write!(formatter, "a link leads to another mount"),
-            Self::NotFound => write!(formatter, "no such file"),
-            Self::Forbidden => write!(formatter, "this process may not read the file"),
-            Self::Overloaded => write!(formatter, "no descriptor or memory is left"),
-            Self::Changed => write!(formatter, "the file changed while it was read"),
-            Self::Unreadable(errno) => write!(formatter, "the file cannot be read: {errno}"),
-        }
-    }
-}
-
-impl std::error::Error for FilesError {}
 
 #[cfg(test)]
 mod tests {
