@@ -27,7 +27,7 @@ pub enum Piece<'a> {
     Data(&'a [u8]),
     /// The input is used up and the body is not over.
     More,
-    /// The body is over; what is left of the input is behind it.
+    /// The body is over; what is left of the input is after it.
     End,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
     /// Takes the next piece from the front of `input` and moves it past that.
     ///
     /// # Errors
-    /// The rule that the framing breaks. The connection must end behind the answer.
+    /// The rule that the framing breaks. The connection must end after the answer.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Piece<'a>, Fault> {
         match &mut self.0 {
             State::Length { left: 0 } => Ok(Piece::End),
@@ -104,13 +104,13 @@ enum At {
     FirstDigit,
     /// Another digit, an extension, or the end of the line.
     Digits,
-    /// White space behind the size, which only an extension may follow.
+    /// White space after the size, which only an extension may follow.
     SizeGap,
     /// Behind the semicolon of an extension: its name.
     ExtensionName,
     /// Inside the name of an extension.
     InName,
-    /// White space behind a name.
+    /// White space after a name.
     NameGap,
     /// Behind the equals sign: a value.
     ExtensionValue,
@@ -122,15 +122,15 @@ enum At {
     QuotedPair,
     /// Behind a quoted string.
     QuotesEnd,
-    /// White space behind a value.
+    /// White space after a value.
     ValueGap,
     /// The line feed of a size line.
     SizeFeed,
     /// Data of a chunk.
     Data,
-    /// The carriage return behind the data.
+    /// The carriage return after the data.
     DataReturn,
-    /// The line feed behind the data.
+    /// The line feed after the data.
     DataFeed,
     /// The first byte of a trailer line, or of the last line.
     TrailerLine,
@@ -178,7 +178,7 @@ impl Chunked {
         }
     }
 
-    /// The state behind one byte of framing.
+    /// The state after one byte of framing.
     fn step(&mut self, byte: u8) -> Result<At, Fault> {
         match (self.at, byte) {
             (At::FirstDigit, _) => {
@@ -213,7 +213,7 @@ impl Chunked {
         }
     }
 
-    /// The state behind one byte of an extension (RFC 9112, 7.1.1):
+    /// The state after one byte of an extension (RFC 9112, 7.1.1):
     /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
     fn in_extension(&mut self, byte: u8) -> Result<At, Fault> {
         let is_gap = byte == b' ' || byte == b'\t';

@@ -43,7 +43,7 @@ impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Pooled<F>> {
 
 impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Inline<F>> {
     /// A handler that never blocks and takes no more than a few microseconds: it runs on the
-    /// network thread. Requests with a body, or behind one that has one, still go to workers.
+    /// network thread. Requests with a body, or after one that has one, still go to workers.
     pub fn inline(handler: F) -> Self {
         Self::service(Inline(handler))
     }

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::chars;
 
-/// What a client is told that finds no room. Retrying is right, and soon enough in a second.
+/// The reply to a client for which there is no room. It may retry, a second later.
 pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 44\r\n\
@@ -16,7 +16,7 @@ pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     \r\n\
     The server is busy. Please try again later.\n";
 
-/// What a client is told whose request made the service panic, where there is no buffer for it.
+/// The reply to a request that made the service panic, where there is no buffer for another one.
 pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 34\r\n\
@@ -66,14 +66,14 @@ impl Sink for Bounded<'_> {
     }
 }
 
-/// What a reply says about the connection behind it (RFC 9112 section 9.3).
+/// What a reply says about the connection after it (RFC 9112 section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// It goes on, which HTTP/1.1 need not say.
+    /// It continues, as HTTP/1.1 implies.
     Implied,
-    /// It goes on, which HTTP/1.0 wants to be told.
+    /// It continues, which HTTP/1.0 clients must be told.
     Told,
-    /// It ends behind this reply.
+    /// It ends after this reply.
     Close,
 }
 

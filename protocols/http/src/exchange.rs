@@ -278,7 +278,7 @@ impl Exchange {
     }
 }
 
-/// What is queued behind the head of a reply whose connection goes on or ends.
+/// What is queued after the head of a reply whose connection continues or ends.
 pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
     let mut out = Bounded::new(head);
     encode::end_of_head(&mut out, date_line, frame.persistence());
@@ -323,7 +323,7 @@ mod tests {
         std::str::from_utf8(head.filled()).expect("ASCII")
     }
 
-    /// Every chunk up to the end, as it goes out, and the state behind it.
+    /// Every chunk up to the end, as it goes out, and the state after it.
     fn chunks(exchange: &mut Exchange, pool: PoolHandle<'_>) -> (Vec<u8>, State) {
         let mut out = Vec::new();
         for _ in 0..1000 {

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Why a request cannot be taken. Every fault ends its connection after the answer: behind a
+/// Why a request cannot be taken. Every fault ends its connection after the answer: after a
 /// message whose framing is in doubt, nothing can be trusted to be the next request. Each displays
 /// as one sentence for the person at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

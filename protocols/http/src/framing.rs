@@ -1,4 +1,4 @@
-//! How a request's body is delimited and whether its connection goes on, from its headers
+//! How a request's body is delimited and whether its connection continues, from its headers
 //! (RFC 9112 sections 6 and 9.3, RFC 9110 section 10.1.1).
 //!
 //! This is where requests are smuggled when two servers read differently, so wherever the RFC
@@ -31,7 +31,7 @@ pub(crate) fn of_message(
         (None, None) => Framing::Empty,
         (None, Some(index)) => content_length(headers, index)?,
         // RFC 9112 6.1: "A server MAY reject a request that contains both Content-Length and
-        // Transfer-Encoding". Taking it means to close behind it anyway.
+        // Transfer-Encoding". Taking it means to close after it anyway.
         (Some(_), Some(_)) => return Err(Fault::LengthAndCoding),
         // "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding
         // header MUST treat the message as if the framing is faulty".
@@ -142,7 +142,7 @@ fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault
     }
 }
 
-/// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 goes on by default, HTTP/1.0 when asked to.
+/// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 continues by default, HTTP/1.0 when asked to.
 fn connection_goes_on(headers: &Headers<'_>, index: usize, is_old: bool) -> bool {
     let mut asked = false;
     for option in elements(headers, index) {

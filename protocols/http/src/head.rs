@@ -1,7 +1,7 @@
 //! The head of a request: a borrowed view of the bytes it arrived in.
 //!
-//! Nothing is copied and nothing allocated. [`parse`](crate::parse()) makes it; what framing needs is
-//! looked up once, and the headers that services ask for most are found by index afterwards.
+//! [`parse`](crate::parse()) makes it, without a copy or an allocation, and notes where the headers
+//! are that framing needs and services ask for most.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::limits::HEADERS_MAX;
 pub enum Framing {
     /// There is no body.
     Empty,
-    /// Exactly so many bytes, at least one.
+    /// This number of bytes, at least one.
     Length(u64),
     /// Chunks, up to one of size zero.
     Chunked,
@@ -241,7 +241,7 @@ impl<'a> Head<'a> {
         self.framing
     }
 
-    /// Whether the client wants the connection to go on behind this request.
+    /// Whether the client wants the connection to continue after this request.
     #[must_use]
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
@@ -253,7 +253,7 @@ impl<'a> Head<'a> {
         self.expect_continue
     }
 
-    /// Length of the head in bytes: empty lines before it and the empty line behind it included.
+    /// Length of the head in bytes: empty lines before it and the empty line after it included.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -265,8 +265,8 @@ impl<'a> Head<'a> {
         self.headers.len()
     }
 
-    /// All headers in their order: the name as it was spelled, and the value without the white space
-    /// around it.
+    /// All headers in their order: the name as it was spelled, and the value without the white
+    /// space around it.
     pub fn headers(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.headers
             .iter()

@@ -11,9 +11,9 @@ pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 
 /// Longest request line with its line end.
 pub const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
-    + 1 // the space behind the method
+    + 1 // the space after the method
     + TARGET_BYTES_MAX
-    + 1 // the space behind the target
+    + 1 // the space after the target
     + "HTTP/1.1".len()
     + "\r\n".len();
 
@@ -44,7 +44,7 @@ pub const CHUNK_FREE_BYTES: u64 = CHUNK_SIZE_DIGITS_MAX as u64;
 
 /// Most bytes of one chunk's size line: digits, extensions, line end.
 pub const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX
-    + 4 * 1024 // extensions, which nobody sends
+    + 4 * 1024 // extensions, which no client sends
     + "\r\n".len();
 
 /// Most bytes of all trailer lines together; they are checked and dropped.
@@ -53,7 +53,7 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Requests of one connection that may be in flight at once. Past it the connection stalls.
 pub const PIPELINE_MAX: usize = 16;
 
-/// Bytes of a body that is read only to find the request behind it: answering early must not make
+/// Bytes of a body that is read only to find the request after it: answering early must not make
 /// the connection worth less than reading on.
 pub const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
@@ -99,7 +99,7 @@ pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 /// which takes nothing keeps no more.
 pub const STREAM_SCARCE_BYTES: usize = 4 * 1024 - 64;
 
-/// Heads and chunks up to this many bytes are copied behind other output when there is any.
+/// Heads and chunks up to this many bytes are copied after other output when there is any.
 pub const GATHER_BYTES_MAX: usize = 4 * 1024;
 
 /// Scratch space for inline replies that grew larger than this is given back.
@@ -108,7 +108,7 @@ pub const SCRATCH_KEPT_MAX: usize = 64 * 1024;
 /// Recycled things of one kind that a network thread keeps.
 pub const SPARES_MAX: usize = 1024;
 
-/// Shared bodies up to this many bytes are copied behind an inline head at once; what becomes of
+/// Shared bodies up to this many bytes are copied after an inline head at once; what becomes of
 /// longer ones is for the engine to say.
 pub const INLINE_COPY_BYTES_MAX: usize = 1024;
 

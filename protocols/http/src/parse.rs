@@ -20,7 +20,7 @@ use crate::target::{self, parse_target};
 /// found that it takes `head_bytes`.
 ///
 /// # Errors
-/// The rule that was broken. The connection must end behind the answer.
+/// The rule that was broken. The connection must end after the answer.
 ///
 /// # Panics
 /// When `input` is shorter than `head_bytes`.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Replies go out in the order of their requests. An inline service is asked only when no reply is
-//! owed; a request behind one that is with a worker goes to the workers too.
+//! owed; a request after one that is with a worker goes to the workers too.
 //!
 //! Each method is a call of the engine for one connection. Most end with `conclude`, which sets the
 //! phase that deadlines follow.
@@ -127,7 +127,7 @@ impl<S: Service> Protocol for Http<S> {
         job.reset();
     }
 
-    /// The output has room: the stream goes on.
+    /// The output has room: the stream continues.
     fn drained(&self, connection: &mut Connection<'_, S>) {
         if let Some(job) = connection
             .session
@@ -147,9 +147,9 @@ impl<S: Service> Protocol for Http<S> {
                 read::fault(connection, Fault::HeadTimeout);
             }
             Phase::Body => read::fault(connection, Fault::BodyTimeout),
-            // It has asked for nothing, so it is told nothing.
+            // It has asked for nothing, so it gets no reply.
             Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Joined => {
-                write::close(connection)
+                write::close(connection);
             }
         }
     }
@@ -166,8 +166,8 @@ impl<S: Service> Protocol for Http<S> {
             connection.session.lingers |= is_partial;
             read::end_input(connection);
         } else if !is_partial {
-            // A request may be on its way: it is answered, and told that it is the last. Who stays
-            // silent is let go by the deadline for idle connections, which a drain shortens.
+            // A request may be on its way: its reply says that it is the last. A silent client is
+            // disconnected by the deadline for idle connections, which a drain shortens.
             connection.restart_phase(Phase::Idle);
         }
     }

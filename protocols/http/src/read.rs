@@ -34,7 +34,7 @@ pub(crate) fn end_input<S: Service>(connection: &mut Connection<'_, S>) {
     connection.end_input();
 }
 
-/// Answers what cannot be served, in its turn, and ends the connection behind it.
+/// Answers what cannot be served, in its turn, and ends the connection after it.
 pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
     if connection.session.is_closed {
         return;

@@ -74,7 +74,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Whether so many bytes more go into the output.
+    /// Whether `bytes` more fit into the output.
     fn has_room(&self, bytes: usize) -> bool {
         let output = self.output.as_ref();
         output.is_some_and(|(buffer, _)| buffer.room() >= bytes)
@@ -110,7 +110,7 @@ pub struct Reply<'a> {
     date_line: &'a [u8],
     frame: Frame,
     stage: Stage,
-    /// The body, where it is not copied behind the head.
+    /// The body, where it is not copied after the head.
     shared: Option<Bytes>,
     /// The body, where it has to be read, and how it is sent then.
     reader: Option<Reader>,
@@ -197,7 +197,7 @@ impl<'a> Reply<'a> {
         Disposition::Answered
     }
 
-    /// The connection is to end behind this reply. Call it before the reply is complete.
+    /// The connection is to end after this reply. Call it before the reply is complete.
     pub fn close(&mut self) {
         debug_assert!(
             self.stage != Stage::Complete,
@@ -247,7 +247,7 @@ impl<'a> Reply<'a> {
         is_sound
     }
 
-    /// The service panicked: the answer is a 500, and the connection ends behind it.
+    /// The service panicked: the answer is a 500, and the connection ends after it.
     pub(crate) fn fail(&mut self) {
         (self.shared, self.reader) = (None, None);
         self.frame.keep_alive = false;
@@ -489,7 +489,7 @@ mod tests {
         );
     }
 
-    /// What stands in a buffer of the output behind `before`, and in scratch space, after a reply.
+    /// What stands in a buffer of the output after `before`, and in scratch space, after a reply.
     fn reserved(write: impl FnOnce(Reply<'_>)) -> (String, String) {
         let pool = Pool::new(PoolConfig {
             classes: vec![4 * 1024],

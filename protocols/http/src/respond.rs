@@ -14,7 +14,7 @@ pub(crate) struct Frame {
     pub(crate) is_head: bool,
     /// The client speaks HTTP/1.0 and knows no chunks.
     pub(crate) is_old: bool,
-    /// The connection may go on behind the reply.
+    /// The connection may continue after the reply.
     pub(crate) keep_alive: bool,
 }
 
@@ -56,7 +56,7 @@ impl Content {
         }
     }
 
-    /// The `Content-Length` of so many bytes.
+    /// The `Content-Length` of a body of `bytes`.
     pub(crate) fn length(self, bytes: u64) -> Option<u64> {
         match self {
             Self::Any => Some(bytes),
@@ -157,7 +157,7 @@ fn frame_body(out: &mut impl Sink, body: &Body, frame: Frame) -> Transfer {
     }
 }
 
-/// Whether the handler wants the connection to end behind its response.
+/// Whether the handler wants the connection to end after its response.
 fn asks_to_close(parts: &Parts) -> bool {
     parts
         .headers

@@ -133,7 +133,7 @@ impl Scan {
 }
 
 /// Whether a line can be a request line or an empty one, as far as it is there. A client that
-/// speaks something else (TLS, say) is told so at once and not when its time is up.
+/// speaks something else (TLS, say) is refused at once and not when its time is up.
 fn begins_well(line: &[u8]) -> bool {
     match line {
         [] | [b'\r'] => true,

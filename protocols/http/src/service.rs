@@ -28,7 +28,7 @@ pub trait Service: Send + Sync + 'static {
     /// than a few microseconds: every connection of the thread waits for it.
     ///
     /// The body has not been read: a service that needs one leaves the request to a worker. Not
-    /// every request comes by here: one behind another that a worker has not answered yet goes to
+    /// every request is offered: one after another that a worker has not answered yet goes to
     /// the workers too.
     fn inline(
         &self,
@@ -66,8 +66,8 @@ pub trait Service: Send + Sync + 'static {
     }
 
     /// A response made by [`Service::pooled`] has come back to the network thread. What the worker
-    /// put into its extensions arrives here, so that a service can fill a cache in its thread state.
-    /// Called only when there is something in them.
+    /// put into its extensions arrives here, so that a service can fill a cache in its thread
+    /// state. Called only when there is something in them.
     fn response_ready(&self, thread: &mut Self::ThreadState, turn: Turn, note: &mut Extensions) {
         let _ = (thread, turn, note);
     }

@@ -13,7 +13,7 @@
 //! - A sink is called by one thread at a time, in the order of the body.
 //! - `finish` is called only when the whole body was written. A sink that is dropped before belongs
 //!   to a request that is not served: its client went away, or broke the framing. It may be dropped
-//!   on the network thread, so what is slow to drop has to be left to somebody else.
+//!   on the network thread, so what is slow to drop has to be handed to another thread.
 
 use flatpath::{Payload, WorkerScope};
 
@@ -24,7 +24,7 @@ pub trait Sink: Send {
     /// More of the body. May block.
     ///
     /// # Errors
-    /// A response: it is sent instead of taking more, and the connection ends behind it.
+    /// A response: it is sent instead of taking more, and the connection ends after it.
     fn write(
         &mut self,
         piece: &mut Payload,
@@ -46,6 +46,6 @@ pub trait Sink: Send {
 pub enum UploadDecision {
     /// The body goes here.
     Sink(Box<dyn Sink>),
-    /// The body is not wanted: the connection ends behind this.
+    /// The body is not wanted: the connection ends after this.
     Response(Response),
 }

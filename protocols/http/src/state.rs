@@ -8,7 +8,8 @@
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
 //! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
 //!   worker, in the reorder buffer, or in `sending` (only `next_reply` can be there).
-//! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing but this.
+//! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
+//!   but its session.
 
 use bytes::Bytes;
 use flatpath::{Context, Job, Stall};
@@ -62,21 +63,21 @@ pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
 /// What the next step of taking input has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Took so many bytes; there may be more to take.
+    /// Took this many bytes; there may be more to take.
     On(usize),
-    /// Took so many bytes; the others are the beginning of something.
+    /// Took this many bytes; the others are the beginning of a message.
     NeedMore(usize),
-    /// Took so many bytes; the others have to wait.
+    /// Took this many bytes; the others have to wait.
     Blocked(usize, Stall),
 }
 
 /// How far a body has come.
 pub(crate) enum Fed {
-    /// So many bytes were taken, and more are needed.
+    /// This many bytes were taken, and more are needed.
     More(usize),
-    /// So many bytes were taken, and the others wait for room.
+    /// This many bytes were taken, and the others wait.
     Stalled(usize, Stall),
-    /// So many bytes were taken, and the body is complete.
+    /// This many bytes were taken, and the body is complete.
     Complete(usize),
 }
 
@@ -142,7 +143,7 @@ pub(crate) enum Stage {
 pub(crate) enum QueuedReply<S: Service> {
     /// From a worker.
     Job(Job<Http<S>>),
-    /// Written here: an error behind other requests, or an answer that found no room.
+    /// Written here: an error after other requests, or an answer that found no room.
     Bytes(Box<ReplyBytes>),
 }
 
@@ -176,7 +177,7 @@ pub struct Session<S: Service> {
     pub(crate) owes_continue: bool,
     /// The first byte of the input belongs to a request that has been answered.
     pub(crate) skips_byte: bool,
-    /// A streamed body was taken: what is behind it waits for its reply, as PUT is not safe
+    /// A streamed body was taken: what is after it waits for its reply, as PUT is not safe
     /// (RFC 9112, 9.3.2).
     pub(crate) follows_upload: bool,
     /// The reply that is due is a long stream.

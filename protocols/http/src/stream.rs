@@ -163,7 +163,7 @@ fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Puts the size of the data in front of it and the line end behind it.
+/// Puts the size of the data in front of it and the line end after it.
 fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut rest = data_bytes;

@@ -294,7 +294,7 @@ fn pass_remainder<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<H
     is_passed
 }
 
-/// The reply that is due will never be made; what waits behind it goes out.
+/// The reply that is due will never be made; what waits after it goes out.
 fn skip_reply<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
     write::deliver_or_stall(connection);

@@ -33,7 +33,7 @@ pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_al
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
     connection.session.is_streaming = false;
     if !keep_alive {
-        // Requests behind it stay without an answer, so their bytes may be unread.
+        // Requests after it stay without an answer, so their bytes may be unread.
         connection.session.lingers |= connection.session.owed() > 0;
         close(connection);
     } else if connection.session.stage == Stage::Over && connection.session.owed() == 0 {
@@ -41,7 +41,7 @@ pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_al
     }
 }
 
-/// The connection ends behind what is queued.
+/// The connection ends after what is queued.
 pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.is_closed = true;
     if connection.session.lingers {
@@ -107,7 +107,7 @@ pub(crate) fn queue_inline<S: Service>(
     Step::Blocked(head_bytes - 1, Stall::Memory)
 }
 
-/// Queues what stands in the scratch space and a shared body behind it; all or nothing.
+/// Queues what stands in the scratch space and a shared body after it; all or nothing.
 fn queue_scratch<S: Service>(
     connection: &mut Connection<'_, S>,
     shared: Option<&Bytes>,
@@ -140,7 +140,7 @@ fn queue_scratch<S: Service>(
     Ok(())
 }
 
-/// An inline answer whose body has to be read: workers take over behind its head.
+/// An inline answer whose body has to be read: workers take over after its head.
 fn stream_inline<S: Service>(
     connection: &mut Connection<'_, S>,
     number: u32,
@@ -152,7 +152,7 @@ fn stream_inline<S: Service>(
     let buffer = connection.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
     let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
     let (Some(mut head), Some(mut job)) = (buffer, connection.job()) else {
-        // The handler has run and cannot run again: the client is told to come back.
+        // The handler has run and cannot run again: the client has to retry.
         send_words(connection, REFUSAL);
         return;
     };
@@ -283,7 +283,7 @@ fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static st
     true
 }
 
-/// The reply that is due will last, and so will what waits behind it.
+/// The reply that is due will last, and so will what waits after it.
 fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.is_streaming = true;
     for behind in 1..connection.session.owed() as u32 {
@@ -381,7 +381,7 @@ fn queue_shared<S: Service>(
     }
 }
 
-/// Queues a buffer: as it is, or copied behind other output where that saves a segment.
+/// Queues a buffer: as it is, or copied after other output where that saves a segment.
 fn queue_buffer<S: Service>(connection: &mut Connection<'_, S>, buffer: Buffer) {
     let gathers = buffer.filled().len() <= GATHER_BYTES_MAX && connection.queued_bytes() > 0;
     if gathers && connection.write(buffer.filled()).is_ok() {

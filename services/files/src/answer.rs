@@ -45,7 +45,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) descriptors: &'a DescriptorBudget,
     pub(crate) began: Began,
     pub(crate) reach: Reach,
-    /// What the worker is inside of, and whoever reads on has to be.
+    /// The share that this worker has entered, and that a worker has to enter to read on.
     pub(crate) share: Option<Share>,
 }
 
@@ -135,7 +135,7 @@ impl Answerer<'_> {
         let directory = self.find(path)?;
         match directory.kind {
             Kind::Directory => self.listing(path, &directory),
-            // A file with a slash behind its name is not that file.
+            // A file with a slash after its name is not that file.
             Kind::File => Err(FilesError::NotFound),
         }
     }
@@ -276,7 +276,7 @@ impl Answerer<'_> {
         match content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)? {
             Stability::Same => {}
             Stability::Changing if tries == CHANGE_TRIES_MAX => {
-                // It will not hold still. Nothing is said about its state, nor relied on.
+                // It changes all the time, so the answer has no validators and is not cached.
                 headers.remove(header::ETAG);
                 headers.remove(header::LAST_MODIFIED);
                 buffer.advance(length);
@@ -488,7 +488,7 @@ fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
     }
 }
 
-/// 301 to the same address with a slash behind it.
+/// 301 to the same address with a slash after it.
 fn redirect(target: &Target<'_>) -> Response {
     let mut address = listing::directory_address(target.path()).into_bytes();
     if let Some(query) = target.query() {

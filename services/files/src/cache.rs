@@ -11,8 +11,8 @@
 //! refusals, parts.
 //!
 //! `quick_cache` evicts (S3-FIFO), by weight: an entry weighs the bytes it takes, and at least such
-//! a part of `bytes_max` that there are never more than `entries_max`. Its hash function is fast and
-//! seeded, not cryptographic: keys made to collide cost at most `entries_max` comparisons.
+//! a part of `bytes_max` that there are never more than `entries_max`. Its hash function is fast
+//! and seeded, not cryptographic: keys made to collide cost at most `entries_max` comparisons.
 //!
 //! Cost: a hit is one lookup by hash, plus the checks once per turn or a comparison of times; no
 //! allocation.

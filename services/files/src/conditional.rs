@@ -2,7 +2,7 @@
 //!
 //! A validator is given out only if the next change is certain to bring another one:
 //! - The entity tag is made of device, inode, size, modification time and change time, both in
-//!   nanoseconds. The last cannot be set by anybody, so a file that was replaced by another of the
+//!   nanoseconds. No process can set the last, so a file that was replaced by another of the
 //!   same size and given the same date has another tag (and, which is the price, so has one whose
 //!   mode or link count changed). The tag is always strong, and held back for the two clock ticks
 //!   in which a second write would leave all of these as they are ([`Identity::is_stable`]).
@@ -172,7 +172,7 @@ impl Validators {
 
 impl Tag {
     /// The tag of a file in one state. Not a secret, but device and inode are folded into one
-    /// number with a time that is told nowhere: inode numbers are half a file handle.
+    /// number with a time that no response contains: inode numbers are half a file handle.
     fn of(identity: &Identity) -> Self {
         use std::io::Write;
         let modified = identity.modified;

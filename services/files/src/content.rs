@@ -24,7 +24,7 @@ use crate::range::Part;
 pub(crate) enum Stability {
     /// The bytes belong to the identity that the file had before.
     Same,
-    /// They may be of two minds: no validator may speak for them.
+    /// The bytes may mix two versions, so no ETag or Last-Modified may be sent.
     Changing,
     /// There are fewer of them than the file had before.
     Shorter,
@@ -167,7 +167,7 @@ impl Read for Multipart {
     }
 }
 
-/// A boundary that nobody could have put into a file beforehand.
+/// A boundary that cannot be in a file already.
 pub(crate) fn fresh_boundary() -> String {
     use std::hash::{BuildHasher, RandomState};
     // The standard library's random keys: the digest of nothing under them is not to be guessed.

@@ -120,7 +120,7 @@ impl Unfinished {
 pub(crate) struct Source {
     /// `None` only while it is dropped.
     file: Option<File>,
-    /// Given back behind the file.
+    /// Given back after the file is closed.
     hold: Option<DescriptorHold>,
     locality: Locality,
     /// What the log calls it.

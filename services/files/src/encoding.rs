@@ -123,7 +123,7 @@ impl Weights {
     }
 
     /// "*" stands for what is not named. The plain file is acceptable even if nothing names it, but
-    /// last: whoever lists codings wants one of them.
+    /// last: a client that lists codings wants one of them.
     fn of(&self, coding: Coding) -> u16 {
         match coding {
             Coding::Brotli => self.brotli.or(self.others).unwrap_or(0),

@@ -10,7 +10,7 @@ pub enum FilesError {
     #[error("the request's target is not a path")]
     MalformedTarget,
     /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
-    /// the root, of FIFOs, sockets and devices: whether they exist is nobody's business. 404.
+    /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
     #[error("no such file")]
     NotFound,
     /// A link leads to another mount, or out of the root; only said where it was asked not to go

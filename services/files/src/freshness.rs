@@ -187,7 +187,7 @@ enum Expected {
 }
 
 impl FreshnessCheck {
-    /// The checks of some observations, all about files of one directory; `None` if the observations do not
+    /// The checks of some observations, all about files of one directory; `None` if they do not
     /// hold (any more), or only by way of a link, or the file lies too deep.
     pub(crate) fn of_observations(
         root: &Root,

@@ -1,7 +1,7 @@
 //! Which file it is, and in which state: what must be equal for its bytes to be the same.
 //!
 //! Device and inode say which file; size, modification and change time say in which state. Two
-//! things escape them, and nobody can help it: a write through a shared mapping gets its time when
+//! things escape them inevitably: a write through a shared mapping gets its time when
 //! the page is first touched after a write-back, and a network file system tells what it has
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
 //! twice within one tick looks unchanged. [`Identity::is_stable`] says when that is ruled out.
@@ -23,7 +23,7 @@ pub struct Identity {
     pub size: u64,
     /// When its content last changed.
     pub modified: Stamp,
-    /// When its content or its attributes last changed. Cannot be set by anybody.
+    /// When its content or its attributes last changed. No process can set it.
     pub changed: Stamp,
 }
 

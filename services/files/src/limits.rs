@@ -88,7 +88,7 @@ pub const STAT_AGE_NS: u64 = 1_000_000_000;
 /// others are still answered: 1/2.
 pub const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 
-/// Mounts below the served directory that are told apart.
+/// Mounts below the served directory that are distinguished.
 pub const MOUNTS_MAX: usize = 1_024;
 
 /// Requests that wait for workers to come out of one mount; more are refused. As many as workers

@@ -127,7 +127,7 @@ impl Publication<'_> {
             other => return other,
         }
         match rustix::fs::linkat(directory, hidden, directory, self.name, AtFlags::empty()) {
-            // The name is given: a hidden one that stays behind takes nothing back.
+            // The name is given: a hidden one that is not removed takes nothing back.
             Ok(()) => {
                 if let Err(errno) = rustix::fs::unlinkat(directory, hidden, AtFlags::empty()) {
                     log::warn!("a temporary name stays behind: {errno}");

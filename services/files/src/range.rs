@@ -1,7 +1,8 @@
 //! Byte ranges (RFC 9110, 14): from a `Range` header to the parts of a file to send.
 //!
 //! Decisions where the RFC leaves room
-//! - A header that is malformed, in another unit, or there twice is ignored: the whole file is sent.
+//! - A header that is malformed, in another unit, or present twice is ignored: the whole file is
+//!   sent.
 //! - So is one with more than `RANGES_MAX` ranges, or with more than `RANGE_OVERLAPS_MAX` that
 //!   overlap or touch: no honest client sends those (14.2 allows it).
 //! - Ranges that overlap or touch are joined; the parts keep the order of their first mention.
@@ -23,7 +24,7 @@ const PART_HEAD_BYTES_MIN: u64 = 80;
 pub struct Part {
     /// Offset of the first byte.
     pub start: u64,
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     pub end: u64,
 }
 

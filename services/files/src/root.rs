@@ -50,7 +50,7 @@ pub struct Root {
     locality: Locality,
 }
 
-/// Who turns a path into a file.
+/// What turns a path into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// `openat2` with `RESOLVE_BENEATH`.
@@ -102,7 +102,7 @@ pub enum Kind {
 }
 
 impl Root {
-    /// Opens the directory to serve and finds out who can resolve paths beneath it.
+    /// Opens the directory to serve and finds out what can resolve paths beneath it.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let root = Self::open_with(directory, Resolution::Kernel)?;
         match rustix::fs::openat2(&root.directory, ".", READ, Mode::empty(), BENEATH) {
@@ -154,7 +154,7 @@ impl Root {
         self.locality
     }
 
-    /// Who resolves paths.
+    /// What resolves paths.
     pub fn resolution(&self) -> Resolution {
         self.resolution
     }
@@ -236,7 +236,7 @@ impl Root {
                 Err(errno) => return Err(errno),
             }
         }
-        // Somebody renames without a pause. The walk needs no such certainty: it holds on to every
+        // Another process renames without a pause. The walk needs no such certainty: it holds every
         // directory that it came through.
         walk::resolve(self.directory.as_fd(), path)
     }

@@ -142,7 +142,7 @@ impl Files {
         }
     }
 
-    /// Who turns paths into files on this machine.
+    /// What turns paths into files on this machine.
     pub fn resolution(&self) -> Resolution {
         self.root.resolution()
     }
@@ -370,7 +370,7 @@ struct CountedSink {
     sink: Box<dyn Sink>,
     writes: Arc<AtomicU64>,
     share: Option<Share>,
-    /// Given back behind the files of the sink; that of one broken off is closed a moment later.
+    /// Given back after the files of the sink; that of one broken off is closed a moment later.
     _hold: DescriptorHold,
 }
 

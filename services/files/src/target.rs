@@ -7,7 +7,7 @@
 //!   name, so such a segment names nothing: not found. `%5C` is an ordinary backslash.
 //! - `%00` and broken escapes (`%`, `%4`, `%zz`) make the target malformed.
 //! - Segments `.` and `..`, plain or encoded, make it malformed: RFC 3986, 6.2.2.3 has the client
-//!   remove them, so whoever still sends them is probing.
+//!   remove them, so a client that still sends them is probing.
 //! - Empty segments (`//`) name nothing. Merging them would give one file many addresses, and a
 //!   redirect of `//host/dir` to `//host/dir/` would lead away from this server.
 //! - Names with a leading dot are hidden: not found, unless [`Hidden::Served`].
@@ -93,7 +93,7 @@ impl<'a> Target<'a> {
         self.form
     }
 
-    /// What stood behind the `?`, as it was sent.
+    /// The query after the `?`, as it was sent.
     pub fn query(&self) -> Option<&'a [u8]> {
         self.query
     }

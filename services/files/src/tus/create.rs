@@ -157,7 +157,7 @@ fn make_room(uploads: Uploads<'_>, store: &Store) -> Answer<()> {
     Err(response)
 }
 
-/// Says so once, and again after every thousand refusals.
+/// Logs it once, and again after every thousand refusals.
 fn report_full(unfinished: usize) {
     static REFUSED: AtomicU64 = AtomicU64::new(0);
     let refused = REFUSED.fetch_add(1, Ordering::Relaxed);

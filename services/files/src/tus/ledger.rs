@@ -116,12 +116,12 @@ impl Ledger {
         self.sizes().total
     }
 
-    /// The upload has so many bytes.
+    /// The upload has `bytes`.
     pub(super) fn enter(&self, id: &Id, bytes: u64) {
         self.sizes().enter(id, bytes);
     }
 
-    /// The upload is about to have so many bytes; false if that would be too many together (L1).
+    /// The upload is about to have `bytes`; false if all would have too many together (L1).
     pub(super) fn grow(&self, id: &Id, bytes: u64, bytes_max: u64) -> bool {
         let mut sizes = self.sizes();
         let others = sizes.total - sizes.of.get(id).copied().unwrap_or_default();

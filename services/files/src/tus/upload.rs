@@ -36,7 +36,7 @@ pub(super) struct Upload {
     data: Option<TempFile>,
     options: WriteOptions,
     ledger: Arc<Ledger>,
-    /// All unfinished uploads together may have so many bytes.
+    /// Bytes that all unfinished uploads together may have.
     unfinished_bytes_max: u64,
 }
 
@@ -211,7 +211,7 @@ impl Held<'_> {
         store.write(id, &self.record, self.upload.options.durability)
     }
 
-    /// Makes sure that all unfinished uploads together may have so many bytes more; 507 else.
+    /// Reserves `bytes` of what all unfinished uploads together may have; 507 if there are less.
     pub(super) fn reserve(&self, bytes: u64) -> Answer<()> {
         let Upload { ledger, id, .. } = self.upload;
         let bytes_max = self.upload.unfinished_bytes_max;
