@@ -2,7 +2,7 @@
 
 use std::io;
 
-use flatpath::SmallReceives;
+use flatpath::memory::SmallReceives;
 use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;

@@ -5,7 +5,8 @@
 //! may come to under any load. Beside the sum stay what `--ingest-memory` names and what the kernel
 //! keeps for the process (socket buffers, page cache), which is not the process's own.
 
-use flatpath::{DriverConfig, Limits, RegionConfig};
+use flatpath::memory::RegionConfig;
+use flatpath::{DriverConfig, Limits};
 use flatpath_files::limits::CACHE_BYTES_MAX;
 use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;

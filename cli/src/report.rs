@@ -7,7 +7,8 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use flatpath::{Handle, InFlight, Statistics};
+use flatpath::statistics::Statistics;
+use flatpath::{Handle, InFlight};
 use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 

@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 /// Runs the server until it has drained. The arguments were made from `matches`.
 pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
-    flatpath::bound_arenas(ARENAS_MAX);
+    flatpath::memory::bound_arenas(ARENAS_MAX);
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
         settings = Settings::from_file(path)?.replaced_by(matches);

@@ -14,10 +14,10 @@
 //!
 //! Invariants
 //! - F1: no more is held than `files_max`, so with each held file on a connection of its own a part
-//!   of the room ([`CONNECTIONS_PART`]) is left for other connections.
+//!   of the room (`CONNECTIONS_PART`) is left for other connections.
 //! - F2: a hold is granted only if connections and files together then exceed the room by
-//!   [`DESCRIPTORS_SPARE`] at most. So a crowd that rests is closed for files step by step.
-//! - F3: caches leave a part of the room free ([`CACHE_FREE_PART`]). Where connections and files
+//!   `DESCRIPTORS_SPARE` at most. So a crowd that rests is closed for files step by step.
+//! - F3: caches leave a part of the room free (`CACHE_FREE_PART`). Where connections and files
 //!   have taken it, [`DescriptorBudget::excess`] says how much the caches have to close, and the
 //!   threads that wait in [`DescriptorBudget::await_excess`] are woken.
 //! - F4: while there is excess and no room at all, accept and holds wait for the caches, for a

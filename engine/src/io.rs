@@ -224,7 +224,7 @@ impl Io<'_> {
     }
 
     /// Counts bytes of a body that a protocol copied by itself, in
-    /// [`Statistics::body_bytes_copied`](crate::Statistics::body_bytes_copied).
+    /// [`Statistics::body_bytes_copied`](crate::statistics::Statistics::body_bytes_copied).
     pub fn count_copied(&self, bytes: usize) {
         let statistics = &self.common.shared.statistics;
         statistics.body_bytes_copied.add(bytes as u64);

@@ -148,25 +148,31 @@
 //!
 //! # Further
 //!
-//! | module         | for                                                                  |
-//! |----------------|----------------------------------------------------------------------|
-//! | [`limits`]     | what the code is built around, and what an operator may set          |
-//! | [`pairing`]    | producers and consumers of events or bytes that name the same token  |
-//! | [`simulation`] | tests                                                                |
+//! | module          | for                                                                 |
+//! |-----------------|---------------------------------------------------------------------|
+//! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
+//! | [`descriptors`] | descriptors that a service keeps open                               |
+//! | [`limits`]      | what the code is built around, and what an operator may set         |
+//! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
+//! | [`pairing`]     | producers and consumers of events or bytes that name the same token |
+//! | [`simulation`]  | tests                                                               |
+//! | [`statistics`]  | counters                                                            |
 //!
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
 
+pub mod blocking;
+pub mod descriptors;
 pub mod limits;
+pub mod memory;
 pub mod pairing;
-pub mod protocol;
 pub mod simulation;
+pub mod statistics;
 
 mod addresses;
 mod arrivals;
 mod connection;
 mod context;
-mod descriptors;
 mod episode;
 mod end;
 mod error;
@@ -176,13 +182,13 @@ mod io;
 mod lifecycle;
 mod listener;
 mod lists;
-mod memory;
 mod network;
 mod options;
 mod output;
 mod payload;
 mod phase;
 mod pools;
+mod protocol;
 mod relief;
 mod returns;
 mod binding;
@@ -190,35 +196,22 @@ mod rouser;
 mod running;
 mod scope;
 mod server;
-mod blocking;
 mod common;
 mod shares;
 mod signals;
 mod spares;
-mod statistics;
 mod turn;
 mod worker;
 
-pub use blocking::{Entry, Inside, Share, ShareFigures, ShareLimits};
 pub use bytes::Bytes;
 pub use context::{Context, Job};
-pub use descriptors::{DescriptorBudget, DescriptorFigures, DescriptorHold};
 pub use end::End;
 pub use error::{Error, LeftBehind, NoRoom};
-pub use flatpath_driver::{
-    Attachment, Backing, DriverChoice, DriverConfig, Fragment, OperationMode, PipeLeave, Piped,
-    Pipes, Region, RegionConfig, Returner, SmallReceives,
-};
-pub use flatpath_structures::pool::{Buffer, Pool, PoolHandle, PoolStatistics};
-pub use flatpath_sys::allocator::bound_arenas;
-
+pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 pub use io::Io;
 pub use limits::Limits;
-pub use memory::MemoryFigures;
 pub use options::{ListenerOptions, Pages, Spread};
-pub use payload::{Copied, Part, Payload};
 pub use phase::{Phase, Stall};
-pub use pools::Wanted;
 pub use protocol::{Protocol, Received};
 pub use returns::Resumer;
 pub use rouser::Rouser;
@@ -226,6 +219,5 @@ pub use running::{Bound, Handle, Running};
 pub use scope::WorkerScope;
 pub use server::Server;
 pub use signals::{SignalWatch, Stopping};
-pub use statistics::Statistics;
 pub use turn::Turn;
 pub use worker::InFlight;

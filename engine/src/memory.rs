@@ -1,11 +1,21 @@
-//! Where the pages of receive memory are, for display.
+//! Memory that a protocol or a service handles: received bytes where they lie ([`Fragment`] of a
+//! [`Region`]), buffers of the server's [`Pool`], bodies made of both ([`Payload`]), bytes that stay
+//! in a pipe ([`Piped`]); and where the pages of receive memory are, for display.
 //!
-//! A network thread enters its regions when it starts, and they leave with it; whoever asks reads
-//! their counts. Cost: nothing but when asked.
+//! A network thread enters its regions when it starts, and they leave with it; their counts are read
+//! only when asked for.
+
+pub use flatpath_driver::{
+    Attachment, Backing, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig, Returner,
+    SmallReceives,
+};
+pub use flatpath_structures::pool::{Buffer, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
+pub use flatpath_sys::allocator::bound_arenas;
+
+pub use crate::payload::{Copied, Part, Payload};
+pub use crate::pools::Wanted;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use flatpath_driver::Region;
 
 /// The pages of one region at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Measures what putting jobs on the queue and waking workers takes:
-    /// [`Statistics::dispatch_ns`](crate::Statistics::dispatch_ns). For benches: it costs about
+    /// [`Statistics::dispatch_ns`](crate::statistics::Statistics::dispatch_ns). For benches: it costs about
     /// 50 ns a job, and nothing when it is not asked for.
     pub fn observe_dispatch(mut self) -> Server {
         self.options.observes_dispatch = true;

@@ -10,10 +10,11 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use flatpath::memory::{Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
     Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, OperationMode, Pages,
-    Payload, Protocol, Received, RegionConfig, Running, Server, Stall, WorkerScope,
+    Protocol, Received, Running, Server, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Faults, Random, each_seed,

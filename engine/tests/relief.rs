@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use flatpath::memory::Buffer;
 use flatpath::{
-    Buffer, Bytes, Context, DriverChoice, Limits, ListenerOptions, Phase, Protocol, Received,
-    Server,
+    Bytes, Context, DriverChoice, Limits, ListenerOptions, Phase, Protocol, Received, Server,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);

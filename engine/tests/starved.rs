@@ -9,10 +9,11 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, End, Limits, ListenerOptions, Pages, Part, Payload, Protocol, Received,
-    RegionConfig, Rouser, Server, Stall,
+    Context, DriverChoice, End, Limits, ListenerOptions, Pages, Protocol, Received, Rouser, Server,
+    Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 

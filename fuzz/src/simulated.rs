@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flatpath::protocol::Protocol;
+use flatpath::Protocol;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits};
 use flatpath_driver::simulation::{Client, ClientState};

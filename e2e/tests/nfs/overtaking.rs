@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use flatpath::{DriverChoice, PoolHandle, Server};
+use flatpath::memory::PoolHandle;
+use flatpath::{DriverChoice, Server};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
 use flatpath_testkit::deadline::{LONG_PATIENCE, until};

@@ -1,4 +1,4 @@
-//! How many jobs of each listener of one network thread wait for a [`Share`](crate::Share), without
+//! How many jobs of each listener of one network thread wait for a [`Share`](crate::blocking::Share), without
 //! a worker. Workers count, the network thread reads.
 //!
 //! | | add, remove, tell | of, told |

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath::{
-    Buffer, Bytes, Context, Fragment, Job, ListenerOptions, Phase, Protocol, Received, Wanted,
-    WorkerScope,
-};
+use flatpath::memory::{Buffer, Fragment, Wanted};
+use flatpath::{Bytes, Context, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
 
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;

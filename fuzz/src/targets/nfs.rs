@@ -17,7 +17,7 @@
 
 use std::sync::LazyLock;
 
-use flatpath::Pool;
+use flatpath::memory::Pool;
 use flatpath_nfs::limits::{
     DATA_BYTES_MAX, HANDLE_BYTES_MAX, MOUNT_PATH_BYTES_MAX, NAME_BYTES_READ_MAX, PATH_BYTES_MAX,
 };

@@ -7,7 +7,7 @@
 //! - The head of a call is read as RFC 5531 section 9 says, and written again it is the same call.
 
 use flatpath::limits::BUFFER_CLASSES;
-use flatpath::{Pool, PoolHandle};
+use flatpath::memory::{Pool, PoolHandle};
 use flatpath_rpc::limits::{
     AUTH_BYTES_MAX, EMPTY_RECORD_FRAGMENTS_MAX, GROUPS_MAX, MACHINE_NAME_BYTES_MAX,
     RECORD_BYTES_MAX, RECORD_FRAGMENTS_MAX,

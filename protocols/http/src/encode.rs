@@ -2,7 +2,7 @@
 //!
 //! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
-use flatpath::Buffer;
+use flatpath::memory::Buffer;
 use http::StatusCode;
 
 use crate::chars;

@@ -19,7 +19,8 @@
 
 use std::mem;
 
-use flatpath::{Buffer, Payload, PoolHandle, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 

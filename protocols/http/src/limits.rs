@@ -92,7 +92,7 @@ pub const INLINE_REPLY_BYTES: usize = 512;
 pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
 
 /// The same when a connection had better hold less than that, see
-/// [`flatpath::PoolHandle::fair_bytes`].
+/// [`flatpath::memory::PoolHandle::fair_bytes`].
 pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 
 /// The same when it had better hold nothing: as much as the smallest buffer holds, so that a socket

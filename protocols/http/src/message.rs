@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use flatpath::{Buffer, Part, Payload, Share};
+use flatpath::blocking::Share;
+use flatpath::memory::{Buffer, Part, Payload};
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;

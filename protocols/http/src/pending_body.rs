@@ -4,7 +4,8 @@
 //! time over a body holds none of the places that requests in flight have, only what it has sent.
 //! Recycled by the network thread.
 
-use flatpath::{Buffer, NoRoom, Payload, PoolHandle};
+use flatpath::NoRoom;
+use flatpath::memory::{Buffer, Payload, PoolHandle};
 
 use crate::body::Decoder;
 use crate::head::Framing;

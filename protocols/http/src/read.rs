@@ -5,7 +5,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use flatpath::{Buffer, Job, NoRoom, Pages, Phase, Stall};
+use flatpath::memory::Buffer;
+use flatpath::{Job, NoRoom, Pages, Phase, Stall};
 
 use crate::body::Piece;
 use crate::encode::{self, Persistence};

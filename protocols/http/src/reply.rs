@@ -11,8 +11,8 @@
 //! grown.
 
 use bytes::Bytes;
-use flatpath::Buffer;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
+use flatpath::memory::Buffer;
 use http::StatusCode;
 
 use crate::encode::{self, Sink};

@@ -3,7 +3,8 @@
 //! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
 //! to its [`Service::pooled`], which a worker runs and which may block.
 
-use flatpath::{RegionConfig, Turn, WorkerScope};
+use flatpath::memory::RegionConfig;
+use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
 use crate::head::Head;
@@ -40,7 +41,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///
-    /// Where the worker's scope was told to come back later ([`flatpath::Entry::Later`]), what is
+    /// Where the worker's scope was told to come back later ([`flatpath::blocking::Entry::Later`]), what is
     /// returned is dropped, and the same request comes again; so it is for [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
 

@@ -15,7 +15,8 @@
 //!   to a request that is not served: its client went away, or broke the framing. It may be dropped
 //!   on the network thread, so what is slow to drop has to be handed to another thread.
 
-use flatpath::{Payload, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::memory::Payload;
 
 use crate::message::Response;
 

@@ -7,7 +7,9 @@
 
 use std::io::{self, Read};
 
-use flatpath::{Buffer, Entry, PoolHandle, Share, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::blocking::{Entry, Share};
+use flatpath::memory::{Buffer, PoolHandle};
 
 use crate::exchange::{Exchange, State};
 use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
@@ -179,7 +181,7 @@ fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use flatpath::Pool;
+    use flatpath::memory::Pool;
     use flatpath_structures::pool::{PoolConfig, Zero};
 
     use super::*;

@@ -10,7 +10,8 @@
 //! - U3: what waits is bounded: by the fragments that a connection may hold, and what had to be
 //!   copied by `UPLOAD_WAITING_BYTES_MAX`.
 
-use flatpath::{Job, NoRoom, Pages, Payload, Phase, Stall};
+use flatpath::memory::Payload;
+use flatpath::{Job, NoRoom, Pages, Phase, Stall};
 
 use crate::body::Piece;
 use crate::fault::Fault;
@@ -166,7 +167,10 @@ fn gather<S: Service>(
     if data.is_empty() {
         return Ok(());
     }
-    let follows_copy = matches!(piece.parts().last(), Some(flatpath::Part::Copied(_)));
+    let follows_copy = matches!(
+        piece.parts().last(),
+        Some(flatpath::memory::Part::Copied(_))
+    );
     if !is_whole && data.len() < UPLOAD_COPY_BYTES_MAX && (follows_copy || !piece.is_empty()) {
         return connection.copy(data, piece);
     }

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{Buffer, Job, NoRoom, Stall, Wanted};
+use flatpath::memory::{Buffer, Wanted};
+use flatpath::{Job, NoRoom, Stall};
 
 use crate::encode::REFUSAL;
 use crate::exchange::{self, State};

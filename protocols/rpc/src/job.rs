@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use flatpath::{Buffer, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::memory::Buffer;
 
 use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
 use crate::limits::LOOKUP_PAUSES_MAX;

@@ -1,6 +1,7 @@
 //! What a program is to the listener that it serves: where its calls are answered, and how.
 
-use flatpath::{DescriptorBudget, PoolHandle};
+use flatpath::descriptors::DescriptorBudget;
+use flatpath::memory::PoolHandle;
 
 use crate::auth::AuthStatus;
 use crate::limits::REPLY_BYTES_MIN;

@@ -16,7 +16,7 @@
 //! Cost: no copy of a long record but, where its front was cut in two, of `FRONT_BYTES_MIN` bytes;
 //! one copy of each byte of others, and at most one more of a short record that came in chunks.
 
-use flatpath::{Buffer, Fragment, PoolHandle};
+use flatpath::memory::{Buffer, Fragment, PoolHandle};
 
 use crate::limits::{
     CONTIGUOUS_BYTES_MAX, EMPTY_RECORD_FRAGMENTS_MAX, FRONT_BYTES_MIN, RECORD_BYTES_MAX,

@@ -3,7 +3,8 @@
 //! The bound is below the engine's own, so that a record which waits for its end never stops its
 //! connection: what comes beyond is copied.
 
-use flatpath::{Fragment, Io, PoolHandle};
+use flatpath::Io;
+use flatpath::memory::{Fragment, PoolHandle};
 
 use crate::limits::{CHUNK_BYTES_LARGE, PAGES_FILLED_MAX, PAGES_RETAINED_MAX};
 use crate::record::Source;

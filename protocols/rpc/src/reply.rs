@@ -11,7 +11,7 @@
 
 use std::io::IoSliceMut;
 
-use flatpath::{Buffer, Piped, PoolHandle};
+use flatpath::memory::{Buffer, Piped, PoolHandle};
 
 use crate::limits::REPLY_HEAD_BYTES;
 use crate::message::{self, Accepted};
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn data_in_a_pipe_lies_behind_its_head_with_padding() {
-        let (pool, pipes) = (pool(1 << 20), flatpath::Pipes::new(1));
+        let (pool, pipes) = (pool(1 << 20), flatpath::memory::Pipes::new(1));
         let mut file = tempfile::tempfile().expect("a file");
         let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         std::io::Write::write_all(&mut file, &content).expect("written");

@@ -21,9 +21,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use flatpath::descriptors::DescriptorBudget;
+use flatpath::memory::RegionConfig;
 use flatpath::{
-    Context, DescriptorBudget, Job, ListenerOptions, Pages, Phase, Protocol, Received,
-    RegionConfig, Stall, WorkerScope,
+    Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, WorkerScope,
 };
 
 use crate::duplicate_requests::DuplicateRequestCache;

@@ -1,7 +1,7 @@
 //! What the tests of this crate share: a pool and a small generator of random numbers.
 
-use flatpath::Pool;
 use flatpath::limits::BUFFER_CLASSES;
+use flatpath::memory::Pool;
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 /// A pool with the engine's classes.

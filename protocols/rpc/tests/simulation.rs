@@ -1,7 +1,8 @@
 //! Replies on the simulated driver: a client that reads none gets few of its calls executed.
 
+use flatpath::Limits;
+use flatpath::memory::PoolHandle;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Limits, PoolHandle};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};

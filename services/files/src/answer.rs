@@ -8,7 +8,9 @@ use std::io::Read;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use flatpath::{Buffer, DescriptorBudget, DescriptorHold, PoolHandle, Share};
+use flatpath::blocking::Share;
+use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-use flatpath::DescriptorHold;
+use flatpath::descriptors::DescriptorHold;
 use rustix::fs::AtFlags;
 
 use crate::look::Locality;

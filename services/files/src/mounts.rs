@@ -33,7 +33,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{Share, ShareFigures, ShareLimits};
+use flatpath::blocking::{Share, ShareFigures, ShareLimits};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 

@@ -22,7 +22,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatpath::{Payload, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::memory::Payload;
 use flatpath_http::{Request, Response, Sink, UploadDecision};
 use http::StatusCode;
 use http::header::{self, HeaderMap};

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{DescriptorBudget, DescriptorHold, Entry, Inside, Payload, PoolHandle, Share};
+use flatpath::blocking::{Entry, Inside, Share};
+use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::memory::{Payload, PoolHandle};
 use flatpath_http::{
     Disposition, Head, KnownHeader, RegionConfig, Reply, Request, Response, Service, Sink,
     TargetForm, Turn, UploadDecision, WorkerScope,

@@ -31,7 +31,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{DescriptorHold, Resumer};
+use flatpath::Resumer;
+use flatpath::descriptors::DescriptorHold;
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flatpath::DescriptorHold;
+use flatpath::descriptors::DescriptorHold;
 use flatpath_messages::handshake::Status;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use flatpath::{
-    Context, DescriptorBudget, ListenerOptions, Pages, Phase, Protocol, Received, Region, Stall,
-};
+use flatpath::descriptors::DescriptorBudget;
+use flatpath::memory::Region;
+use flatpath::{Context, ListenerOptions, Pages, Phase, Protocol, Received, Stall};
 use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;

@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
+use flatpath::memory::Fragment;
 use flatpath::pairing::Endpoint;
-use flatpath::{Fragment, Pages, Resumer};
+use flatpath::{Pages, Resumer};
 use flatpath_messages::framing::Decoder;
 
 use crate::consumer::{Consumer, Ended};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flatpath::{DescriptorBudget, DescriptorHold, Region};
+use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::memory::Region;
 
 use crate::consumers::ConsumerSet;
 use crate::pairing::Pairings;

@@ -3,7 +3,7 @@
 
 mod rig;
 
-use flatpath::SmallReceives;
+use flatpath::memory::SmallReceives;
 use flatpath_driver::probe::Probe;
 use flatpath_ingest::Settings;
 use rig::{Rig, check, message, next, on_every_driver};

@@ -17,7 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use flatpath::{DescriptorBudget, DescriptorHold};
+use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 
 use crate::handle::FileKey;
 use crate::limits::{EVICTED_PER_KEEP_MAX, NODE_SHARDS};

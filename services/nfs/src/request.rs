@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flatpath::PoolHandle;
+use flatpath::memory::PoolHandle;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{CallOutcome, Reply};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

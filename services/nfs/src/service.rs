@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use flatpath::{DescriptorBudget, DriverConfig, Pipes, PoolHandle};
+use flatpath::DriverConfig;
+use flatpath::descriptors::DescriptorBudget;
+use flatpath::memory::{Pipes, PoolHandle};
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{

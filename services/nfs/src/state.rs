@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatpath::Pipes;
+use flatpath::memory::Pipes;
 use flatpath_rpc::Credential;
 
 use crate::export::Export;

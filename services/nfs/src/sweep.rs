@@ -17,7 +17,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use flatpath::Pipes;
+use flatpath::memory::Pipes;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::export::Export;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flatpath::Pool;
 use flatpath::limits::BUFFER_CLASSES;
+use flatpath::memory::Pool;
 use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, Call, CallOutcome, Credential, Groups, Programs, Reply, Route};
 use flatpath_structures::pool::{PoolConfig, Zero};

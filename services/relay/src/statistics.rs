@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters and gauges of one relay. The bytes that went through are the engine's:
-/// [`flatpath::Statistics::joined_bytes`].
+/// [`flatpath::statistics::Statistics::joined_bytes`].
 #[derive(Debug, Default)]
 pub struct Statistics {
     pub(crate) waiting: AtomicU64,

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use flatpath::{DriverChoice, Limits, Payload, Server, Turn, WorkerScope};
+use flatpath::memory::Payload;
+use flatpath::{DriverChoice, Limits, Server, Turn, WorkerScope};
 use flatpath_http::{
     Body, Disposition, Head, Http, Reply, Request, Response, Service, Sink, UploadDecision,
 };

@@ -1,6 +1,6 @@
 //! Record marking against vectors and against an oracle that knows the records beforehand.
 
-use flatpath::{Pool, PoolHandle};
+use flatpath::memory::{Pool, PoolHandle};
 
 use super::*;
 use crate::testing::{Random, pool};

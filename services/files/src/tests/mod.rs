@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use flatpath::{DescriptorBudget, Pool};
+use flatpath::descriptors::DescriptorBudget;
+use flatpath::memory::Pool;
 use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
 

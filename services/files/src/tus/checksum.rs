@@ -6,7 +6,7 @@ use http::header::HeaderValue;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha512};
 
-use flatpath::Payload;
+use flatpath::memory::Payload;
 
 /// `Tus-Checksum-Algorithm`. The protocol asks for sha1; some clients prefer the others.
 pub(super) const ALGORITHMS: HeaderValue = HeaderValue::from_static("sha1,sha256,sha512");

@@ -15,7 +15,8 @@
 
 use std::io::{Seek as _, SeekFrom};
 
-use flatpath::{Payload, WorkerScope};
+use flatpath::WorkerScope;
+use flatpath::memory::Payload;
 use flatpath_http::{Request, Response, Sink};
 use http::StatusCode;
 use http::header::{self, HeaderValue};

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flatpath::{Payload, Pool};
+use flatpath::memory::{Payload, Pool};
 use flatpath_http::{Body, Request, Response};
 use flatpath_structures::pool::{PoolConfig, Zero};
 use sha1::{Digest as _, Sha1};

@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use flatpath::Piped;
+use flatpath::memory::Piped;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{Arguments, CallOutcome, Data};
 use rustix::fs::Access as Allowed;
