@@ -365,13 +365,8 @@ mod cases {
             return;
         };
         let clients = std::thread::spawn(move || {
-            let mut random = 0x2545_f491_4f6c_dd1d_u64;
-            let mut chance = move |bound: u64| {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                random % bound
-            };
+            let mut random = fastrand::Rng::with_seed(1);
+            let mut chance = move |bound: u64| random.u64(..bound);
             for _ in 0..40 {
                 let mut open: Vec<TcpStream> = (0..10).map(|_| connect(address)).collect();
                 for client in &mut open {

@@ -354,13 +354,8 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&config()) else {
             return;
         };
-        let mut state = 5_u64;
-        let mut random = move |below: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as usize % below
-        };
+        let mut generator = fastrand::Rng::with_seed(5);
+        let mut random = move |below: usize| generator.usize(..below);
         let mut flows: Vec<Flow> = (0..5).map(|_| Flow::new(&mut rig)).collect();
         let mut out: Vec<(Piece, Vec<u8>)> = vec![];
         let mut kept: Vec<(Fragment, Vec<u8>)> = vec![];

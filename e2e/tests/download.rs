@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use flatpath_testkit::deadline::LONG_PATIENCE;
-use flatpath_testkit::site::{files_below, noise};
+use flatpath_testkit::noise;
+use flatpath_testkit::site::files_below;
 use flatpath_testkit::{Driver, Launch, Site, each_driver, tools};
 
 each_driver!(

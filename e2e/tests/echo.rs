@@ -2,7 +2,7 @@
 
 use flatpath_testkit::client::Ending;
 use flatpath_testkit::deadline::LONG_PATIENCE;
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(

@@ -1,6 +1,6 @@
 //! What a directory over HTTP answers: methods, ranges, conditions, encodings, listings.
 
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 
 each_driver!(

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::noise;
 use flatpath_testkit::reply::Asked;
-use flatpath_testkit::site::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, each_driver, until};
 
 each_driver!(

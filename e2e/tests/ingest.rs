@@ -123,14 +123,11 @@ fn consumers_killed_at_random_leave_exact_accounts(driver: Driver) {
     let senders: Vec<_> = (0..4)
         .map(|which| sender(rig.address(), which, &stop))
         .collect();
-    let mut state = 7_u64;
+    let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..KILLS {
         let victim = Victim::new(&rig.socket());
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
         // Anywhere between its first descriptor and its hundredth message.
-        std::thread::sleep(Duration::from_micros((state >> 33) % 8000));
+        std::thread::sleep(Duration::from_micros(random.u64(..8000)));
         drop(victim);
         until("its end to be noticed", || {
             (told(&rig.server, "ingest: ")["consumers"] == 0).then_some(())

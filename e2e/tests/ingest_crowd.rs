@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Error, Fragment, Message};
 use flatpath_testkit::ingest::{figures, launch, message, told};
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Deadline, Driver, Server, Swarm, each_driver, until};
 
 each_driver!(ten_thousand_producers_at_once_lose_and_change_nothing);

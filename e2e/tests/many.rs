@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatpath_testkit::client::request_bytes;
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, Swarm, each_driver, until};
 
 each_driver!(

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::noise;
 use flatpath_testkit::process::raise_descriptor_limit;
-use flatpath_testkit::site::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, Swarm, each_driver};
 
 each_driver!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flatpath_testkit::client::{Ending, request_bytes};
 use flatpath_testkit::deadline::LONG_PATIENCE;
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
 each_driver!(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Server as Engine};
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::{Http, Payload, Request, Response};
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver};
 
 each_driver!(

@@ -11,15 +11,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use collector::{Collected, Collector, collect};
 use flatpath::pairing::{Endpoint, Feed, Item, Pairings, Token};
 use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_testkit::{PATIENCE, until_true};
 use interrupts::{Count, Teller};
 use rendezvous::Rendezvous;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
     let server = Server::new().driver(choice);
@@ -40,14 +38,6 @@ fn hear(stream: &mut TcpStream, words: &[u8]) {
     let mut heard = vec![0; words.len()];
     stream.read_exact(&mut heard).expect("in time");
     assert_eq!(heard, words);
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn end(running: Running) {
@@ -82,10 +72,10 @@ fn interrupts_call_the_consumer_and_wake_no_worker() {
         // Before there is a consumer: it waits in the eventfd.
         eventfd.write(2).expect("room");
         let consumed = interrupts::consume(&pairings, &count);
-        until("early interrupts", || count.load(Ordering::Relaxed) == 2);
+        until_true("early interrupts", || count.load(Ordering::Relaxed) == 2);
         for interrupts in 3..=50 {
             eventfd.write(1).expect("room");
-            until("an interrupt", || {
+            until_true("an interrupt", || {
                 count.load(Ordering::Relaxed) == interrupts
             });
         }
@@ -102,7 +92,7 @@ fn interrupts_call_the_consumer_and_wake_no_worker() {
         // Another consumer finds what came in between.
         let second = Count::default();
         let _consumed = interrupts::consume(&pairings, &second);
-        until("what came in between", || {
+        until_true("what came in between", || {
             second.load(Ordering::Relaxed) == 1
         });
         assert_eq!(count.load(Ordering::Relaxed), 50, "called after its end");
@@ -118,14 +108,14 @@ fn the_collector_collects_what_clients_and_threads_send() {
         let (running, address) = start(choice, Collector(pairings.clone()));
         let bytes = || collected.lock().expect("whole").clone();
         let mut early = say(address, b"9\nwaits, ");
-        until("a producer", || pairings.figures().waiting == 1);
+        until_true("a producer", || pairings.figures().waiting == 1);
         let consumed = collect(&pairings, Token(9), &collected);
-        until("early bytes", || bytes() == b"waits, ");
+        until_true("early bytes", || bytes() == b"waits, ");
         early.write_all(b"then goes on").expect("open");
-        until("bytes", || bytes() == b"waits, then goes on");
+        until_true("bytes", || bytes() == b"waits, then goes on");
         hear(&mut say(address, b"9\n"), b"no\n");
         drop(early);
-        until("the end of the client", || pairings.figures().waiting == 1);
+        until_true("the end of the client", || pairings.figures().waiting == 1);
         let feed = Arc::new(Endpoint::new(Feed::new()));
         assert!(!feed.send(Item::Bytes(b"nobody")), "nobody is there");
         let _fed = pairings.produce(Token(9), &feed).expect("free again");

@@ -5,13 +5,12 @@ mod knots;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flatpath::limits::{JOINED_BYTES_MAX, JOINED_FILL_BYTES};
 use flatpath::{DriverChoice, Limits, Running, Server};
+use flatpath_testkit::{PATIENCE, until_true};
 use knots::Knots;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn on_both(body: impl Fn(DriverChoice)) {
     for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
@@ -70,14 +69,6 @@ fn tied(address: SocketAddr) -> (TcpStream, TcpStream) {
     (one, other)
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never came: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
     (0..bytes as u32)
         .map(|at| (at ^ seed).wrapping_mul(2_654_435_761).to_be_bytes()[0])
@@ -100,7 +91,7 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
         other.shutdown(Shutdown::Write).expect("open");
         assert_eq!(one.read(&mut [0; 9]).expect("an end"), 0);
         let handle = running.handle();
-        until("both closed", || handle.statistics().closed.read() == 2);
+        until_true("both closed", || handle.statistics().closed.read() == 2);
         assert_eq!(handle.statistics().joined.read(), 1);
         assert_eq!(handle.statistics().parted.read(), 1);
         assert_eq!(handle.statistics().joined_bytes.read(), 5 + 4 + 21);
@@ -133,7 +124,7 @@ fn streams_arrive_whole_in_both_directions_at_once() {
             }
         });
         let handle = running.handle();
-        until("both closed", || handle.statistics().closed.read() == 2);
+        until_true("both closed", || handle.statistics().closed.read() == 2);
         assert_eq!(handle.statistics().joined_bytes.read(), 2 * bytes as u64);
         let moved = handle.statistics().joined_bytes_moved.read();
         assert!(moved > 0, "all of two streams was copied");
@@ -185,7 +176,7 @@ fn a_reader_that_stops_stops_the_writer_and_costs_bounded_memory() {
         for (at, byte) in expected {
             assert_eq!(*byte, chunk[at % chunk.len()], "at {at}");
         }
-        until("nothing held", || {
+        until_true("nothing held", || {
             handle.pool_statistics().in_use_bytes == 0
         });
         cut(running);
@@ -204,7 +195,7 @@ fn a_reset_is_passed_on() {
         let error = other.read(&mut [0; 9]).expect_err("a reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         let handle = running.handle();
-        until("both closed", || handle.statistics().closed.read() == 2);
+        until_true("both closed", || handle.statistics().closed.read() == 2);
         assert_eq!(handle.statistics().parted.read(), 1);
         end(running);
     });
@@ -217,7 +208,7 @@ fn a_join_to_itself_or_to_one_that_is_gone_is_refused() {
         let handle = running.handle();
         hear(&mut client(address, b"!\n"), b"gone\n");
         drop(client(address, b"stale\n"));
-        until("it left", || handle.statistics().closed.read() == 2);
+        until_true("it left", || handle.statistics().closed.read() == 2);
         hear(&mut client(address, b"stale\n"), b"gone\n");
         let (mut one, mut other) = (client(address, b"stale2\n"), client(address, b"stale2\n"));
         hear(&mut one, b"tied\n");

@@ -8,7 +8,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use flatpath::memory::{Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
@@ -16,11 +15,8 @@ use flatpath::{
     Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, OperationMode, Pages,
     Protocol, Received, Running, Server, Stall, WorkerScope,
 };
-use flatpath_driver::simulation::{
-    Client as SimulatedClient, ClientState, Faults, Random, each_seed,
-};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_driver::simulation::{Client as SimulatedClient, ClientState, Faults, Random};
+use flatpath_testkit::{PATIENCE, each_seed, until_true};
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -211,14 +207,6 @@ impl Client {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn bodies_of_any_length_arrive_as_they_were_sent() {
     on_both(|choice| {
@@ -258,7 +246,7 @@ fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
         (0..8).for_each(|_| greedy.ask(&body));
         let handle = running.handle();
         let stalls = || handle.statistics().keep_stalls.read();
-        until("a stall", || stalls() == 1);
+        until_true("a stall", || stalls() == 1);
         let mut modest = Client::connect(&running);
         for round in 0..50 {
             modest.ask(&message(b'x', round, 20_000));
@@ -349,7 +337,7 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
         for number in 0..CONNECTIONS {
             clients.push(Client::connect(&running));
             if number % 1000 == 999 {
-                until("accepts", || {
+                until_true("accepts", || {
                     running.handle().statistics().accepted.read() > number as u64
                 });
             }
@@ -365,7 +353,6 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
     });
 }
 
-/// xorshift64: a fixed sequence for a fixed seed.
 /// A client that sends its bodies in pieces of any size.
 struct Talker {
     client: SimulatedClient,

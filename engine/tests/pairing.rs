@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod lines;
 
@@ -12,9 +12,9 @@ use flatpath::pairing::{
     Refused, RegisterError, Token,
 };
 use flatpath::{DriverChoice, Running, Server};
+use flatpath_testkit::{PATIENCE, until_true};
 use lines::Lines;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const TOKEN: Token = Token(3);
 
 type Notes = Arc<Mutex<Vec<&'static str>>>;
@@ -336,14 +336,6 @@ fn counting(count: &Arc<AtomicU64>) -> Arc<Endpoint<Callback>> {
     })))
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn signals_survive_pairs_that_come_and_go() {
     for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
@@ -373,7 +365,7 @@ fn signals_survive_pairs_that_come_and_go() {
             let written = writer.join().expect("written");
             let _consumed = pairings.consume(TOKEN, &counting(&count)).expect("free");
             let _produced = pairings.produce(TOKEN, &source).expect("free");
-            until("every signal", || count.load(Ordering::Relaxed) == written);
+            until_true("every signal", || count.load(Ordering::Relaxed) == written);
         });
         running.handle().force();
         running.wait().expect("a clean end");
@@ -398,7 +390,7 @@ fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
         let _produced = pairings.produce(TOKEN, &source).expect("free");
         for calls in 1..=3 {
             source.eventfd().write(1).expect("room");
-            until("a call", || seen.load(Ordering::Relaxed) == calls);
+            until_true("a call", || seen.load(Ordering::Relaxed) == calls);
         }
         assert_eq!(running.handle().statistics().handler_panics.read(), 1);
         running.handle().force();

@@ -1,14 +1,14 @@
-//! A generator with a seed: the same numbers on every machine (SplitMix64).
+//! A generator with a seed: the same numbers on every machine.
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// Starts at a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// Starts at a hash of `data` (FNV-1a), so that an input alone decides what follows from it.
@@ -17,26 +17,17 @@ impl Random {
         let hash = data.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
         });
-        Self(hash)
-    }
-
-    /// The next number.
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self::new(hash)
     }
 
     /// A number below `bound`, which is not zero.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.word() % bound as u64) as usize
+        self.0.usize(..bound)
     }
 
     /// A byte.
     pub fn byte(&mut self) -> u8 {
-        self.word().to_le_bytes()[0]
+        self.0.u8(..)
     }
 }
 

@@ -140,26 +140,23 @@ pub(crate) fn with_seeds(seeds: u32, body: impl Fn(&mut Random)) {
     }
 }
 
-/// xorshift64*: small, seeded, the same on every machine.
+/// A generator of random numbers, the same on every machine.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(fastrand::Rng);
 
 #[cfg(not(any(loom, shuttle)))]
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
+        self.0.u64(..)
     }
 
     /// A number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        (self.next() % u64::from(bound)) as u32
+        self.0.u32(..bound)
     }
 }

@@ -66,6 +66,14 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Looks again and again until `holds`, for at most [`PATIENCE`].
+///
+/// # Panics
+/// It never does; says `what` was waited for.
+pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

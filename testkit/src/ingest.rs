@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::site::noise;
+use crate::seeds::noise;
 use crate::{Driver, Launch, Server, binary, until};
 
 /// The command line of a server with an ingest listener whose socket is `ingest` in `directory`.

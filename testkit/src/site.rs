@@ -84,15 +84,6 @@ impl Site {
     }
 }
 
-/// `length` bytes that look random and depend on `seed` alone. A shorter length is a beginning of a
-/// longer one.
-#[must_use]
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    fastrand::Rng::with_seed(seed).fill(&mut bytes);
-    bytes
-}
-
 /// Every file below `directory` as (relative name, contents), sorted by name.
 ///
 /// # Panics
@@ -129,15 +120,6 @@ fn paths_below(directory: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn noise_depends_on_its_seed_alone() {
-        assert_eq!(noise(1, 1000), noise(1, 1000));
-        assert_eq!(noise(1, 1000)[..10], noise(1, 10)[..]);
-        assert_ne!(noise(1, 1000), noise(2, 1000));
-        let distinct: std::collections::HashSet<u8> = noise(3, 10_000).into_iter().collect();
-        assert_eq!(distinct.len(), 256);
-    }
 
     #[test]
     fn files_below_finds_files_in_every_directory() {

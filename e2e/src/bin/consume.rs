@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use flatpath_consumer::Consumer;
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

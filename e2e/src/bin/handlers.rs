@@ -12,7 +12,7 @@ use std::time::Duration;
 use flatpath::{Bytes, DriverChoice, DriverConfig, Limits, Server, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_http::{Body, Head, Http, Request, Response, Route};
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use http::StatusCode;
 
 /// Handlers that have begun and not ended.

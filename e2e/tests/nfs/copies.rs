@@ -2,7 +2,7 @@
 
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_nfs::{Nfs, Options};
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::calls::{Connection, NFS, call, write};

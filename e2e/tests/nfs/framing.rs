@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::Shutdown;
 
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::calls::{Connection, NFS, Words, call, data, read, write};

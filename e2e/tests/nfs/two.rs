@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use flatpath_testkit::site::noise;
+use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Server, Site, each_driver, tools};
 use nfs3_client::Nfs3ConnectionBuilder;
 use nfs3_client::tokio::TokioConnector;

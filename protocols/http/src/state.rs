@@ -328,16 +328,13 @@ mod tests {
 
     #[test]
     fn model_replies_come_out_in_the_order_of_their_requests() {
-        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = fastrand::Rng::with_seed(1);
         let mut session = Session::<Echo>::default();
         // Close to the end of the numbers, so that they wrap.
         (session.next_request, session.next_reply) = (u32::MAX - 50, u32::MAX - 50);
         let (mut out, mut due) = (Vec::new(), session.next_reply);
         for _ in 0..10_000 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let pick = (random >> 33) as usize;
+            let pick = random.usize(..);
             if pick.is_multiple_of(2) && session.owed() < PIPELINE_MAX {
                 out.push(session.take_number());
             } else if !out.is_empty() {

@@ -1,11 +1,12 @@
 //! Random requests and random bytes: what arrives in pieces is what arrives whole, what was sent is
 //! what is parsed, and nothing panics.
 //!
-//! Every case names its seed when it fails; `case(seed)` alone replays it.
+//! Every case names its seed when it fails.
 
 use flatpath_http::{
     Body, Decoder, Fault, Framing, HeaderSlots, Limits, Piece, Response, Scan, Turn, parse, testing,
 };
+use flatpath_testkit::each_seed;
 
 const TURN: Turn = Turn {
     number: 1,
@@ -13,20 +14,16 @@ const TURN: Turn = Turn {
     wall_seconds: 784_111_777,
 };
 
-/// SplitMix64: small, and the same everywhere.
-struct Random(u64);
+/// What random requests are made of.
+struct Random(fastrand::Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    fn byte(&mut self) -> u8 {
+        self.0.u8(..)
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).expect("it is below a usize")
+        self.0.usize(..bound)
     }
 
     fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
@@ -34,7 +31,7 @@ impl Random {
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next().to_le_bytes()[0]).collect()
+        (0..count).map(|_| self.byte()).collect()
     }
 
     fn text(&mut self, characters: &[u8], bytes_min: usize, bytes_max: usize) -> String {
@@ -45,23 +42,10 @@ impl Random {
     }
 }
 
-/// Runs a case for each seed and says which one failed.
 fn for_seeds(count: u64, case: impl Fn(&mut Random)) {
-    for seed in 0..count {
-        let named = SeedOnPanic(seed);
-        case(&mut Random(seed));
-        drop(named);
-    }
-}
-
-struct SeedOnPanic(u64);
-
-impl Drop for SeedOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed with seed {}", self.0);
-        }
-    }
+    each_seed(count, |seed| {
+        case(&mut Random(fastrand::Rng::with_seed(seed)))
+    });
 }
 
 const TOKEN: &[u8] = b"ABCXYZabcxyz0189!#$%&'*+-.^_`|~";
@@ -173,10 +157,10 @@ fn damaged_request(random: &mut Random) -> Vec<u8> {
     for _ in 0..1 + random.below(3) {
         let at = random.below(bytes.len());
         match random.below(5) {
-            0 => bytes[at] = random.next().to_le_bytes()[0],
+            0 => bytes[at] = random.byte(),
             1 => bytes[at] = *random.pick(&[&b'\r', &b'\n', &b' ', &b':', &0, &b',', &b';']),
             2 if bytes.len() > 1 => drop(bytes.remove(at)),
-            3 => bytes.insert(at, random.next().to_le_bytes()[0]),
+            3 => bytes.insert(at, random.byte()),
             _ => bytes.truncate(at.max(1)),
         }
     }

@@ -14,32 +14,23 @@ pub(crate) fn pool(budget_bytes: usize) -> Pool {
     })
 }
 
-/// xorshift64*: enough for models, seeded so that a failure can be replayed.
-pub(crate) struct Random(u64);
+/// Seeded, so that a failure can be replayed.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
-    /// From the variable `FLATPATH_SEED`, else from the clock.
+    /// From the variable `FLATPATH_SEED`, else any.
     pub(crate) fn seed() -> u64 {
         let given = std::env::var("FLATPATH_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
-        given.unwrap_or_else(|| {
-            let clock = std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .expect("after 1970");
-            u64::from(clock.subsec_nanos()) ^ clock.as_secs() << 20
-        })
+        given.unwrap_or_else(|| fastrand::u64(..))
     }
 
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let mixed = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(mixed).expect("31 bits") % bound
+        self.0.usize(..bound)
     }
 }

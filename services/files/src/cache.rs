@@ -398,12 +398,11 @@ mod tests {
     fn model_what_is_found_is_what_was_put_in_last() {
         let mut bench = bench(8, 20_000);
         let mut oracle = HashMap::new();
-        let mut seed = 7_u64;
+        let mut random = fastrand::Rng::with_seed(7);
         for turn in 1..3_000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let name = format!("/{}", (seed >> 33) % 24);
-            if seed >> 62 == 0 {
-                let body = "x".repeat((seed >> 40) as usize % 4_000);
+            let name = format!("/{}", random.u8(..24));
+            if random.u8(..4) == 0 {
+                let body = "x".repeat(random.usize(..4_000));
                 bench.insert(&name, &body);
                 oracle.insert(name, body);
             } else if let Some(found) = bench.body(turn, &name) {

@@ -62,7 +62,7 @@ impl Flight {
 
 struct Model {
     site: Site,
-    seed: u64,
+    random: fastrand::Rng,
     uploads: Vec<Expected>,
     flights: Vec<Flight>,
     flights_begun: u64,
@@ -71,11 +71,7 @@ struct Model {
 
 impl Model {
     fn draw(&mut self, below: u64) -> u64 {
-        self.seed = self
-            .seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.seed >> 33) % below
+        self.random.u64(..below)
     }
 
     fn create(&mut self) {
@@ -288,7 +284,7 @@ fn model_uploads_agree_with_an_oracle_whatever_comes_between() {
     for round in 0..8 {
         let mut model = Model {
             site: Site::new(WriteOptions::default()),
-            seed: seed.wrapping_add(round),
+            random: fastrand::Rng::with_seed(seed.wrapping_add(round)),
             uploads: Vec::new(),
             flights: Vec::new(),
             flights_begun: 0,
