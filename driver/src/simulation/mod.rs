@@ -154,9 +154,10 @@ impl Simulation {
             }
             completions.push(completion);
         }
+        // First: what the caller starts while it handles the others may have the same user_data.
         while let Some(duplicate) = world.operations.take_duplicate(now_ns, completions) {
             world.injected.duplicates += 1;
-            completions.push(duplicate);
+            completions.insert(0, duplicate);
         }
     }
 }
