@@ -15,8 +15,10 @@ use flatpath::{
     Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, OperationMode, Pages,
     Protocol, Received, Running, Server, Stall, WorkerScope,
 };
-use flatpath_driver::simulation::{Client as SimulatedClient, ClientState, Faults, Random};
-use flatpath_testkit::{PATIENCE, each_seed, until_true};
+use flatpath_driver::simulation::{
+    Client as SimulatedClient, ClientState, Faults, Random, each_seed,
+};
+use flatpath_testkit::{PATIENCE, until_true};
 
 /// See the module.
 #[derive(Clone, Default)]

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
-use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random};
-use flatpath_testkit::each_seed;
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use lines::Lines;
 
 const SEEDS: u64 = 300;

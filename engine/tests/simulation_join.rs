@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
-use flatpath_driver::simulation::{Client, ClientState, Faults, Random};
-use flatpath_testkit::each_seed;
+use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use knots::Knots;
 
 const SEEDS: u64 = 300;

@@ -22,8 +22,7 @@ use flatpath::pairing::{
     RegisterError, Token,
 };
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath_driver::simulation::{Faults, Random};
-use flatpath_testkit::each_seed;
+use flatpath_driver::simulation::{Faults, Random, each_seed};
 use lines::Lines;
 
 const SEEDS: u64 = 400;

@@ -15,8 +15,8 @@ use flatpath::{
     Context, DriverChoice, End, Limits, ListenerOptions, Pages, Protocol, Received, Rouser, Server,
     Stall,
 };
-use flatpath_driver::simulation::{Client, Faults, Network};
-use flatpath_testkit::{each_seed, until_true};
+use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
+use flatpath_testkit::until_true;
 
 const PAGES: u32 = 2;
 const SECOND: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! What tests share: clients, launching a server, deadlines, seeds, swarms of connections.
+//! What tests share: clients, launching a server, deadlines, swarms of connections.
 //!
 //! A test starts the `flatpath` binary on a free port ([`Launch`]), talks to it through sockets
 //! ([`Client`], [`Swarm`]) or a program ([`tools`]), and looks at it from outside ([`Process`]).
@@ -37,7 +37,7 @@ pub use freeze::Frozen;
 pub use fuse::Fuse;
 pub use process::Process;
 pub use reply::Reply;
-pub use seeds::{each_seed, noise};
+pub use seeds::noise;
 pub use server::{Launch, Server};
 pub use site::Site;
 pub use swarm::Swarm;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub use self::faults::{Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
 use self::operations::{Kind, Received};
-pub use self::random::Random;
+pub use self::random::{Random, each_seed};
 pub use self::world::ClientState;
 use self::world::World;
 use flatpath_structures::pool::Buffer;

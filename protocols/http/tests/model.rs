@@ -3,10 +3,10 @@
 //!
 //! Every case names its seed when it fails.
 
+use flatpath::simulation::each_seed;
 use flatpath_http::{
     Body, Decoder, Fault, Framing, HeaderSlots, Limits, Piece, Response, Scan, Turn, parse, testing,
 };
-use flatpath_testkit::each_seed;
 
 const TURN: Turn = Turn {
     number: 1,

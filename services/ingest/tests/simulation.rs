@@ -20,9 +20,8 @@ use std::time::Duration;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_consumer::{Consumer, Error, Message};
-use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Injected, Random, each_seed};
 use flatpath_ingest::{Control, Ingest, Settings};
-use flatpath_testkit::each_seed;
 use rig::{check, message};
 
 const SEEDS: u64 = 120;

@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
-use flatpath_driver::simulation::{Client, ClientState, Faults, Random};
+use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use flatpath_relay::{Relay, WAITING_MAX};
-use flatpath_testkit::each_seed;
 
 const SEEDS: u64 = 400;
 const TURNS_MAX: usize = 20_000;
