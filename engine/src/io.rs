@@ -270,8 +270,8 @@ impl Io<'_> {
         self.connection.output.queued_bytes() >= OUTPUT_BYTES_HIGH
     }
 
-    /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen to the low-water mark;
-    /// at once, after this call, when it is there already.
+    /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen
+    /// to the low-water mark; at once, after this call, when it is there already.
     pub fn notify_drained(&mut self) {
         self.connection.control.notify_drained = true;
     }

@@ -29,7 +29,7 @@
 //! # A streamed upload
 //!
 //! The body of a request arrives completely before its handler runs, up to a bound. A service that
-//! takes longer bodies gets them piece by piece in a `Sink`: `flatpath-http`'s first page shows one.
+//! takes longer bodies gets them piece by piece in a `Sink`: see the first page of `flatpath-http`.
 //!
 //! # A protocol of one's own
 //!

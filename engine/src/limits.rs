@@ -321,7 +321,8 @@ pub struct Limits {
     /// Workers that the jobs of one listener may occupy at a time, over all network threads, at
     /// least one on each; the others wait. Zero: with several listeners each leaves the others
     /// their part of a quarter of all workers, one at least; with one listener no limit.
-    /// [`ListenerOptions::workers_max`](crate::ListenerOptions::workers_max) sets it for one listener.
+    /// [`ListenerOptions::workers_max`](crate::ListenerOptions::workers_max) sets it for one
+    /// listener.
     pub workers_per_listener: u32,
     /// From accept, or from a request's first byte, to the end of its head.
     pub head_timeout: Duration,

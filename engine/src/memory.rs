@@ -1,9 +1,9 @@
 //! Memory that a protocol or a service handles: received bytes where they lie ([`Fragment`] of a
-//! [`Region`]), buffers of the server's [`Pool`], bodies made of both ([`Payload`]), bytes that stay
-//! in a pipe ([`Piped`]); and where the pages of receive memory are, for display.
+//! [`Region`]), buffers of the server's [`Pool`], bodies made of both ([`Payload`]), bytes in a
+//! pipe ([`Piped`]); and where the pages of receive memory are, for display.
 //!
-//! A network thread enters its regions when it starts, and they leave with it; their counts are read
-//! only when asked for.
+//! A network thread enters its regions when it starts, and they leave with it. Their counts are
+//! read only when asked for.
 
 pub use flatpath_driver::{
     Attachment, Backing, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig, Returner,

@@ -49,7 +49,8 @@ pub enum Pages {
     /// The buffers that all connections share: right for what is handled in the same turn.
     #[default]
     Common,
-    /// The pages of the listener's own region ([`ListenerOptions::region`]): right for large bodies.
+    /// The pages of the listener's own region ([`ListenerOptions::region`]): right for large
+    /// bodies.
     Listener,
     /// The same, but a small receive may share its page with others, where the driver can and the
     /// region wants it ([`RegionConfig::small_receives`]):

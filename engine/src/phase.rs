@@ -1,12 +1,13 @@
-//! What a connection waits for, and why its input waits: the words for its deadlines and its stalls.
+//! What a connection waits for, and why its input waits: the words for its deadlines and its
+//! stalls.
 
 /// What a connection is waiting for; it decides which deadline guards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing of a request has arrived. Guarded by `idle_timeout` from the start of the phase.
     Idle,
-    /// Part of a request's head has arrived. Guarded by `head_timeout`, absolute: bytes that trickle
-    /// in do not move it. A new connection starts here, counted from its accept.
+    /// Part of a request's head has arrived. Guarded by `head_timeout`, absolute: bytes that
+    /// trickle in do not move it. A new connection starts here, counted from its accept.
     Head,
     /// A body is arriving. Guarded by a bound on silence, `body_timeout`, and by a minimum rate.
     Body,
@@ -41,7 +42,8 @@ pub enum Stall {
     /// This connection holds its share of the memory budget: until it holds half of that. A
     /// protocol need not say so, the engine looks by itself.
     Share,
-    /// Something outside the engine is not ready: until [`Resumer::resume`](crate::Resumer::resume). It has no deadline.
+    /// Something outside the engine is not ready: until
+    /// [`Resumer::resume`](crate::Resumer::resume). It has no deadline.
     Outside,
 }
 

@@ -18,7 +18,8 @@ use crate::limits::{
     BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_PART, RESERVE_TAKE_MAX, SHARE_BYTES_MIN, SHARE_PART,
 };
 
-/// How much memory a job waits for, see [`Context::dispatch_with_memory`](crate::Context::dispatch_with_memory).
+/// How much memory a job waits for, see
+/// [`Context::dispatch_with_memory`](crate::Context::dispatch_with_memory).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A short reply as a whole, at most

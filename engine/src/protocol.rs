@@ -91,9 +91,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Called once on each network thread.
     fn thread_state(&self) -> Self::ThreadState;
 
-    /// A connection has been accepted, and nothing of it received yet. [`Io::peer`](crate::Io::peer)
-    /// says where it comes from. To refuse it, close it here, at once or after some last words:
-    /// nothing of it is received then. By default: nothing.
+    /// A connection has been accepted, and nothing of it received yet.
+    /// [`Io::peer`](crate::Io::peer) says where it comes from. To refuse it, close it here, at once
+    /// or after some last words: nothing of it is received then. By default: nothing.
     fn connected(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
@@ -141,9 +141,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// The deadline of `phase` has passed. [`Io::restart_phase`](crate::Io::restart_phase) with the same phase gives it
-    /// another period; otherwise the connection is closed after its output, which is the default.
-    /// It is closed either way where its place is wanted for another.
+    /// The deadline of `phase` has passed. [`Io::restart_phase`](crate::Io::restart_phase) with the
+    /// same phase gives it another period; otherwise the connection is closed after its output,
+    /// which is the default. It is closed either way where its place is wanted for another.
     fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
         let _ = phase;
         context.close_after_output();
@@ -151,8 +151,8 @@ pub trait Protocol: Send + Sync + Sized + 'static {
 
     /// The server has begun to drain. A session with a request finishes it and tells its client.
     /// One without may close, or wait in [`Phase::Idle`] for one that is on its way: that deadline
-    /// is shorter now. [`Io::draining`](crate::Io::draining) is true from now on. By default: close after the
-    /// output.
+    /// is shorter now. [`Io::draining`](crate::Io::draining) is true from now on. By default: close
+    /// after the output.
     fn draining(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }
@@ -163,9 +163,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// The engine ends this connection for want of memory, in the words of [`ListenerOptions::refusal`]
-    /// where no other reply is under way. What the session holds of the request is to be dropped
-    /// now: the connection may stay for a while until its peer has read. By default: nothing.
+    /// The engine ends this connection for want of memory, in the words of
+    /// [`ListenerOptions::refusal`] where no other reply is under way. What the session holds of
+    /// the request is to be dropped now: the connection may stay for a while until its peer has
+    /// read. By default: nothing.
     fn abandoned(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
@@ -176,14 +177,15 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// The connection is joined; see [`Io::join`](crate::Io::join). What is written here goes out before the
-    /// first byte of the other. From now on only `expired`, `draining` and `closed` are called.
+    /// The connection is joined; see [`Io::join`](crate::Io::join). What is written here goes out
+    /// before the first byte of the other. From now on only `expired`, `draining` and `closed` are
+    /// called.
     fn joined(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
 
-    /// The connection could not be joined and is as it was; see [`Io::join`](crate::Io::join). By default it
-    /// is closed after its output.
+    /// The connection could not be joined and is as it was; see [`Io::join`](crate::Io::join). By
+    /// default it is closed after its output.
     fn join_refused(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }

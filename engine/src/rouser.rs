@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::end::{ConnectionId, End};
 
 /// Calls connections of this network thread that nothing has happened to: what one of them does may
-/// concern another. For a [`ThreadState`](crate::Protocol::ThreadState) to keep; it stays on its thread.
+/// concern another. For a [`ThreadState`](crate::Protocol::ThreadState) to keep; it stays on its
+/// thread.
 #[derive(Clone, Debug, Default)]
 pub struct Rouser(Rc<RefCell<Vec<ConnectionId>>>);
 

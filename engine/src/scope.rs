@@ -38,8 +38,8 @@ impl<'a> WorkerScope<'a> {
         std::thread::sleep(PAUSE);
     }
 
-    /// Whether the job was told [`Entry::Later`](crate::blocking::Entry::Later): what it made is dropped, and
-    /// it runs again.
+    /// Whether the job was told [`Entry::Later`](crate::blocking::Entry::Later): what it made is
+    /// dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
         self.parked.is_some()
     }

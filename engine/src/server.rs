@@ -156,17 +156,17 @@ impl Server {
     }
 
     /// Whether accept may wait for a connection's first bytes where the protocol says that clients
-    /// speak first ([`ListenerOptions::defer_accept`]; true by default). It takes about a quarter off the
-    /// cost of a connection with one request. In exchange, one whose first bytes are still under
-    /// way when the server drains is reset instead of answered.
+    /// speak first ([`ListenerOptions::defer_accept`]; true by default). It takes about a quarter
+    /// off the cost of a connection with one request. In exchange, one whose first bytes are still
+    /// under way when the server drains is reset instead of answered.
     pub fn defer_accept(mut self, defer: bool) -> Server {
         self.options.defer_accept = defer;
         self
     }
 
     /// Measures what putting jobs on the queue and waking workers takes:
-    /// [`Statistics::dispatch_ns`](crate::statistics::Statistics::dispatch_ns). For benches: it costs about
-    /// 50 ns a job, and nothing when it is not asked for.
+    /// [`Statistics::dispatch_ns`](crate::statistics::Statistics::dispatch_ns). For benches: it
+    /// costs about 50 ns a job, and nothing when it is not asked for.
     pub fn observe_dispatch(mut self) -> Server {
         self.options.observes_dispatch = true;
         self

@@ -11,10 +11,10 @@
 //! that waits here is let out by this thread's own doing. The price: a listener whose connections
 //! are all on one of several threads has the part of that thread only.
 //!
-//! A job that waits for a [`Share`](crate::blocking::Share) holds no worker, so it is *parked*: not out until it is
-//! queued again. Then it is out at once, because a place that it waited for is kept for it. Its
-//! listener may be beyond its share by such jobs for a while, and nothing else of it goes out
-//! meanwhile.
+//! A job that waits for a [`Share`](crate::blocking::Share) holds no worker, so it is *parked*: not
+//! out until it is queued again. Then it is out at once, because a place that it waited for is kept
+//! for it. Its listener may be beyond its share by such jobs for a while, and nothing else of it
+//! goes out meanwhile.
 //!
 //! Invariants
 //! - H1: `common_used` is the sum over all listeners of what is out beyond the guarantee. Without

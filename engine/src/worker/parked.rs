@@ -1,5 +1,5 @@
-//! How many jobs of each listener of one network thread wait for a [`Share`](crate::blocking::Share), without
-//! a worker. Workers count, the network thread reads.
+//! How many jobs of each listener of one network thread wait for a
+//! [`Share`](crate::blocking::Share), without a worker. Workers count, the network thread reads.
 //!
 //! | | add, remove, tell | of, told |
 //! |-|-|-|

@@ -22,8 +22,8 @@
 //! # A streamed upload
 //!
 //! A body arrives completely before its handler runs, up to [`Limits::body_bytes_max`]. A service
-//! that [`streams`](Service::streams) a body gets it piece by piece instead, in a [`Sink`], while it
-//! arrives. No thread waits for the client; while a worker is busy with a piece, the next one
+//! that [`streams`](Service::streams) a body gets it piece by piece instead, in a [`Sink`], while
+//! it arrives. No thread waits for the client; while a worker is busy with a piece, the next one
 //! gathers up to a bound, and then the client has to wait.
 //!
 //! ```

@@ -12,9 +12,9 @@
 //! - A consumer gets whole messages. Those of one producer come in order, to one consumer: the next
 //!   in turn when the producer's first message begins, until either has left.
 //! - Delivery is **at most once**. The producer gets no acknowledgement. A message that was
-//!   delivered to a consumer that dies is not delivered again, whether it was read or not; a message
-//!   that was not delivered yet, all or part of it, goes to the next consumer. A message whose
-//!   producer leaves before its end is dropped.
+//!   delivered to a consumer that dies is not delivered again, whether it was read or not; a
+//!   message that was not delivered yet, all or part of it, goes to the next consumer. A message
+//!   whose producer leaves before its end is dropped.
 //! - A producer that names a token before its first message belongs to the consumer that names the
 //!   same, and to no other; the first of the two waits. A token has one of each at a time.
 //! - A producer whose consumer has no room is not received from, and no other producer is touched.

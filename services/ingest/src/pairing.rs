@@ -5,8 +5,8 @@
 //! producer's session has its consumer.
 //!
 //! Invariants
-//! - A1: the consumer that a producer has is attached: the control thread ends the registration, and
-//!   so takes the consumer from the producer, before it ends the consumer.
+//! - A1: the consumer that a producer has is attached: the control thread ends the registration,
+//!   and so takes the consumer from the producer, before it ends the consumer.
 //! - A2: a registration lives in the session or in the attached peer, and ends with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -164,8 +164,8 @@ impl Session {
         is_first && self.seeks.is_some()
     }
 
-    /// Delivers a whole message to the consumer. `Err`: that one died; the message is kept, and wants
-    /// room with the next.
+    /// Delivers a whole message to the consumer. `Err`: that one died; the message is kept, and
+    /// wants room with the next.
     pub(crate) fn deliver(&mut self) -> Result<Arc<Consumer>, Ended> {
         let producer = self.producer.expect("numbered with its first byte");
         let state = std::mem::take(&mut self.state);

@@ -1,9 +1,9 @@
 //! The window of a consumer: which producers may begin a message, and which wait, in which order.
 //!
 //! A consumer has room for `room` fragments. A message reserves what it may need before its first
-//! byte is retained, and gives back what it did not need when it is delivered. A producer that finds
-//! no room waits in a queue; free room is granted in order, so short messages cannot overtake a long
-//! one for ever.
+//! byte is retained, and gives back what it did not need when it is delivered. A producer that
+//! finds no room waits in a queue; free room is granted in order, so short messages cannot overtake
+//! a long one for ever.
 //!
 //! Invariants
 //! - W1: `used` is the sum of all reservations, grants not yet claimed, and fragments held; it is
