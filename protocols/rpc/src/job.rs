@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
-use flatpath::memory::Buffer;
 
 use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
 use crate::limits::LOOKUP_PAUSES_MAX;
@@ -23,8 +22,7 @@ pub struct RpcJob {
     pub(crate) origin: Option<Arc<Origin>>,
     pub(crate) begun_ns: u64,
     pub(crate) promised_bytes: usize,
-    pub(crate) reply: Option<Reply>,
-    pub(crate) pieces: Vec<Buffer>,
+    pub(crate) reply: Reply,
     pub(crate) silent: bool,
 }
 
@@ -46,7 +44,6 @@ impl RpcJob {
             silent,
             ..
         } = self;
-        let Some(reply) = reply else { return };
         let arguments = record.arguments(*arguments_at);
         let mut ticket: Option<Ticket> = None;
         if let Some(origin) = origin.take() {
@@ -70,21 +67,16 @@ impl RpcJob {
         record.clear();
     }
 
-    /// Drops everything held and keeps the vectors.
+    /// Gives back everything but the vectors.
     pub(crate) fn reset(&mut self) {
         self.origin = None;
         self.record.clear();
-        if let Some(reply) = self.reply.take() {
-            self.pieces = reply.into_pieces();
-            self.pieces.clear();
-        }
+        self.reply.reset();
     }
 
     /// The program has panicked.
     pub(crate) fn fail(&mut self) {
-        if let Some(reply) = &mut self.reply {
-            reply.restart(Accepted::SystemError);
-        }
+        self.reply.restart(Accepted::SystemError);
     }
 }
 

@@ -28,7 +28,7 @@ const STATUS_BYTES_MAX: usize = REPLY_HEAD_BYTES + 8;
 pub struct NoRoom;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reply {
     pieces: Vec<Buffer>,
     /// After the pieces.
@@ -37,15 +37,21 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Room for a reply, in `buffer`: [`Reply::begin`] follows.
-    pub(crate) fn new(buffer: Buffer, mut pieces: Vec<Buffer>) -> Reply {
-        pieces.clear();
-        pieces.push(buffer);
-        Reply {
-            pieces,
-            piped: None,
-            xid: 0,
-        }
+    /// Takes the first buffer (Y2).
+    pub(crate) fn prepare(&mut self, buffer: Buffer) {
+        self.reset();
+        self.pieces.push(buffer);
+    }
+
+    /// True between [`Reply::prepare`] and [`Reply::reset`].
+    pub(crate) fn is_prepared(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    /// Gives back everything but the empty vector.
+    pub(crate) fn reset(&mut self) {
+        self.pieces.clear();
+        self.piped = None;
     }
 
     /// Begins a successful reply to `xid`, without results.
@@ -220,7 +226,8 @@ impl Reply {
         let buffer = pool
             .take(crate::limits::REPLY_BYTES_MIN)
             .expect("the pool has a buffer");
-        let mut reply = Reply::new(buffer, Vec::new());
+        let mut reply = Reply::default();
+        reply.prepare(buffer);
         reply.begin(0);
         reply
     }
@@ -280,11 +287,6 @@ impl Reply {
         }
         (self.pieces.drain(..), self.piped.take())
     }
-
-    /// The empty vector, for the next reply.
-    pub(crate) fn into_pieces(self) -> Vec<Buffer> {
-        self.pieces
-    }
 }
 
 #[cfg(test)]
@@ -295,7 +297,8 @@ mod tests {
 
     fn reply(pool: PoolHandle<'_>) -> Reply {
         let buffer = pool.take(REPLY_BYTES_MIN).expect("there is room");
-        let mut reply = Reply::new(buffer, Vec::new());
+        let mut reply = Reply::default();
+        reply.prepare(buffer);
         reply.begin(7);
         reply
     }

@@ -39,7 +39,6 @@ use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
-use crate::reply::Reply;
 use crate::unsent;
 use crate::xdr::Writer;
 
@@ -200,18 +199,15 @@ impl<S: Programs> Rpc<S> {
         mut job: Job<Self>,
         (call, arguments_at): (Call, usize),
     ) -> Progress {
-        if job.reply.is_none() {
+        if !job.reply.is_prepared() {
             let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
                 job.reset();
                 context.recycle(job);
                 return Progress::Stalled(Stall::Memory);
             };
-            let pieces = std::mem::take(&mut job.pieces);
-            job.reply = Some(Reply::new(buffer, pieces));
+            job.reply.prepare(buffer);
         }
-        if let Some(reply) = &mut job.reply {
-            reply.begin(call.xid);
-        }
+        job.reply.begin(call.xid);
         job.call = call;
         job.arguments_at = arguments_at;
         job.begun_ns = context.turn().now_ns;
@@ -254,28 +250,27 @@ impl<S: Programs> Rpc<S> {
         Progress::Done
     }
 
+    /// What a call needs before the last byte of its record is taken (G1).
+    fn ready_job(context: &mut Context<'_, Self>) -> Result<Job<Self>, Stall> {
+        let promised_bytes = context.session.promised_bytes;
+        if let Some(stall) = unsent::wait_for(context, promised_bytes, REPLY_BYTES_MIN) {
+            return Err(stall);
+        }
+        let mut job = context.job().ok_or(Stall::Jobs)?;
+        let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) else {
+            context.recycle(job);
+            return Err(Stall::Memory);
+        };
+        job.reply.prepare(buffer);
+        Ok(job)
+    }
+
     /// Assembles a record that does not lie whole in the input. Returns the bytes used.
     fn assemble(&self, context: &mut Context<'_, Self>, input: &[u8]) -> (usize, Option<Progress>) {
-        // Everything a call needs is had before its last byte is taken (G1).
-        let mut ready = None;
-        let mut want = Stall::Jobs;
-        if let Some(stall) =
-            unsent::wait_for(context, context.session.promised_bytes, REPLY_BYTES_MIN)
-        {
-            want = stall;
-        } else if let Some(mut job) = context.job() {
-            if let Some(buffer) = context.pool().take(REPLY_BYTES_MIN) {
-                let pieces = std::mem::take(&mut job.pieces);
-                job.reply = Some(Reply::new(buffer, pieces));
-                ready = Some(job);
-            } else {
-                context.recycle(job);
-                want = Stall::Memory;
-            }
-        }
+        let ready = Self::ready_job(context);
         let completion = match ready {
-            Some(_) => Completion::Allowed,
-            None => Completion::Withheld,
+            Ok(_) => Completion::Allowed,
+            Err(_) => Completion::Withheld,
         };
         let fed =
             context
@@ -285,27 +280,27 @@ impl<S: Programs> Rpc<S> {
         if context.session.assembly.is_long() {
             context.receive_into(Pages::Listener);
         }
-        let (used, assembled) = match fed {
-            Ok(fed) => fed,
+        match (fed, ready) {
+            (Ok((used, Assembled::Complete)), Ok(job)) => {
+                return (used, Some(self.handle_assembled(context, job)));
+            }
+            (Ok((used, Assembled::Withheld)), Err(stall)) => {
+                return (used, Some(Progress::Stalled(stall)));
+            }
+            (_, Ok(mut job)) => {
+                job.reset();
+                context.recycle(job);
+            }
+            _ => {}
+        }
+        match fed {
+            Ok((used, Assembled::NoRoom)) => (used, Some(Progress::Stalled(Stall::Memory))),
+            Ok((used, _)) => (used, None),
             Err(error) => {
                 log::debug!("a record was refused: {error}");
-                (input.len(), Assembled::NeedMore)
+                (input.len(), Some(Progress::NoCall))
             }
-        };
-        if let (Assembled::Complete, Some(job)) = (assembled, ready.take_if(|_| fed.is_ok())) {
-            return (used, Some(self.handle_assembled(context, job)));
         }
-        if let Some(mut job) = ready {
-            job.reset();
-            context.recycle(job);
-        }
-        let progress = match assembled {
-            _ if fed.is_err() => Some(Progress::NoCall),
-            Assembled::Withheld => Some(Progress::Stalled(want)),
-            Assembled::NoRoom => Some(Progress::Stalled(Stall::Memory)),
-            Assembled::NeedMore | Assembled::Complete => None,
-        };
-        (used, progress)
     }
 
     /// Says what the connection waits for, which sets its deadline.
@@ -446,10 +441,8 @@ impl<S: Programs> Protocol for Rpc<S> {
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
         // G4: it was counted since the call was dispatched; an overflow is a fault of ours.
         context.session.promised_bytes -= job.promised_bytes;
-        if !job.silent
-            && let Some(reply) = &mut job.reply
-        {
-            let (mut pieces, piped) = reply.seal();
+        if !job.silent {
+            let (mut pieces, piped) = job.reply.seal();
             while let Some(piece) = pieces.next() {
                 let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
                 if !short || context.write(piece.filled()).is_err() {
