@@ -198,19 +198,6 @@ impl<'a> Writer<'a> {
             Err(_) => self.overflowed = true,
         }
     }
-
-    /// Overwrites an integer written before, for what is only known later.
-    pub fn patch_u32(&mut self, at: usize, value: u32) {
-        match self.room[..self.at].get_mut(at..at + 4) {
-            Some(room) => room.copy_from_slice(&value.to_be_bytes()),
-            None => self.overflowed = true,
-        }
-    }
-
-    /// Takes back everything written after the first `bytes`.
-    pub fn truncate(&mut self, bytes: usize) {
-        self.at = self.at.min(bytes);
-    }
 }
 
 #[cfg(test)]
@@ -290,17 +277,5 @@ mod tests {
         assert!(writer.overflowed());
         assert_eq!(writer.written(), 4);
         assert_eq!(room, [0, 0, 0, 1, 0, 0]);
-    }
-
-    #[test]
-    fn a_patch_reaches_only_what_was_written() {
-        let mut room = [0; 8];
-        let mut writer = Writer::new(&mut room);
-        writer.u32(1);
-        writer.patch_u32(0, 9);
-        assert!(!writer.overflowed());
-        writer.patch_u32(2, 9);
-        assert!(writer.overflowed());
-        assert_eq!(room, [0, 0, 0, 9, 0, 0, 0, 0]);
     }
 }

@@ -6,7 +6,7 @@
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Accepted, Arguments, CallOutcome};
 
-use crate::programs::{MOUNT, NFS, PORTMAP, Program};
+use crate::programs::{OFFERED, Program};
 
 pub(crate) const TCP: u32 = 6;
 
@@ -29,10 +29,10 @@ pub(crate) fn serve(
         // GETPORT
         3 => match mapping() {
             Ok([program, version, protocol, _]) => {
-                let is_offered = [PORTMAP, MOUNT, NFS]
-                    .iter()
-                    .any(|known| (known.number, known.version) == (program, version));
-                let known = protocol == TCP && is_offered;
+                let mut offered = OFFERED.iter();
+                let known = protocol == TCP
+                    && offered
+                        .any(|offered| (offered.number, offered.version) == (program, version));
                 results.u32(if known { u32::from(port) } else { 0 });
             }
             Err(_) => return CallOutcome::GarbageArguments,
@@ -41,10 +41,10 @@ pub(crate) fn serve(
         4 => {
             for Program {
                 number, version, ..
-            } in [PORTMAP, MOUNT, NFS]
+            } in OFFERED
             {
                 results.boolean(true);
-                for word in [number, version, TCP, u32::from(port)] {
+                for word in [*number, *version, TCP, u32::from(port)] {
                     results.u32(word);
                 }
             }

@@ -1,4 +1,4 @@
-//! The three programs that are served on one port.
+//! The programs that are served.
 
 /// A program of ONC RPC in the version that is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,3 +29,6 @@ pub(crate) const PORTMAP: Program = Program {
     version: 2,
     procedures: 5,
 };
+
+/// All of them, on one port.
+pub(crate) const OFFERED: &[Program] = &[NFS, MOUNT, PORTMAP];

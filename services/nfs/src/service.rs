@@ -20,7 +20,7 @@ use crate::export::Export;
 use crate::identity::{Server, Squash};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
-use crate::programs::{MOUNT, NFS, PORTMAP, Program};
+use crate::programs::{MOUNT, NFS, OFFERED, PORTMAP, Program};
 use crate::request::Request;
 use crate::state::{Access, State};
 use crate::{mount, portmap, procedures, sweep};
@@ -221,7 +221,7 @@ fn mount_of(directory: &Path) -> std::io::Result<u64> {
 }
 
 /// What is wrong with a call to `program`.
-fn mismatch(call: &Call, program: Program) -> Option<Accepted> {
+fn mismatch(call: &Call, program: &Program) -> Option<Accepted> {
     if call.version != program.version {
         return Some(Accepted::ProgramMismatch {
             low: program.version,
@@ -245,8 +245,8 @@ impl Programs for Nfs {
     }
 
     fn route(&self, call: &Call) -> Route {
-        let program = [NFS, MOUNT, PORTMAP]
-            .into_iter()
+        let program = OFFERED
+            .iter()
             .find(|program| program.number == call.program);
         let wrong = match program {
             Some(program) => mismatch(call, program),
