@@ -20,14 +20,14 @@ use crate::conditional::{RangeUse, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
-use crate::freshness::{Began, FreshnessCheck, Looked, Observation};
+use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::{self, Entries};
-use crate::look::Locality;
 use crate::media;
 use crate::range::{self, Part, Ranges};
 use crate::root::{Kind, Opened, Reach, Root};
+use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, name_of};
 use crate::writing::{Writing, is_own};
 
@@ -45,7 +45,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) writing: Writing,
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) descriptors: &'a DescriptorBudget,
-    pub(crate) began: Began,
+    pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
     /// The share that this worker has entered, and that a worker has to enter to read on.
     pub(crate) share: Option<Share>,
@@ -403,7 +403,7 @@ impl Answerer<'_> {
             body: Bytes::copy_from_slice(content),
             validators,
             checks,
-            looked: Looked {
+            lookup: Lookup {
                 began: self.began,
                 locality: chosen.locality,
             },

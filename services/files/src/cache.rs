@@ -25,7 +25,7 @@ use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
 use crate::encoding::Preference;
-use crate::freshness::{FreshnessCheck, Looked, Moment, Use, Validity};
+use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
 use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
 
@@ -41,7 +41,7 @@ pub(crate) struct NewEntry {
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
     pub(crate) checks: Box<[FreshnessCheck]>,
-    pub(crate) looked: Looked,
+    pub(crate) lookup: Lookup,
 }
 
 /// How much is kept, and for how long.
@@ -169,7 +169,7 @@ impl Cache {
             body: new.body,
             validators: new.validators,
             checks: new.checks,
-            validity: Cell::new(new.looked.validity(now_ns)),
+            validity: Cell::new(new.lookup.validity(now_ns)),
         };
         self.entries.insert(key, Rc::new(entry));
     }
@@ -179,9 +179,9 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::conditional::Modified;
-    use crate::freshness::{Began, Observation};
+    use crate::freshness::{LookupStart, Observation};
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
-    use crate::look::Locality;
+    use crate::stat::Locality;
     use std::collections::HashMap;
     use std::fs;
     use std::time::Instant;
@@ -236,8 +236,8 @@ mod tests {
                 },
                 checks: FreshnessCheck::of_observations(&self.root, &observations)
                     .expect("they hold"),
-                looked: Looked {
-                    began: Began {
+                lookup: Lookup {
+                    began: LookupStart {
                         at: Instant::now(),
                         mounts_version: 0,
                         writes: 0,

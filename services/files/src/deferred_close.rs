@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use flatpath::descriptors::DescriptorHold;
 use rustix::fs::AtFlags;
 
-use crate::look::Locality;
+use crate::stat::Locality;
 
 /// A thread that ends values, and its queue.
 struct Thread<T> {

@@ -30,12 +30,12 @@ use rustix::io::Errno;
 
 use crate::identity::Identity;
 use crate::limits::{CACHE_DEPTH_MAX, STAT_AGE_REFRESH_DIVISOR};
-use crate::look::Locality;
 use crate::root::Root;
+use crate::stat::Locality;
 
 /// What a worker knew when it began to look at a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Began {
+pub(crate) struct LookupStart {
     /// When that was.
     pub(crate) at: Instant,
     /// [`Mounts::version`](crate::mounts::Mounts::version) at that moment.
@@ -46,8 +46,8 @@ pub(crate) struct Began {
 
 /// Where the file of an entry lies, which decides how it is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
-    pub(crate) began: Began,
+pub(crate) struct Lookup {
+    pub(crate) began: LookupStart,
     pub(crate) locality: Locality,
 }
 
@@ -140,7 +140,7 @@ impl Validity {
     }
 }
 
-impl Looked {
+impl Lookup {
     pub(crate) fn validity(self, now_ns: u64) -> Validity {
         let began = self.began;
         if self.locality == Locality::Local {

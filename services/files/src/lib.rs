@@ -37,7 +37,7 @@ mod deferred_close;
 pub mod target;
 pub mod root;
 mod walk;
-mod look;
+mod stat;
 pub mod identity;
 pub mod headers;
 pub mod encoding;

@@ -92,7 +92,7 @@ impl Entries {
         for name in names {
             entries
                 .shown
-                .extend(look_at(root, path, directory, &name, reach)?);
+                .extend(stat_of(root, path, directory, &name, reach)?);
         }
         entries.shown.sort_unstable_by(|left, right| {
             let rank = |entry: &Entry| usize::from(entry.kind == Kind::File);
@@ -183,7 +183,7 @@ fn first_names(directory: &Opened, hidden: Hidden) -> Result<(Vec<Vec<u8>>, usiz
 }
 
 /// What stands in a directory under this name, if it is served.
-fn look_at(
+fn stat_of(
     root: &Root,
     path: &[u8],
     directory: &Opened,
@@ -199,7 +199,7 @@ fn look_at(
         FileType::RegularFile => (Kind::File, Identity::from_statx(&statx)),
         FileType::Directory => (Kind::Directory, Identity::from_statx(&statx)),
         FileType::Symlink => {
-            // Looked up from the root, as a request for it would be: links that lead out of it tell
+            // Lookup up from the root, as a request for it would be: links that lead out of it tell
             // nothing here, not even the size of what they lead to.
             let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
             match root.find_within(&[path, separator, name].concat(), reach) {

@@ -38,7 +38,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::limits::{MOUNT_STUCK, MOUNT_WAITING_MAX, MOUNTS_MAX};
-use crate::look::Locality;
+use crate::stat::Locality;
 
 /// The kernel's table of mounts, as this process sees it (proc(5)).
 const TABLE: &str = "/proc/self/mountinfo";

@@ -31,7 +31,7 @@ use crate::conditional::Validators;
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
-use crate::writing::{Answer, Durability, Standing, allow, bare, failed_write, look};
+use crate::writing::{Answer, Durability, Existing, allow, bare, existing_at, failed_write};
 
 /// A file that is to get a name.
 pub(crate) struct Publication<'a> {
@@ -61,7 +61,7 @@ impl Publication<'_> {
     pub(crate) fn publish(&self) -> Answer<Published> {
         // Synced before the lock is taken, because that may last; the mode belongs to it.
         let mut mode_set = None;
-        if let Standing::File { mode, .. } = look(self.directory, self.name)? {
+        if let Existing::File { mode, .. } = existing_at(self.directory, self.name)? {
             rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
             mode_set = Some(mode);
         }
@@ -70,16 +70,16 @@ impl Publication<'_> {
         }
         let stat = rustix::fs::fstat(self.directory).map_err(failed_write)?;
         let naming = NAMING.lock(&(stat.st_dev, stat.st_ino));
-        let standing = look(self.directory, self.name)?;
-        allow(&standing, self.conditions)?;
-        let published = match standing {
-            Standing::File { mode, .. } => {
+        let existing = existing_at(self.directory, self.name)?;
+        allow(&existing, self.conditions)?;
+        let published = match existing {
+            Existing::File { mode, .. } => {
                 if mode_set != Some(mode) {
                     rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
                 }
                 Published::Replaced
             }
-            Standing::Nothing => Published::Created,
+            Existing::Nothing => Published::Created,
         };
         self.give_name(published)?;
         drop(naming);

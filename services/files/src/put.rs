@@ -37,8 +37,8 @@ use crate::publish::{Publication, fresh_name, refuse_part};
 use crate::root::Root;
 use crate::target::Hidden;
 use crate::writing::{
-    Answer, MODE_NEW, WriteOptions, allow, conditions_of, errno_of, failed, failed_write, locate,
-    look, number, raw_target, refused,
+    Answer, MODE_NEW, WriteOptions, allow, conditions_of, errno_of, existing_at, failed,
+    failed_write, locate, number, raw_target, refused,
 };
 
 /// Tries to find a hidden name that no file has.
@@ -98,9 +98,9 @@ fn prepare(
         return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
     }
     let (directory, name) = locate(root, hidden, raw_target(request))?;
-    let standing = look(&directory, &name)?;
+    let existing = existing_at(&directory, &name)?;
     let conditions = conditions_of(headers);
-    allow(&standing, &conditions)?;
+    allow(&existing, &conditions)?;
     let directory = Arc::new(directory);
     let file = open_new(&directory)?;
     Ok(Upload {

@@ -1,6 +1,6 @@
 //! The served directory: opens what lies beneath it, and nothing else.
 //!
-//! Everything is looked up from one descriptor of the root, opened at start. Renaming the root or
+//! Everything is stat up from one descriptor of the root, opened at start. Renaming the root or
 //! putting a link in its place later changes nothing: what was opened is what is served.
 //!
 //! Decisions
@@ -31,10 +31,10 @@ use crate::deferred_close::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::RENAME_TRIES_MAX;
-use crate::look::{locality_of, look_at};
+use crate::stat::{locality_of, stat_of};
 use crate::walk::{self, READ};
 
-pub use crate::look::Locality;
+pub use crate::stat::Locality;
 pub use crate::walk::Route;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -121,7 +121,7 @@ impl Root {
     pub fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
         let flags = READ | OFlags::DIRECTORY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
-        let mount = look_at(directory.as_fd())?.mount;
+        let mount = stat_of(directory.as_fd())?.mount;
         Ok(Self {
             locality: locality_of(directory.as_fd()),
             directory,
@@ -180,16 +180,16 @@ impl Root {
             })?,
             Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,
         };
-        let looked = look_at(descriptor.as_fd())?;
-        let kind = match looked.file_type {
+        let stat = stat_of(descriptor.as_fd())?;
+        let kind = match stat.file_type {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
             _ => return Err(FilesError::NotFound),
         };
-        let is_own = looked.mount.is_some() && looked.mount == self.mount;
+        let is_own = stat.mount.is_some() && stat.mount == self.mount;
         Ok(Opened {
             file: File::from(descriptor),
-            identity: looked.identity,
+            identity: stat.identity,
             kind,
             route,
             locality: if is_own {

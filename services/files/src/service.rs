@@ -20,7 +20,7 @@ use crate::answer::{self, Answerer};
 use crate::cache::{Cache, CacheLimits, NewEntry};
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
-use crate::freshness::{Began, Moment};
+use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountShares, Mounts};
 use crate::put;
@@ -242,7 +242,7 @@ impl Files {
             descriptors,
             reach,
             share,
-            began: Began {
+            began: LookupStart {
                 at: Instant::now(),
                 mounts_version: self.mounts.version(),
                 writes: self.writes.load(Ordering::Relaxed),

@@ -68,7 +68,7 @@ pub enum Durability {
 pub(crate) type Answer<T> = Result<T, Box<Response>>;
 
 /// What exists at the target.
-pub(crate) enum Standing {
+pub(crate) enum Existing {
     Nothing,
     File { identity: Identity, mode: Mode },
 }
@@ -142,31 +142,31 @@ pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Answer<File> {
 }
 
 /// What exists at the target now. Links are not written through: they would say where.
-pub(crate) fn look(directory: &File, name: &[u8]) -> Answer<Standing> {
+pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Answer<Existing> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-            Ok(Standing::File {
+            Ok(Existing::File {
                 identity: Identity::from_stat(&stat),
                 mode: Mode::from_raw_mode(stat.st_mode & 0o777),
             })
         }
         Ok(_) => Err(refused(StatusCode::CONFLICT)),
-        Err(Errno::NOENT) => Ok(Standing::Nothing),
+        Err(Errno::NOENT) => Ok(Existing::Nothing),
         Err(errno) => Err(failed(errno.into())),
     }
 }
 
 /// The conditions of a PUT (RFC 9110, 13.2.2): what would be 304 for a GET is 412 here.
-pub(crate) fn allow(standing: &Standing, conditions: &HeaderMap) -> Answer<()> {
-    let verdict = match standing {
-        Standing::File { identity, .. } => {
+pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap) -> Answer<()> {
+    let verdict = match existing {
+        Existing::File { identity, .. } => {
             Validators::of(identity, SystemTime::now()).evaluate(conditions)
         }
         // Nothing matches, not even `*`; and what is not there was not modified.
-        Standing::Nothing if conditions.contains_key(header::IF_MATCH) => {
+        Existing::Nothing if conditions.contains_key(header::IF_MATCH) => {
             Verdict::PreconditionFailed
         }
-        Standing::Nothing => Verdict::Proceed,
+        Existing::Nothing => Verdict::Proceed,
     };
     match verdict {
         Verdict::Proceed => Ok(()),

@@ -22,8 +22,8 @@ use crate::publish::{refuse_part, sync_directory};
 use crate::root::Kind;
 use crate::target::PathForm;
 use crate::writing::{
-    Answer, Durability, MODE_NEW, allow, conditions_of, directory_at, failed_write, is_forbidden,
-    look, raw_target, refused, refused_because, split_name, writable_path,
+    Answer, Durability, MODE_NEW, allow, conditions_of, directory_at, existing_at, failed_write,
+    is_forbidden, raw_target, refused, refused_because, split_name, writable_path,
 };
 
 use super::headers::{self, number_of};
@@ -60,7 +60,7 @@ pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome>
     let checksum = patch::checksum_of(request)?;
     let (path, directory, name) = target_of(uploads, request, metadata)?;
     let conditions = conditions_of(all);
-    allow(&look(&directory, &name)?, &conditions)?;
+    allow(&existing_at(&directory, &name)?, &conditions)?;
     let id = Id::fresh()?;
     let record = Record {
         length,

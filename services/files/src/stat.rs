@@ -38,17 +38,17 @@ pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
 }
 
 /// What the kernel tells of a descriptor.
-pub(crate) struct Looked {
+pub(crate) struct FileStat {
     pub(crate) file_type: FileType,
     pub(crate) identity: Identity,
     /// The number of its mount, where the kernel tells it.
     pub(crate) mount: Option<u64>,
 }
 
-pub(crate) fn look_at(descriptor: BorrowedFd<'_>) -> Result<Looked, Errno> {
+pub(crate) fn stat_of(descriptor: BorrowedFd<'_>) -> Result<FileStat, Errno> {
     let mask = Identity::MASK | StatxFlags::MNT_ID;
     match rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, mask) {
-        Ok(statx) => Ok(Looked {
+        Ok(statx) => Ok(FileStat {
             file_type: FileType::from_raw_mode(u32::from(statx.stx_mode)),
             identity: Identity::from_statx(&statx),
             mount: (statx.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(statx.stx_mnt_id),
@@ -56,7 +56,7 @@ pub(crate) fn look_at(descriptor: BorrowedFd<'_>) -> Result<Looked, Errno> {
         // Forbidden by a filter of system calls.
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::fstat(descriptor)?;
-            Ok(Looked {
+            Ok(FileStat {
                 file_type: FileType::from_raw_mode(stat.st_mode),
                 identity: Identity::from_stat(&stat),
                 mount: None,
