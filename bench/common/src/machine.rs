@@ -22,7 +22,7 @@ pub struct Machine {
     /// How this program was built: figures of a debug build mean little.
     pub build: &'static str,
     /// Processes ready to run when the run began (one minute's average).
-    pub load: f64,
+    pub load: f32,
     /// TCP congestion control of servers and clients: one that paces, paces loopback too.
     pub congestion: String,
     /// Programs and crates that are compared.
@@ -47,7 +47,7 @@ impl Machine {
             } else {
                 "release"
             },
-            load: LoadAverage::current().map_or(0.0, |load| load.one.into()),
+            load: LoadAverage::current().map_or(0.0, |load| load.one),
             congestion: namespace::congestion_control().unwrap_or_default(),
             versions: Vec::new(),
         }

@@ -7,14 +7,12 @@
 //! | `kind`, `candidates` | the servers: their names, and those that are in this binary |
 //! | `server` | starts a candidate and ends it |
 //! | `session` | what all scenarios share: options, documents, cores |
-//! | `command` | finds or builds the `flatpath` command |
 //! | `instructions` | counts instructions by callgrind |
 
 #![forbid(unsafe_code)]
 
 mod options;
 mod kind;
-mod command;
 mod instructions;
 mod candidates;
 mod server;

@@ -111,7 +111,7 @@ pub(crate) struct Options {
     /// Threads of wrk: with one it sets the rate, with more the servers share their cores with it
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) wrk_threads: u32,
-    /// The flatpath command; without it the one of this workspace is built
+    /// The flatpath command; without it $FLATPATH, or the one of this workspace, which is built
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
     /// One more argument of `flatpath serve`; may be repeated

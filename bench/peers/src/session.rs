@@ -12,10 +12,10 @@ use flatpath_bench_common::servers::{self, CPU, ERRORS, Metric, P50, P99, PEAK_M
 use flatpath_bench_common::servers::{GENERATOR, OTHERS, REPLY_BYTES};
 use flatpath_bench_common::usage::{self, Reading, Used};
 use flatpath_bench_common::wrk::{Lifetime, Load, Wrk};
+use flatpath_testkit::binary;
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
 
-use crate::command;
 use crate::kind::Kind;
 use crate::options::{Options, Scenario};
 use crate::scenarios;
@@ -84,16 +84,22 @@ impl Work {
 }
 
 impl Session {
-    /// Builds the `flatpath` command if it is needed, and makes the documents.
+    /// Builds the `flatpath` command if it is needed, as this program was built, and makes the
+    /// documents.
     ///
     /// # Errors
     /// No such command, no wrk, no temporary directory.
     pub(crate) fn begin(options: Options) -> io::Result<Self> {
         let mut kinds = scenarios::servers(&options).into_iter();
-        let flatpath = kinds
-            .any(Kind::is_flatpath_command)
-            .then(|| command::locate(options.server_binary.as_deref()))
-            .transpose()?;
+        let flatpath = match &options.server_binary {
+            Some(path) => path.canonicalize().map_err(|error| {
+                let message = format!("--server-binary {}: {error}", path.display());
+                io::Error::new(error.kind(), message)
+            })?,
+            // Built and never merely found: a stale binary measures yesterday's code.
+            None if kinds.any(Kind::is_flatpath_command) => binary::flatpath().to_path_buf(),
+            None => PathBuf::new(),
+        };
         let wrk = scenarios::need_wrk(&options)
             .then(|| Wrk::prepare(options.wrk_threads))
             .transpose()?;
@@ -117,7 +123,7 @@ impl Session {
             .collect();
         Ok(Self {
             options,
-            flatpath: flatpath.unwrap_or_default(),
+            flatpath,
             wrk,
             documents,
             cores,

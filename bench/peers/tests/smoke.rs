@@ -1,7 +1,7 @@
 //! The harness itself, with tiny inputs: it measures, and it leaves no process behind.
 //!
-//! No figure is judged here. A test that needs wrk or strace passes without them, because the
-//! harness is then of no use on this machine either and says so itself.
+//! No figure is judged here. A test that needs wrk or strace passes without them, and fails where
+//! CI=true.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flatpath_testkit::tools;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -55,21 +56,6 @@ impl Drop for Guarded {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Without the program its test has nothing to check; with CI=true that is a fault.
-fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
-    if !found {
-        eprintln!("{program} is not installed: nothing is checked");
-        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(
-            !strict,
-            "{program} is not installed, and CI=true does without no tool"
-        );
-    }
-    found
 }
 
 /// Measures and returns the JSON.
@@ -129,7 +115,7 @@ fn rows(bench: &Value) -> usize {
 
 #[test]
 fn hyper_is_measured_by_wrk() {
-    if !installed("wrk") {
+    if tools::find("wrk").is_none() {
         return;
     }
     let report = measured(&["--quick", "--only", "hello", "--servers", "hyper"]);
@@ -144,7 +130,7 @@ fn hyper_is_measured_by_wrk() {
 
 #[test]
 fn latencies_while_busy_loops_run_are_measured() {
-    if !installed("wrk") {
+    if tools::find("wrk").is_none() {
         return;
     }
     let report = measured(&["--quick", "--only", "busy", "--servers", "pooled-epoll"]);
@@ -178,7 +164,7 @@ fn sleepers_are_told_apart_from_the_others() {
 
 #[test]
 fn a_small_crowd_is_served_and_its_memory_measured() {
-    if !installed("strace") {
+    if tools::find("strace").is_none() {
         return;
     }
     let arguments = [
@@ -264,6 +250,19 @@ fn a_missing_tool_is_named_with_its_package() {
 }
 
 #[test]
+fn a_given_command_must_exist() {
+    let arguments = ["--only", "sleepers", "--server-binary", "/no/such/flatpath"];
+    let output = Command::new(HARNESS).args(arguments).output();
+    let output = output.expect("the harness starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("--server-binary /no/such/flatpath:"),
+        "{text}"
+    );
+}
+
+#[test]
 fn wrong_use_has_its_own_exit_status() {
     let output = Command::new(HARNESS)
         .args(["--only", "nothing"])
@@ -336,9 +335,7 @@ fn a_killed_harness_leaves_no_process_behind() {
 
 /// A harness with a server and a load generator, both long at work; and their process numbers.
 fn busy_harness(temporary: &Path) -> Option<(Guarded, BTreeSet<u32>)> {
-    if !installed("wrk") {
-        return None;
-    }
+    tools::find("wrk")?;
     let mut command = Command::new(HARNESS);
     command.args(["--only", "hello", "--servers", "hyper", "--seconds", "600"]);
     command
