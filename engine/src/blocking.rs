@@ -28,9 +28,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::scope::WorkerScope;
-use crate::worker::Shared;
-
 /// Of the workers, one in this many may be inside.
 const WORKERS_DIVISOR: u32 = 2;
 
@@ -98,10 +95,35 @@ struct State {
     is_told: bool,
 }
 
+/// A job on a worker, as shares know it.
 #[derive(Debug)]
+pub(crate) struct Visitor {
+    /// Most workers that there may be.
+    pub(crate) workers_max: u32,
+    /// A place that the job has waited for.
+    pub(crate) granted: Option<Inside>,
+    /// The share that the job has to wait for.
+    pub(crate) parked: Option<Share>,
+}
+
+/// Where jobs that wait for a share lie.
+pub(crate) trait Home: Send + Sync {
+    /// Most workers that there may be.
+    fn workers_max(&self) -> u32;
+    /// Queues a job again, with its place in the share if it has one.
+    fn resume(&self, index: u32, grant: Option<Inside>);
+}
+
+/// A job that waits, and where it lies.
 struct Parked {
-    home: Weak<Shared>,
+    home: Weak<dyn Home>,
     index: u32,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Parked").field(&self.index).finish()
+    }
 }
 
 impl Share {
@@ -127,13 +149,13 @@ impl Share {
         &self.0.name
     }
 
-    /// Asks for a place inside, for the job that this worker runs.
-    pub fn enter(&self, scope: &mut WorkerScope<'_>) -> Entry {
-        if let Some(granted) = scope.granted.take_if(|granted| granted.share.is(self)) {
+    /// Asks for a place inside, for the job that a worker runs.
+    pub(crate) fn enter_for(&self, job: &mut Visitor) -> Entry {
+        if let Some(granted) = job.granted.take_if(|granted| granted.share.is(self)) {
             return Entry::Inside(granted);
         }
         let mut state = self.state();
-        if state.inside < places(scope.workers_max) {
+        if state.inside < places(job.workers_max) {
             state.inside += 1;
             state.moved = Instant::now();
             return Entry::Inside(self.inside());
@@ -146,7 +168,7 @@ impl Share {
         } else {
             state.parking += 1;
             state.waited += 1;
-            scope.parked = Some(self.clone());
+            job.parked = Some(self.clone());
             Entry::Later
         };
         let inside = state.inside;
@@ -188,17 +210,17 @@ impl Share {
     }
 
     /// A job that was told `Later` lies in its place again: it waits, or has its turn at once.
-    pub(crate) fn park(&self, home: &Arc<Shared>, index: u32) {
+    pub(crate) fn park(&self, home: Arc<dyn Home>, index: u32) {
         let mut state = self.state();
         state.parking -= 1;
-        if state.inside < places(home.workers_max) {
+        if state.inside < places(home.workers_max()) {
             state.inside += 1;
             state.moved = Instant::now();
             drop(state);
             return home.resume(index, Some(self.inside()));
         }
         state.waiting.push_back(Parked {
-            home: Arc::downgrade(home),
+            home: Arc::downgrade(&home),
             index,
         });
     }
@@ -300,8 +322,9 @@ mod tests {
     use crate::end::ConnectionId;
     use crate::limits::Limits;
     use crate::pools::Pools;
+    use crate::scope::WorkerScope;
     use crate::shares::ShareRule;
-    use crate::worker::{JobDesk, Task};
+    use crate::worker::{JobDesk, Shared, Task};
     use flatpath_structures::slots::Slots;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
     use std::any::Any;

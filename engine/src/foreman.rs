@@ -24,7 +24,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,30 +47,6 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// The foreman's thread.
 pub(crate) struct Foreman {
     thread: JoinHandle<Vec<JoinHandle<()>>>,
-}
-
-/// How a network thread calls the foreman.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: AtomicBool,
-    stop: AtomicBool,
-    thread: std::sync::OnceLock<std::thread::Thread>,
-}
-
-impl Bell {
-    /// Work was queued and nobody was idle. One load when it has been rung already.
-    pub(crate) fn ring(&self) {
-        // ORDER: E1: the caller's fence orders the push before this load.
-        if !self.rung.load(Ordering::Relaxed) && !self.rung.swap(true, Ordering::Relaxed) {
-            self.unpark();
-        }
-    }
-
-    fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
 }
 
 impl Foreman {

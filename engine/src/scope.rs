@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::blocking::{Inside, Share};
+use crate::blocking::{Entry, Share, Visitor};
 use crate::descriptors::DescriptorBudget;
 use flatpath_structures::pool::PoolHandle;
 
@@ -13,12 +13,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) descriptors: &'a DescriptorBudget,
-    /// Most workers that there may be.
-    pub(crate) workers_max: u32,
-    /// A place that the job has waited for.
-    pub(crate) granted: Option<Inside>,
-    /// The share that the job has to wait for.
-    pub(crate) parked: Option<Share>,
+    pub(crate) visitor: Visitor,
 }
 
 impl<'a> WorkerScope<'a> {
@@ -41,6 +36,13 @@ impl<'a> WorkerScope<'a> {
     /// Whether the job was told [`Entry::Later`](crate::blocking::Entry::Later): what it made is
     /// dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
-        self.parked.is_some()
+        self.visitor.parked.is_some()
+    }
+}
+
+impl Share {
+    /// Asks for a place inside, for the job that this worker runs.
+    pub fn enter(&self, scope: &mut WorkerScope<'_>) -> Entry {
+        self.enter_for(&mut scope.visitor)
     }
 }

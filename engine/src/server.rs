@@ -6,33 +6,21 @@
 //! - between `workers_min` and `workers_max` workers, and the foreman that starts them;
 //! - the thread that called [`Server::run`], which waits for signals.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
-use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener::{Lanes, Speaker};
-use crate::options::{ListenerOptions, Spread};
+use crate::listener::Lanes;
+use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
-use crate::running::{self, Running};
+use crate::running::Running;
+use crate::settings::{Endpoint, Options, SpeakerFactory};
 use crate::signals::SignalWatch;
-
-/// Makes a listener's protocol ready on one network thread.
-pub(crate) type SpeakerFactory = Arc<dyn Fn(usize) -> Box<dyn Speaker> + Send + Sync>;
-
-/// An address with what is spoken there.
-pub(crate) struct Endpoint {
-    pub(crate) name: &'static str,
-    pub(crate) address: Result<SocketAddr, Error>,
-    pub(crate) defer_accept: bool,
-    pub(crate) speaker: SpeakerFactory,
-    pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
-    pub(crate) spread: Spread,
-}
+use crate::start::start;
 
 /// A server that has not started yet.
 /// The README of the project has a whole program.
@@ -40,20 +28,6 @@ pub(crate) struct Endpoint {
 pub struct Server {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) options: Options,
-}
-
-/// Everything that can be set, with the defaults of [`Server::new`].
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) network_threads: usize,
-    pub(crate) workers: RangeInclusive<u32>,
-    pub(crate) worker_idle_ns_max: u64,
-    pub(crate) observes_dispatch: bool,
-    pub(crate) choice: DriverChoice,
-    pub(crate) accept_mode: OperationMode,
-    pub(crate) defer_accept: bool,
-    pub(crate) driver: DriverConfig,
-    pub(crate) limits: Limits,
 }
 
 impl Default for Server {
@@ -184,7 +158,7 @@ impl Server {
     /// No listener, a wrong or taken address, io_uring asked for and refused, limits that cannot
     /// be.
     pub fn start(self) -> Result<Running, Error> {
-        running::start(self)
+        start(&self.endpoints, self.options)
     }
 
     /// Starts, runs until SIGTERM, SIGINT or SIGHUP, then drains. A second signal cuts off what is

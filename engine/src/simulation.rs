@@ -213,8 +213,8 @@ impl SimulatedServer {
     }
 
     /// From now on there is no memory to order watches with, or there is again.
-    pub fn starve_orders(&self, is_out_of_memory: bool) {
-        self.shared.inboxes[0].orders.starve(is_out_of_memory);
+    pub fn starve_watches(&self, is_out_of_memory: bool) {
+        self.shared.inboxes[0].watches.starve(is_out_of_memory);
     }
 
     /// True once all network threads would have ended.

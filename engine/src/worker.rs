@@ -33,20 +33,20 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
 
-use crate::blocking::{Grants, Inside, Share};
+use crate::bell::Bell;
+use crate::blocking::{Grants, Home, Inside, Share, Visitor};
 use crate::descriptors::DescriptorBudget;
 use crate::end::ConnectionId;
-use crate::foreman::Bell;
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::pairing::Orders;
 use crate::pools::Pools;
 use crate::relief::Relief;
 use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
 use crate::statistics::Statistics;
+use crate::watch_queue::WatchQueue;
 
 pub(crate) use desk::JobDesk;
 pub use in_flight::InFlight;
@@ -65,8 +65,8 @@ pub(crate) trait Task: Any + Send {
 pub(crate) struct Inbox {
     pub(crate) arrived: Queue,
     pub(crate) waker: OnceLock<Waker>,
-    /// Event sources to look at.
-    pub(crate) orders: Orders,
+    /// Eventfds to look at.
+    pub(crate) watches: WatchQueue,
     /// Jobs of this thread that wait for a share, by listener.
     parked: Parked,
 }
@@ -132,7 +132,7 @@ impl Shared {
                 .map(|_| Inbox {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
-                    orders: Orders::default(),
+                    watches: WatchQueue::default(),
                     parked: Parked::default(),
                 })
                 .collect(),
@@ -240,12 +240,14 @@ impl Shared {
             let mut scope = WorkerScope {
                 pool: self.pools.handle(home.ring, home.key.index),
                 descriptors: &self.descriptors,
-                workers_max: self.workers_max,
-                granted: self.grants.take(index),
-                parked: None,
+                visitor: Visitor {
+                    workers_max: self.workers_max,
+                    granted: self.grants.take(index),
+                    parked: None,
+                },
             };
             let has_run = contain(|| task.run(&mut scope)).is_some();
-            let parked = scope.parked.take();
+            let parked = scope.visitor.parked.take();
             // A place that it did not use after all goes to another job.
             drop(scope);
             if !has_run {
@@ -276,32 +278,10 @@ impl Shared {
     fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
         let inbox = &self.inboxes[usize::from(home.ring)];
         inbox.parked.add(home.listener);
-        share.park(self, index);
+        share.park(Arc::<Shared>::clone(self), index);
         inbox.parked.tell();
         if let Some(waker) = inbox.waker.get() {
             waker.wake();
-        }
-    }
-
-    /// Queues a job again that waited for a share, with its place in it if it has one.
-    pub(crate) fn resume(&self, index: u32, grant: Option<Inside>) {
-        let home = self
-            .place(index)
-            .task
-            .as_ref()
-            .map(|task| task.connection());
-        if let Some(home) = home {
-            // Before the job can come back: the queue and the inbox are the edges.
-            let inbox = &self.inboxes[usize::from(home.ring)];
-            inbox.parked.remove(home.listener);
-        }
-        if let Some(grant) = grant {
-            self.grants.put(index, grant);
-        }
-        self.popped.fetch_sub(1, Ordering::Relaxed);
-        self.queue.push(index);
-        if self.worker_pool.wake_one() == Wake::NobodyIdle {
-            self.call_foreman();
         }
     }
 
@@ -320,6 +300,33 @@ impl Shared {
     /// Jobs queued so far, counted once each.
     pub(crate) fn dispatched(&self) -> u64 {
         self.statistics.dispatched.read()
+    }
+}
+
+impl Home for Shared {
+    fn workers_max(&self) -> u32 {
+        self.workers_max
+    }
+
+    fn resume(&self, index: u32, grant: Option<Inside>) {
+        let home = self
+            .place(index)
+            .task
+            .as_ref()
+            .map(|task| task.connection());
+        if let Some(home) = home {
+            // Before the job can come back: the queue and the inbox are the edges.
+            let inbox = &self.inboxes[usize::from(home.ring)];
+            inbox.parked.remove(home.listener);
+        }
+        if let Some(grant) = grant {
+            self.grants.put(index, grant);
+        }
+        self.popped.fetch_sub(1, Ordering::Relaxed);
+        self.queue.push(index);
+        if self.worker_pool.wake_one() == Wake::NobodyIdle {
+            self.call_foreman();
+        }
     }
 }
 

@@ -143,7 +143,7 @@ impl Run {
         // What fails, if anything: no memory for the registry, or for the order of a watch.
         let misfortune = self.dice.below(6);
         self.pairings.starve(misfortune == 0);
-        self.server.starve_orders(misfortune == 1);
+        self.server.starve_watches(misfortune == 1);
         let refuses = self.dice.below(4) == 0;
         let act = self.dice.below(6);
         let line = &mut self.lines[number as usize];
@@ -214,7 +214,7 @@ impl Run {
             (line.produced, line.consumed) = (None, None);
         }
         self.pairings.starve(false);
-        self.server.starve_orders(false);
+        self.server.starve_watches(false);
         let mut turns = 0;
         while !is_over && self.server.leaks().0.operations.len() > 1 {
             // The accept stays.

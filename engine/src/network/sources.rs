@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::pairing::Watched;
+use crate::watch_queue::WatchEntry;
 
 /// See the module.
 pub(super) struct Source {
-    pub(super) watched: Arc<Watched>,
+    pub(super) watched: Arc<WatchEntry>,
     pub(super) state: State,
     pub(super) operation: u8,
 }

@@ -49,7 +49,7 @@ impl<D: Driver> Network<D> {
         self.complete_all();
         self.collect_jobs();
         self.take_returns();
-        self.take_orders();
+        self.take_watches();
         self.retry_sources();
         self.fire_deadlines();
         self.follow_stage();
@@ -85,7 +85,7 @@ impl<D: Driver> Network<D> {
             !inbox.arrived.is_empty()
                 || shared.stage() != stage
                 || returns.any()
-                || inbox.orders.any()
+                || inbox.watches.any()
                 || shared.has_parked(ring)
         };
         driver.wait(timeout_ns, &ready, &mut self.completions)?;
@@ -265,7 +265,7 @@ impl<D: Driver> Network<D> {
                 let common = &mut self.thread.common;
                 common.desk.let_all_go(common.turn.now_ns);
             }
-            self.end_orders();
+            self.end_watches();
             After::Done
         } else {
             After::GoOn

@@ -19,7 +19,9 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use crate::pairing::{Item, Passed, Watched};
+use crate::pairing::ends::Item;
+use crate::pairing::gate::Passed;
+use crate::watch_queue::WatchEntry;
 
 use super::sources::{Source, State};
 use super::thread::Network;
@@ -30,16 +32,16 @@ const RETRY_NS: u64 = 10_000_000;
 
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
-    pub(super) fn take_orders(&mut self) {
+    pub(super) fn take_watches(&mut self) {
         if !self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
-            .orders
+            .watches
             .any()
         {
             return;
         }
         let shared = Arc::clone(&self.thread.common.shared);
         for watched in shared.inboxes[usize::from(self.thread.common.ring)]
-            .orders
+            .watches
             .take()
         {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
@@ -60,7 +62,7 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn begin(&mut self, watched: Arc<Watched>) {
+    fn begin(&mut self, watched: Arc<WatchEntry>) {
         let source = Source {
             watched,
             state: State::Armed,
@@ -130,7 +132,7 @@ impl<D: Driver> Network<D> {
         drop_contained(watched);
     }
 
-    fn pass_signal(&self, watched: &Watched, count: u64) {
+    fn pass_signal(&self, watched: &WatchEntry, count: u64) {
         let statistics = &self.thread.common.shared.statistics;
         match contain(|| watched.gate.pass(Item::Signal(count))) {
             Some(Passed::Taken) => statistics.signals.add(1),
@@ -141,7 +143,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// Passes what came when nobody could take it.
-    fn pass_kept_signals(&self, watched: &Watched) {
+    fn pass_kept_signals(&self, watched: &WatchEntry) {
         let held = watched.gate.take_held();
         if held > 0 {
             self.pass_signal(watched, held);
@@ -166,9 +168,9 @@ impl<D: Driver> Network<D> {
     }
 
     /// The thread ends: a source that wants to be watched from now on is refused.
-    pub(super) fn end_orders(&self) {
+    pub(super) fn end_watches(&self) {
         self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
-            .orders
+            .watches
             .close();
     }
 
@@ -199,7 +201,7 @@ impl<D: Driver> Drop for Network<D> {
     /// No source is watched from now on. What is left of a thread that ends before its time is
     /// dropped one by one: a second panic while the first one unwinds would end the process.
     fn drop(&mut self) {
-        self.end_orders();
+        self.end_watches();
         let keys: Vec<Key> = self.sources.iter().map(|(key, _)| key).collect();
         for key in keys {
             drop_contained(self.sources.remove(key));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::ends::{Consume, Intake, Item, Produce, Refused};
 use super::gate::{Gate, Passed};
-use super::{Consume, Intake, Item, Produce, Refused};
 
 /// A consumer that is a function; see [`Intake`] for what it may do.
 pub struct Callback(Arc<Intake>);

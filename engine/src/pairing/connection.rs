@@ -1,6 +1,6 @@
 //! A TCP connection as an end: joined to another one, or its bytes go to a callback.
 //!
-//! A protocol keeps one in the session of a connection, together with its [`Pairing`], and asks it
+//! A protocol keeps one in the session of a connection, together with its [`Pairing`](super::Pairing), and asks it
 //! in three places: [`ConnectionEnd::meet`] after registering, [`ConnectionEnd::pass`] with input,
 //! and nothing when the connection is gone, because the session's end ends the registration.
 //!
@@ -8,17 +8,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::ends::{Consume, Intake, Item, Produce, Refused};
 use super::gate::{Gate, Passed};
-use super::{Consume, Intake, Item, Produce, Refused};
 use crate::end::End;
 use crate::io::Io;
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
 use crate::returns::Resumer;
 use std::sync::Arc;
-
-#[cfg(doc)]
-use super::Pairing;
 
 /// See the module.
 #[derive(Debug)]

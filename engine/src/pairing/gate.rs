@@ -13,7 +13,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use super::{Intake, Item};
+use super::ends::{Intake, Item};
 
 #[derive(Default)]
 pub(crate) struct Gate {

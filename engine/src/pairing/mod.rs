@@ -45,10 +45,7 @@
 //! Cost: a registration is O(1), see [`Registry`]; an item that passes is one uncontended lock and
 //! one indirect call.
 
-use std::fmt;
 use std::sync::Arc;
-
-use crate::end::End;
 
 pub use flatpath_driver::Eventfd;
 pub use flatpath_structures::pairing::{
@@ -57,153 +54,14 @@ pub use flatpath_structures::pairing::{
 
 pub use callback::{Callback, Feed};
 pub use connection::ConnectionEnd;
+pub use ends::{Consume, Intake, Item, Produce, Refused};
 pub use event::EventSource;
 
 mod callback;
 mod connection;
+pub(crate) mod ends;
 mod event;
-mod gate;
-
-pub(crate) use event::{Orders, Watched};
-pub(crate) use gate::Passed;
-
-/// What passes from a producer to its consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
-    /// So many signals since the last item; never zero.
-    Signal(u64),
-    /// The next bytes of a stream; never empty.
-    Bytes(&'a [u8]),
-}
-
-/// Takes a consumer's items, on the thread of the producer. On a network thread it must not block,
-/// and takes a few microseconds at most. Items of a pair come one at a time, in order.
-pub type Intake = dyn Fn(Item<'_>) + Send + Sync;
-
-/// Why an end refuses to be connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
-    /// What the one produces is not for the other.
-    Unfit,
-    /// They are connections of different network threads: see [`Spread`](crate::Spread).
-    Elsewhere,
-    /// There is no memory for it.
-    NoMemory,
-    /// The server that would watch the source has ended.
-    ShutDown,
-    /// An end of another make says no, for a reason of its own.
-    Declined,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Refused::Unfit => "what the one produces is not for the other",
-            Refused::Elsewhere => "the two connections are on different network threads",
-            Refused::NoMemory => "no memory to connect them",
-            Refused::ShutDown => "the server has ended",
-            Refused::Declined => "one of the two declined",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
-
-/// An end that items come from. Its methods are called by the registry only; see the module for
-/// their order.
-pub trait Produce: Send + Sync {
-    /// From now on, but for what `stop` holds back, its items go to this consumer.
-    ///
-    /// # Errors
-    /// Then nothing has changed.
-    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused>;
-
-    /// Undoes `connect`. No call of the intake begins after it, and none of another thread is under
-    /// way.
-    fn disconnect(&self);
-
-    /// Holds items back.
-    fn stop(&self) {}
-
-    /// Goes on after `stop`.
-    fn start(&self) {}
-
-    /// The connection that it is, if it is one.
-    fn end(&self) -> Option<End> {
-        None
-    }
-}
-
-/// An end that items go to. Its methods are called by the registry only; see the module for their
-/// order.
-pub trait Consume: Send + Sync {
-    /// From now on it is called by this producer.
-    ///
-    /// # Errors
-    /// Then nothing has changed, and the producer is disconnected.
-    fn connect(&self, producer: &dyn Produce) -> Result<(), Refused> {
-        let _ = producer;
-        Ok(())
-    }
-
-    /// Undoes `connect`.
-    fn disconnect(&self) {}
-
-    /// Prepares for a change.
-    fn stop(&self) {}
-
-    /// Goes on after `stop`.
-    fn start(&self) {}
-
-    /// What takes its items; `None` if it is only for connections to be joined to.
-    fn intake(&self) -> Option<Arc<Intake>>;
-
-    /// The connection that it is, if it is one.
-    fn end(&self) -> Option<End> {
-        None
-    }
-}
-
-impl Producer<dyn Consume> for dyn Produce {
-    type Error = Refused;
-
-    fn add_consumer(&self, consumer: &dyn Consume) -> Result<(), Refused> {
-        self.connect(consumer)
-    }
-
-    fn del_consumer(&self, _consumer: &dyn Consume) {
-        self.disconnect();
-    }
-
-    fn stop(&self) {
-        Produce::stop(self);
-    }
-
-    fn start(&self) {
-        Produce::start(self);
-    }
-}
-
-impl Consumer<dyn Produce> for dyn Consume {
-    type Error = Refused;
-
-    fn add_producer(&self, producer: &dyn Produce) -> Result<(), Refused> {
-        self.connect(producer)
-    }
-
-    fn del_producer(&self, _producer: &dyn Produce) {
-        self.disconnect();
-    }
-
-    fn stop(&self) {
-        Consume::stop(self);
-    }
-
-    fn start(&self) {
-        Consume::start(self);
-    }
-}
+pub(crate) mod gate;
 
 /// What a pair calls itself. Zero names nothing ([`RegisterError::EmptyKey`]). Whoever knows it can
 /// be the other side: between parties that do not trust each other it is chosen at random.

@@ -1,0 +1,40 @@
+//! What a server is started with.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
+
+use crate::descriptors::DescriptorBudget;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::listener::Speaker;
+use crate::options::Spread;
+
+/// Makes a listener's protocol ready on one network thread.
+pub(crate) type SpeakerFactory = Arc<dyn Fn(usize) -> Box<dyn Speaker> + Send + Sync>;
+
+/// An address with what is spoken there.
+pub(crate) struct Endpoint {
+    pub(crate) name: &'static str,
+    pub(crate) address: Result<SocketAddr, Error>,
+    pub(crate) defer_accept: bool,
+    pub(crate) speaker: SpeakerFactory,
+    pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
+    pub(crate) spread: Spread,
+}
+
+/// Everything that can be set, with the defaults of [`Server::new`].
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) network_threads: usize,
+    pub(crate) workers: RangeInclusive<u32>,
+    pub(crate) worker_idle_ns_max: u64,
+    pub(crate) observes_dispatch: bool,
+    pub(crate) choice: DriverChoice,
+    pub(crate) accept_mode: OperationMode,
+    pub(crate) defer_accept: bool,
+    pub(crate) driver: DriverConfig,
+    pub(crate) limits: Limits,
+}

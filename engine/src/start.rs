@@ -1,0 +1,443 @@
+//! How a server starts: limits, listening sockets, shared state, workers, network threads, each of
+//! which makes its own driver, because a ring belongs to one thread.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use flatpath_driver::{
+    Driver, DriverChoice, Listener, Selection, Waker, epoll::Epoll, uring::Uring,
+};
+use flatpath_structures::panics::contain;
+use flatpath_structures::queue::INDICES_MAX;
+use flatpath_structures::worker_pool::WorkerPoolLimits;
+
+use crate::binding::{bind, bind_patiently};
+use crate::descriptors::DescriptorBudget;
+use crate::error::Error;
+use crate::foreman::Foreman;
+use crate::lifecycle::Stage;
+use crate::limits::{
+    ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
+    DESCRIPTORS_RESERVED,
+};
+use crate::listener::{Speaker, regions_of};
+use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
+use crate::options::Spread;
+use crate::pools::Pools;
+use crate::running::{Bound, Handle, Running};
+use crate::settings::{Endpoint, Options, SpeakerFactory};
+use crate::signals::outlive_file_size_limit;
+use crate::worker::Shared;
+
+/// See [`Server::start`](crate::Server::start).
+pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Running, Error> {
+    if endpoints.is_empty() {
+        return Err(Error::NoListener);
+    }
+    outlive_file_size_limit();
+    complete_limits(&mut options)?;
+    let selection = select(&options)?;
+    log::info!("driver {}: {}", selection.name(), selection.reason());
+    let sockets = bind_all(endpoints, options.network_threads, options.defer_accept)?;
+
+    let shared = Arc::new(shared(&options, endpoints.len()));
+    for endpoint in endpoints {
+        (endpoint.starts)(&shared.descriptors);
+    }
+    let foreman = Foreman::start(Arc::clone(&shared)).map_err(Error::Thread)?;
+
+    let mut running = Running {
+        addresses: sockets.bound,
+        driver: selection.name(),
+        handle: Handle::of(&shared),
+        networks: Vec::new(),
+        foreman: Some(foreman),
+    };
+    let (report, reports) = channel();
+    for (ring, listeners) in sockets.per_ring.into_iter().enumerate() {
+        let thread = NetworkThread {
+            ring: u16::try_from(ring).expect("at most 1024 were granted"),
+            shared: Arc::clone(&shared),
+            options: options.clone(),
+            uring: selection.is_uring(),
+            listeners,
+            speakers: endpoints
+                .iter()
+                .map(|endpoint| Arc::clone(&endpoint.speaker))
+                .collect(),
+        };
+        match thread.spawn(report.clone()) {
+            Ok(thread) => running.networks.push(thread),
+            Err(cause) => return Err(running.abandon(Error::Thread(cause))),
+        }
+    }
+    drop(report);
+    match await_reports(&reports, options.network_threads) {
+        Ok(()) => Ok(running),
+        Err(error) => Err(running.abandon(error)),
+    }
+}
+
+fn shared(options: &Options, listeners: usize) -> Shared {
+    let worker_pool = WorkerPoolLimits {
+        workers_min: *options.workers.start(),
+        workers_max: *options.workers.end(),
+        idle_ns_max: options.worker_idle_ns_max,
+    };
+    let mut shared = Shared::new(
+        options.network_threads,
+        &options.limits,
+        worker_pool,
+        pools(options),
+    );
+    shared.count_listeners(listeners);
+    let room = usize::try_from(room_of(descriptors_max())).unwrap_or(usize::MAX);
+    let connections_max = options
+        .limits
+        .connections_max
+        .saturating_mul(options.network_threads);
+    shared.descriptors = DescriptorBudget::new(room, connections_max, options.network_threads);
+    if options.observes_dispatch {
+        shared.observe_dispatch();
+    }
+    shared
+}
+
+fn pools(options: &Options) -> Pools {
+    let places = places_of(options.limits.connections_max);
+    let budget_bytes = options.limits.buffer_bytes_max;
+    Pools::new(budget_bytes, options.network_threads, places)
+}
+
+/// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
+/// interrupts system calls of the thread that made them (EINTR) when it does.
+fn select(options: &Options) -> Result<Selection, Error> {
+    let (choice, config) = (options.choice, options.driver.clone());
+    let prober = std::thread::Builder::new()
+        .name("flatpath-probe".into())
+        .spawn(move || flatpath_driver::select(choice, &config))
+        .map_err(Error::Thread)?;
+    match prober.join() {
+        Ok(selection) => selection.map_err(Error::Uring),
+        Err(_) => Err(Error::Driver(io::Error::other(
+            "the probe panicked; this is a bug",
+        ))),
+    }
+}
+
+/// Waits until every network thread serves or has given up.
+fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(), Error> {
+    // Each thread drops its sender with its report, and one that panics without.
+    let reports: Vec<io::Result<()>> = reports.iter().collect();
+    let count = reports.len();
+    for report in reports {
+        report.map_err(Error::Driver)?;
+    }
+    if count < rings {
+        let cause = "a network thread panicked while it started; this is a bug";
+        return Err(Error::Driver(io::Error::other(cause)));
+    }
+    Ok(())
+}
+
+/// Descriptors that this process may have.
+fn descriptors_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Of so many descriptors, those for connections and files that outlive a job. Half of a very small
+/// limit stays for everything else.
+fn room_of(descriptors: u64) -> u64 {
+    let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
+    descriptors.saturating_sub(reserved).max(1)
+}
+
+/// Turns "as many as the machine allows" into a number, and refuses what cannot be.
+fn complete_limits(options: &mut Options) -> Result<(), Error> {
+    const CONNECTIONS_DEFAULT: u64 = 100_000;
+    let wrong = |what: String| Err(Error::Limits(what));
+    let (rings, in_flight_max) = (options.network_threads, options.limits.in_flight_max);
+    if !(1..=1024).contains(&rings) {
+        return wrong(format!(
+            "network threads must be between 1 and 1024, not {rings}"
+        ));
+    }
+    let (min, max) = (*options.workers.start(), *options.workers.end());
+    if min == 0 || min > max {
+        return wrong(format!(
+            "workers must be a range MIN..MAX with 1 <= MIN <= MAX, not {min}..{max}"
+        ));
+    }
+    if in_flight_max == 0 {
+        return wrong("in_flight_max must be at least 1, not 0".into());
+    }
+    let places = in_flight_max.checked_mul(rings);
+    if places.is_none_or(|places| places > INDICES_MAX as usize) {
+        return Err(Error::Limits(format!(
+            "in_flight_max times network threads must be at most {INDICES_MAX}, not \
+             {in_flight_max} times {rings}"
+        )));
+    }
+    let descriptors = descriptors_max();
+    let needed = DESCRIPTORS_MIN + DESCRIPTORS_PER_THREAD * (options.network_threads as u64 - 1);
+    if descriptors < needed {
+        return Err(Error::Limits(format!(
+            "the process may open {descriptors} descriptors, and needs {needed} at least (raise \
+             it with ulimit -n or LimitNOFILE=)"
+        )));
+    }
+    let room = room_of(descriptors);
+    let wished = match options.limits.connections_max {
+        0 => CONNECTIONS_DEFAULT,
+        wished => wished as u64,
+    };
+    let is_asked_for = options.limits.connections_max != 0;
+    if wished > room && (is_asked_for || room < CONNECTIONS_FEW) {
+        log::warn!(
+            "connection limit {wished} lowered to {room}: the process may open {descriptors} \
+             descriptors (raise it with ulimit -n or LimitNOFILE=)"
+        );
+    }
+    let total = usize::try_from(wished.min(room)).unwrap_or(usize::MAX);
+    options.limits.connections_max = (total / options.network_threads).clamp(1, CONNECTIONS_BOUND);
+    let per_address = options.limits.connections_per_address;
+    options.limits.connections_per_address = per_address.div_ceil(options.network_threads);
+    Ok(())
+}
+
+struct Sockets {
+    bound: Vec<Bound>,
+    /// For each ring, a socket for each endpoint that it accepts for.
+    per_ring: Vec<Vec<Option<Listener>>>,
+}
+
+fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<Sockets, Error> {
+    let mut sockets = Sockets {
+        bound: Vec::new(),
+        per_ring: (0..rings).map(|_| Vec::new()).collect(),
+    };
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        let mut address = match &endpoint.address {
+            Ok(address) => *address,
+            Err(Error::Address { address, cause }) => {
+                let cause = io::Error::new(cause.kind(), cause.to_string());
+                return Err(Error::Address {
+                    address: address.clone(),
+                    cause,
+                });
+            }
+            Err(_) => return Err(Error::NoListener),
+        };
+        let alone = endpoint.spread == Spread::OneRing;
+        for (ring, listeners) in sockets.per_ring.iter_mut().enumerate() {
+            // Listeners of one ring are shared out, too.
+            if alone && ring != number % rings {
+                listeners.push(None);
+                continue;
+            }
+            let shared = rings > 1 && !alone;
+            let (listener, bound) = bind_patiently(|| bind(address, shared), std::thread::sleep)
+                .map_err(|cause| Error::Bind { address, cause })?;
+            if defer_accept
+                && endpoint.defer_accept
+                && let Err(cause) = listener.defer_accept()
+            {
+                log::debug!("accept does not wait for first bytes: {cause}");
+            }
+            // With port 0 the first socket picks, the others share.
+            address = bound;
+            listeners.push(Some(listener));
+        }
+        sockets.bound.push(Bound {
+            name: endpoint.name,
+            address,
+        });
+    }
+    Ok(sockets)
+}
+
+/// What moves to a network thread.
+struct NetworkThread {
+    ring: u16,
+    shared: Arc<Shared>,
+    options: Options,
+    uring: bool,
+    listeners: Vec<Option<Listener>>,
+    speakers: Vec<SpeakerFactory>,
+}
+
+impl NetworkThread {
+    fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
+        let (ring, shared) = (self.ring, Arc::clone(&self.shared));
+        std::thread::Builder::new()
+            .name(format!("flatpath-net-{ring}"))
+            .spawn(move || run_network(ring, &shared, move || self.run(report)))
+    }
+
+    /// Makes the driver here, because a ring belongs to the thread that made it.
+    fn run(mut self, report: Sender<io::Result<()>>) -> io::Result<()> {
+        let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
+        // Only for listeners that this ring accepts for.
+        let speakers = self.listeners.iter().zip(&self.speakers);
+        let speakers: Vec<_> = speakers
+            .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
+            .collect();
+        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        self.options.driver.regions = regions;
+        let spoken = (speakers, region_ids);
+        if !self.uring {
+            return match Epoll::new(&self.options.driver) {
+                Ok(driver) => self.serve(driver, spoken, report),
+                Err(cause) => give_up(&cause, report),
+            };
+        }
+        match Uring::new(&self.options.driver) {
+            Ok(driver) => self.serve(driver, spoken, report),
+            Err(refusal) if self.options.choice == DriverChoice::Uring => {
+                give_up(&io::Error::other(refusal.to_string()), report)
+            }
+            Err(refusal) => {
+                log::warn!("ring {}: epoll after all: {refusal}", self.ring);
+                match Epoll::new(&self.options.driver) {
+                    Ok(driver) => self.serve(driver, spoken, report),
+                    Err(cause) => give_up(&cause, report),
+                }
+            }
+        }
+    }
+
+    fn serve<D: Driver>(
+        self,
+        driver: D,
+        (speakers, region_ids): (Vec<Box<dyn Speaker>>, Vec<u16>),
+        report: Sender<io::Result<()>>,
+    ) -> io::Result<()> {
+        let waker: Waker = driver.waker();
+        if self.shared.inboxes[usize::from(self.ring)]
+            .waker
+            .set(waker)
+            .is_err()
+        {
+            return give_up(&io::Error::other("a ring was started twice"), report);
+        }
+        let numbers = self.listeners.iter().zip(0u16..);
+        let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
+        let numbers = numbers.collect();
+        let listeners = self.listeners.into_iter().flatten().zip(speakers).collect();
+        let mut network = Network::new(
+            driver,
+            Setup {
+                ring: self.ring,
+                shared: self.shared,
+                limits: self.options.limits,
+                accept_mode: self.options.accept_mode,
+                listeners,
+                numbers,
+                region_ids,
+            },
+        );
+        // The sockets listen already: whoever connects from now on is served.
+        let _ = report.send(Ok(()));
+        drop(report);
+        loop {
+            if network.turn()? == After::Done {
+                log::debug!("ring {}: {:?}", self.ring, network.driver().statistics());
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The whole of a network thread: serves, and reports its end whatever that is.
+fn run_network(ring: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<()>) {
+    let ended = contain(serve).unwrap_or_else(|| {
+        let bug = format!("network thread {ring} panicked; this is a bug");
+        Err(io::Error::other(bug))
+    });
+    if let Err(cause) = &ended {
+        // The others would wait for clients that this one can no longer serve.
+        log::error!("network thread {ring} has ended, the server drains: {cause}");
+        shared.advance(Stage::Draining);
+    }
+    shared.lifecycle.network_ended(ring, ended);
+}
+
+/// Reports why the thread cannot serve; the start returns it, so the thread itself ends in peace.
+fn give_up(cause: &io::Error, report: Sender<io::Result<()>>) -> io::Result<()> {
+    let _ = report.send(Err(io::Error::new(cause.kind(), cause.to_string())));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Server;
+    use crate::limits::Limits;
+    use std::time::{Duration, Instant};
+
+    fn two_threads() -> Arc<Shared> {
+        let worker_pool = WorkerPoolLimits {
+            workers_min: 1,
+            workers_max: 1,
+            idle_ns_max: u64::MAX,
+        };
+        let limits = Limits {
+            in_flight_max: 1,
+            ..Limits::default()
+        };
+        let options = Server::new().options;
+        Arc::new(Shared::new(2, &limits, worker_pool, pools(&options)))
+    }
+
+    /// As a network thread that has nothing to do: it ends when the server drains. False: it does
+    /// not drain.
+    fn until_drained(shared: &Shared) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while shared.stage() == Stage::Running && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        shared.stage() == Stage::Draining
+    }
+
+    #[test]
+    fn the_end_of_any_network_thread_drains_the_others_and_is_the_outcome() {
+        for panics in [false, true] {
+            let shared = two_threads();
+            let first = std::thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    let mut has_drained = false;
+                    run_network(0, &shared, || {
+                        has_drained = until_drained(&shared);
+                        Ok(())
+                    });
+                    has_drained
+                }
+            });
+            let second = std::thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    run_network(1, &shared, || match panics {
+                        true => std::panic::resume_unwind(Box::new("as asked")),
+                        false => Err(io::Error::other("no more completions")),
+                    });
+                }
+            });
+            let left = shared.lifecycle.await_networks(2);
+            assert_eq!(left, [], "both have ended");
+            let outcome = shared.lifecycle.outcome(left).expect_err("a cause");
+            let expected = if panics {
+                "thread 1 panicked"
+            } else {
+                "no more"
+            };
+            assert!(outcome.to_string().contains(expected), "{outcome}");
+            let has_drained = first.join().expect("no panic leaves it");
+            assert!(has_drained, "the other thread serves on");
+            second.join().expect("no panic leaves it");
+        }
+    }
+}
