@@ -39,7 +39,6 @@ mod buffer;
 mod depot;
 mod handle;
 mod links;
-mod lock;
 mod memory;
 mod number;
 mod owners;

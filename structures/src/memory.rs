@@ -109,7 +109,6 @@ pub(crate) struct SizeClassCounts {
     pub(crate) freed: u64,
     /// Blocks handed out that were idle.
     pub(crate) reused: u64,
-    /// Blocks that were returned.
     pub(crate) returned: u64,
 }
 

@@ -25,9 +25,8 @@
 //! - I4: objects outlive their registration and its callbacks: the entry owns a reference.
 //! - I5: `start` follows every `stop`, also when connecting fails or panics.
 //!
-//! Ordering: entries are looked at under their shard's lock only; nothing here is lock-free. The
-//! lock is a word that is spun on, one atomic operation for lock and unlock together: with a mutex,
-//! which takes two, a pair that comes and goes cost a third more.
+//! Ordering: entries are read under their shard's lock only; nothing here is lock-free. The lock is
+//! a word that is spun on.
 //! - E1 object: the end of a registration (Release) -> the swap that claims the object for another
 //!   one (Acquire); of several swaps at once one wins.
 //!
@@ -121,40 +120,25 @@ impl<T: ?Sized> Deref for Endpoint<T> {
 }
 
 /// Why an object was not registered. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError<E> {
-    /// The key's word is 0.
+    /// Its word is 0.
+    #[error("the key is empty")]
     EmptyKey,
     /// Another object is registered on this side of the key.
+    #[error("the key is taken")]
     Taken,
-    /// The object is registered already.
+    #[error("the object is registered already")]
     RegisteredTwice,
-    /// The registry holds as much as it may.
+    #[error("the registry is full")]
     Full,
-    /// The registry could not grow.
+    #[error("no memory for the registry")]
     NoMemory,
     /// The peer was there, and one of the two refused.
+    #[error("connecting failed: {0}")]
     Connect(E),
 }
 
-impl<E: fmt::Display> fmt::Display for RegisterError<E> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RegisterError::EmptyKey => formatter.write_str("the key is empty"),
-            RegisterError::Taken => formatter.write_str("the key is taken"),
-            RegisterError::RegisteredTwice => {
-                formatter.write_str("the object is registered already")
-            }
-            RegisterError::Full => formatter.write_str("the registry is full"),
-            RegisterError::NoMemory => formatter.write_str("no memory for the registry"),
-            RegisterError::Connect(error) => write!(formatter, "connecting failed: {error}"),
-        }
-    }
-}
-
-impl<E: fmt::Debug + fmt::Display> std::error::Error for RegisterError<E> {}
-
-/// Which side of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Producer,

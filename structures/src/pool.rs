@@ -110,7 +110,6 @@ struct Users {
 pub struct PoolStatistics {
     /// Buffers handed out that were idle.
     pub reused: u64,
-    /// Buffers allocated.
     pub allocated: u64,
     /// Buffers freed: by trim, to make room, or after the pool.
     pub freed: u64,

@@ -31,7 +31,7 @@
 //! Ordering
 //! - E1 publish: `push` (Release) -> the swap of `new` in `pop` and `take_all` (Acquire): the
 //!   index, its link and what its holder wrote before.
-//! - E2 lock: what one pop turned round, the next one reads (see `lock`).
+//! - E2 lock: what one pop turned round, the next one reads (the lock's own edge).
 //! - E3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): who
 //!   sees `new` taken sees the move in the second look at `ready`.
 //! - E4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): who sees
@@ -44,8 +44,7 @@
 //! length).
 
 use crate::links::{END, Links};
-use crate::lock::Lock;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Padded, edge, look_fence};
+use crate::sync::{AtomicU32, AtomicU64, Brief, Ordering, Padded, edge, lock_briefly, look_fence};
 
 pub use crate::links::{Chain, INDICES_MAX};
 
@@ -61,9 +60,8 @@ const LOOK_NEW: Ordering = edge!("queue_look_new_acquire", Acquire, Relaxed);
 pub struct Queue {
     /// The newest index, or END.
     new: Padded<AtomicU32>,
-    /// A [`Ready`].
     ready: Padded<AtomicU64>,
-    pops: Lock,
+    pops: Padded<Brief<()>>,
     links: Links,
 }
 
@@ -82,7 +80,7 @@ impl Queue {
                 }
                 .word(),
             )),
-            pops: Lock::new(),
+            pops: Padded(Brief::new(())),
             links: Links::new(capacity),
         }
     }
@@ -140,7 +138,7 @@ impl Queue {
         if self.is_empty() {
             return None;
         }
-        let guard = self.pops.lock();
+        let guard = lock_briefly(&self.pops);
         // ORDER: E2. Only a holder of the lock writes `ready`.
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
         let (popped, rest) = if ready.oldest == END {
@@ -190,7 +188,7 @@ impl Queue {
         if self.is_empty() {
             return Chain::new(&self.links, END, END);
         }
-        let guard = self.pops.lock();
+        let guard = lock_briefly(&self.pops);
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
         // In either order: what is taken is the caller's, so the queue may look empty in between.
         let newest = self.new.swap(END, TAKE);

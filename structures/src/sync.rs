@@ -93,10 +93,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Looks at a brief lock before the processor is given away: a little more than one critical
-/// section.
-pub(crate) const LOOKS_MAX: u32 = 64;
-
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     /// A lock around what it guards, for critical sections of some ten nanoseconds. One atomic
@@ -111,6 +107,10 @@ mod imp {
     };
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+    /// Looks at a brief lock before the processor is given away: a little more than one critical
+    /// section.
+    const LOOKS_MAX: u32 = 64;
 
     #[inline]
     pub(crate) fn lock_briefly<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
@@ -132,7 +132,7 @@ mod imp {
                 return guard;
             }
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(super::LOOKS_MAX) {
+            if looks.is_multiple_of(LOOKS_MAX) {
                 yield_now();
             } else {
                 spin_loop();

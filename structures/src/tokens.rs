@@ -108,34 +108,21 @@ impl PageToken {
 /// are such a range until it gives the first one back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRange {
-    /// The first token.
     pub first: PageToken,
-    /// How many.
     pub count: u32,
 }
 
 /// Why there is no token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
-    /// The region has no such page.
+    #[error("the region has no such page")]
     NoSuchPage,
-    /// The holder has as many tokens as it may.
+    #[error("the holder has as many tokens as it may")]
     TooManyTokens,
-    /// The page has 2^31 references.
+    /// It has 2^31 references.
+    #[error("the page has too many references")]
     PageCrowded,
 }
-
-impl fmt::Display for TakeError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            TakeError::NoSuchPage => "the region has no such page",
-            TakeError::TooManyTokens => "the holder has as many tokens as it may",
-            TakeError::PageCrowded => "the page has too many references",
-        })
-    }
-}
-
-impl std::error::Error for TakeError {}
 
 /// What became of a batch. Tokens are looked at in order, so that a caller who was cut off by
 /// [`RETURNS_MAX`] or [`RANGES_MAX`] goes on after the first [`Returned::examined`].
@@ -259,7 +246,6 @@ impl<R: Release> PageRefs<R> {
         count.map_or(0, |count| count.load(USES))
     }
 
-    /// How many pages there are.
     pub fn pages(&self) -> u32 {
         self.shared.counts.len() as u32
     }

@@ -29,17 +29,9 @@
 //! lists it passes + 1), however long it was not called: it passes each list at most once and skips
 //! the empty ones by their bits. 12 bytes for a timer, 8 for a slot.
 //!
-//! With many timers all of it is cache misses: to move a timer touches its own links and those of
-//! four neighbours. So links are apart from rounds, 8 bytes each; rounds take 4 instead of the 8 of
-//! a tick, and nobody reads them before the timer's slot comes up; and what is rare is out of line,
-//! because a register saved on the stack is one more store in the queue behind the stores that
-//! miss, and there are only so many. (A timer further away than 2^32 rounds is found in a map once
-//! per round: with 4,096 slots of 16 ms that is 8,900 years.)
-//!
-//! Not lazy: that a later deadline is only noted, and the timer moved when its old slot comes up,
-//! is one store for a refresh, but a slot may then hold every timer, and its tick moves them all.
-//! An owner whose deadlines mostly grow may leave a timer where it is and arm it anew when it
-//! fires, as the engine does.
+//! A timer further away than 2^32 rounds is found in a map once per round. Links are apart from
+//! rounds, and rare paths out of line, to save cache misses; `docs/structures/wheel.md` says why,
+//! and why the wheel is not lazy.
 
 use std::collections::BTreeMap;
 

@@ -207,7 +207,6 @@ impl<R: Release> Pinned<R> {
         Pinned { refs, page }
     }
 
-    /// The page.
     pub fn page(&self) -> u32 {
         self.page
     }

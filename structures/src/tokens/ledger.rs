@@ -200,7 +200,6 @@ impl Ledger {
         }
     }
 
-    /// Bytes of the chunks.
     pub(super) fn bytes(&self) -> usize {
         let slots = self
             .chunks

@@ -76,7 +76,6 @@ impl Worker {
         Some(shared.wake_head())
     }
 
-    /// The pool this is a worker of.
     pub fn pool(&self) -> &WorkerPool {
         &self.pool
     }
