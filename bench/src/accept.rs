@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::Stage;
 use crate::published;
-use flatpath_bench_common::crowd::{self, Manner, Visit};
+use flatpath_bench_common::crowd::{self, Arrival, Outcome};
 use flatpath_bench_common::measure::per_operation;
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
@@ -61,10 +61,10 @@ impl Load {
         }
     }
 
-    fn visit(self, server: &Server) -> io::Result<Visit> {
+    fn visit(self, server: &Server) -> io::Result<Outcome> {
         let address = server.address();
         match self {
-            Self::AtOnce(count) => crowd::at_once(address, count, Manner::QUEUED, || Ok(())),
+            Self::AtOnce(count) => crowd::at_once(address, count, Arrival::QUEUED, || Ok(())),
             Self::OneByOne(count) => crowd::one_by_one(address, count),
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
         "published: 10,000 clients, clock() of client and server together; a CPU figure includes \
          everything a connection costs the server, of which accept is one part. At most {} clients \
          have their connection in the making at a time: the kernel's queue holds no more",
-        Manner::QUEUED.in_the_making_max
+        Arrival::QUEUED.connecting_max
     ));
     if profile != Profile::Full {
         report.note(format!("{} runs instead of 20", runs[0]));
@@ -152,12 +152,12 @@ fn compare(
             let index = (round + step) % servers.len();
             let (server, runs) = (&servers[index], &mut all[index]);
             let before = server.cpu_time()?;
-            let visit = load.visit(server)?;
+            let outcome = load.visit(server)?;
             let cpu_time = server.settled_cpu_time()?.since(&before);
-            runs.lost += visit.lost;
+            runs.lost += outcome.lost;
             if round > 0 {
                 let per_client = |time: Duration| per_operation(time, load.clients().into()) / 1e3;
-                runs.wall_micros.push(per_client(visit.wall));
+                runs.wall_micros.push(per_client(outcome.wall));
                 runs.cpu_micros.push(per_client(cpu_time));
             }
         }

@@ -1,6 +1,6 @@
 //! Clients of an echo server: many at once, or one after the other.
 //!
-//! One thread; a crowd's sockets are non-blocking. Who has its bytes back closes.
+//! One thread; a crowd's sockets are non-blocking. A client that has its bytes back closes.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::source::Source;
 
 /// What each client sends and wants back.
 const MESSAGE_BYTES: usize = 128;
-/// When those that still wait give up. Long enough for a connection attempt that the kernel dropped
+/// When the clients that still wait give up. Long enough for a connection attempt that the kernel dropped
 /// three times: it tries again after 1, 3 and 7 seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Timespec = Timespec {
@@ -26,30 +26,30 @@ const EVENTS_PER_LOOK: usize = 1024;
 
 /// How a crowd comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
-    /// Clients dialled between two looks at what has arrived. Nobody sends before a look.
+pub struct Arrival {
+    /// Clients dialled between two looks at what has arrived. No client sends before a look.
     pub dials_per_look: u32,
     /// Clients dialled that have not ended yet, at most.
-    pub in_the_making_max: u32,
+    pub connecting_max: u32,
 }
 
-impl Manner {
+impl Arrival {
     /// As many at a time as the kernel's queue of a listener (4,096) takes: a full one drops
     /// connections, which then take a second longer.
     pub const QUEUED: Self = Self {
         dials_per_look: 64,
-        in_the_making_max: 4_000,
+        connecting_max: 4_000,
     };
-    /// Nobody sends before everybody has begun to connect, so that all are there together.
+    /// No client sends before all have begun to connect, so that all are there together.
     pub const TOGETHER: Self = Self {
         dials_per_look: u32::MAX,
-        in_the_making_max: u32::MAX,
+        connecting_max: u32::MAX,
     };
 }
 
 /// What became of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Visit {
+pub struct Outcome {
     /// Clients that got their bytes back.
     pub served: u32,
     /// Clients that did not.
@@ -58,33 +58,33 @@ pub struct Visit {
     pub wall: Duration,
 }
 
-/// `count` clients connect as fast as their `manner` lets them.
+/// `count` clients connect as fast as `arrival` lets them.
 ///
-/// `go_on` is asked before each look, every 50 ms at least.
+/// `proceed` is asked before each look, every 50 ms at least.
 ///
 /// # Errors
-/// If sockets cannot be made, or what `go_on` returns; what happens to the clients afterwards is
+/// If sockets cannot be made, or what `proceed` returns; what happens to the clients afterwards is
 /// counted.
 pub fn at_once(
     server: SocketAddr,
     count: u32,
-    manner: Manner,
-    go_on: impl Fn() -> io::Result<()>,
-) -> io::Result<Visit> {
-    let mut crowd = Crowd::new(count, manner.in_the_making_max)?;
+    arrival: Arrival,
+    proceed: impl Fn() -> io::Result<()>,
+) -> io::Result<Outcome> {
+    let mut crowd = Crowd::new(count, arrival.connecting_max)?;
     let begin = Instant::now();
     let mut last = begin;
     while crowd.waiting > 0 && begin.elapsed() < PATIENCE {
-        go_on()?;
+        proceed()?;
         let dialled_before = crowd.dialled;
-        while crowd.may_dial() && crowd.dialled - dialled_before < manner.dials_per_look {
+        while crowd.may_dial() && crowd.dialled - dialled_before < arrival.dials_per_look {
             crowd.dial(server)?;
         }
         if crowd.look()? > 0 {
             last = Instant::now();
         }
     }
-    Ok(Visit {
+    Ok(Outcome {
         served: crowd.served,
         lost: count - crowd.served,
         wall: last - begin,
@@ -95,20 +95,20 @@ pub fn at_once(
 ///
 /// # Errors
 /// If sockets cannot be made; what happens to the clients afterwards is counted.
-pub fn one_by_one(server: SocketAddr, count: u32) -> io::Result<Visit> {
+pub fn one_by_one(server: SocketAddr, count: u32) -> io::Result<Outcome> {
     let mut source = Source::fresh();
-    let mut visit = Visit::default();
+    let mut outcome = Outcome::default();
     let begin = Instant::now();
     for index in 0..count {
         let stream = TcpStream::from(source.dial(server, SocketFlags::empty())?);
         stream.set_read_timeout(Some(PATIENCE))?;
         match ask(stream, &message(index as usize)) {
-            true => visit.served += 1,
-            false => visit.lost += 1,
+            true => outcome.served += 1,
+            false => outcome.lost += 1,
         }
     }
-    visit.wall = begin.elapsed();
-    Ok(visit)
+    outcome.wall = begin.elapsed();
+    Ok(outcome)
 }
 
 fn ask(mut stream: TcpStream, message: &[u8; MESSAGE_BYTES]) -> bool {
@@ -130,7 +130,7 @@ struct Crowd {
     ready: Vec<epoll::Event>,
     source: Source,
     clients: Vec<Option<Client>>,
-    in_the_making_max: u32,
+    connecting_max: u32,
     dialled: u32,
     served: u32,
     waiting: u32,
@@ -149,13 +149,13 @@ enum Step {
 }
 
 impl Crowd {
-    fn new(count: u32, in_the_making_max: u32) -> io::Result<Self> {
+    fn new(count: u32, connecting_max: u32) -> io::Result<Self> {
         Ok(Self {
             events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ready: Vec::with_capacity(EVENTS_PER_LOOK),
             source: Source::fresh(),
             clients: Vec::with_capacity(count as usize),
-            in_the_making_max,
+            connecting_max,
             dialled: 0,
             served: 0,
             waiting: count,
@@ -165,7 +165,7 @@ impl Crowd {
     fn may_dial(&self) -> bool {
         let ended = self.clients.capacity() as u32 - self.waiting;
         (self.dialled as usize) < self.clients.capacity()
-            && self.dialled - ended < self.in_the_making_max
+            && self.dialled - ended < self.connecting_max
     }
 
     fn dial(&mut self, server: SocketAddr) -> io::Result<()> {
@@ -182,7 +182,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Serves what is ready; waits for it once everybody was dialled. Returns how many ended.
+    /// Serves what is ready; waits for it once all were dialled. Returns how many ended.
     fn look(&mut self) -> io::Result<u32> {
         let at_once = Timespec::default();
         let limit = if self.may_dial() {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_in_pieces_serves_everybody() {
+    fn an_echo_in_pieces_serves_all() {
         let address = server(|mut socket| {
             let mut bytes = [0; MESSAGE_BYTES];
             if socket.read_exact(&mut bytes).is_ok() {
@@ -274,12 +274,12 @@ mod tests {
                 let _ = socket.read(&mut bytes);
             }
         });
-        for manner in [Manner::QUEUED, Manner::TOGETHER] {
-            let visit = at_once(address, 100, manner, || Ok(())).expect("sockets");
-            assert_eq!((visit.served, visit.lost), (100, 0));
+        for arrival in [Arrival::QUEUED, Arrival::TOGETHER] {
+            let outcome = at_once(address, 100, arrival, || Ok(())).expect("sockets");
+            assert_eq!((outcome.served, outcome.lost), (100, 0));
         }
-        let visit = one_by_one(address, 3).expect("sockets");
-        assert_eq!((visit.served, visit.lost), (3, 0));
+        let outcome = one_by_one(address, 3).expect("sockets");
+        assert_eq!((outcome.served, outcome.lost), (3, 0));
     }
 
     #[test]
@@ -293,16 +293,16 @@ mod tests {
             }
         });
         for address in [wrong, server(drop)] {
-            let visit = at_once(address, 4, Manner::TOGETHER, || Ok(())).expect("sockets");
-            assert_eq!((visit.served, visit.lost), (0, 4));
+            let outcome = at_once(address, 4, Arrival::TOGETHER, || Ok(())).expect("sockets");
+            assert_eq!((outcome.served, outcome.lost), (0, 4));
             assert_eq!(one_by_one(address, 2).expect("sockets").lost, 2);
         }
     }
 
     #[test]
-    fn who_is_told_to_stop_stops() {
+    fn a_crowd_that_is_told_to_stop_stops() {
         let told = || Err(io::ErrorKind::Interrupted.into());
-        let stopped = at_once(server(drop), 4, Manner::QUEUED, told);
+        let stopped = at_once(server(drop), 4, Arrival::QUEUED, told);
         assert_eq!(
             stopped.expect_err("told").kind(),
             io::ErrorKind::Interrupted

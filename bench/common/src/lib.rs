@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`options`] | the common options; begin and end of a bench |
 //! | [`profile`] | how much is run: full, quick, tiny |
-//! | [`process`] | children: start, pin, wait until ready, end; none is left behind |
+//! | [`process`] | children: start, pin, wait until ready, end; none outlives the bench |
 //! | [`usage`] | CPU time and memory of processes and of the machine |
 //! | [`system_calls`] | system calls of a running server, by perf or strace |
 //! | [`tools`] | programs of the system, and the packages that bring them |

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | Debian | `sendfile on; tcp_nopush on` | the package's own; the competitor of the targets |
 //! | stored | `dav_methods PUT` | the package's own; the competitor of the target for PUT |
-//! | stored, tuned | `client_body_buffer_size 1m` besides | fewer and longer calls |
+//! | stored, tuned | also `client_body_buffer_size 1m` | fewer and longer calls |
 //! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
 
 use std::net::SocketAddr;

@@ -267,7 +267,7 @@ where
     Ok(())
 }
 
-/// Words in lines of at most so many letters, if they can be.
+/// Words in lines of at most `letters_max` letters, if they can be.
 fn wrapped(text: &str, letters_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! Processes that a bench starts, none of which can be left behind.
+//! Processes that a bench starts, none of which outlives it.
 //!
 //! Each is the leader of a process group of its own. The group is ended
 //! - when its [`Process`] is dropped, also by a panic that unwinds;
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_listened_at_once_somebody_does() {
+    fn a_port_is_seen_once_a_server_listens() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("bound").port();
         assert!(is_listening(port));

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 /// The first port that needs no privilege.
 const FIRST_PORT: u16 = 1024;
-/// A port may be taken: by somebody who listens on every address, or by another session.
+/// A port may be taken: by a listener on every address, or by another session.
 const PORT_TRIES: u32 = 64;
 /// Pairs of last bytes, each from 1 to 255.
 const ADDRESSES: u32 = 255 * 255;
@@ -73,7 +73,7 @@ impl Source {
             if outcome != Err(Errno::ADDRINUSE) {
                 break;
             }
-            // One taken port is somebody who listens; the second in a row is another session.
+            // One taken port is a listener; the second in a row is another session.
             if tried % 2 == 1 {
                 *self = Self::fresh();
             }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_last_port_comes_another_address() {
+    fn after_the_last_port_comes_another_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let to = listener.local_addr().expect("bound");
         let mut source = Source {

@@ -107,7 +107,7 @@ pub struct Wrk {
 }
 
 impl Wrk {
-    /// Finds wrk and writes the script. It will run with so many threads, or one for each
+    /// Finds wrk and writes the script. It will run with this many threads, or one for each
     /// connection if there are fewer.
     ///
     /// # Errors

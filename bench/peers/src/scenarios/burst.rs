@@ -7,7 +7,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use flatpath_bench_common::crowd::{self, Manner, Visit};
+use flatpath_bench_common::crowd::{self, Arrival, Outcome};
 use flatpath_bench_common::process::refuse_if_interrupted;
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{GENERATOR, LOST, Metric, Run, SERVED};
@@ -66,7 +66,7 @@ pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
 fn measure(server: &Server, clients: u32) -> io::Result<Run> {
     let before = Reading::take(Some(server.group()))?;
     let overflows = listen_overflows()?;
-    let Visit { served, lost, wall } = burst(server, clients)?;
+    let Outcome { served, lost, wall } = burst(server, clients)?;
     thread::sleep(SETTLE);
     let used = before.used()?;
     let overflows = listen_overflows()?.saturating_sub(overflows);
@@ -86,11 +86,11 @@ fn measure(server: &Server, clients: u32) -> io::Result<Run> {
     Ok(run)
 }
 
-fn burst(server: &Server, clients: u32) -> io::Result<Visit> {
+fn burst(server: &Server, clients: u32) -> io::Result<Outcome> {
     crowd::at_once(
         server.address,
         clients,
-        Manner::TOGETHER,
+        Arrival::TOGETHER,
         refuse_if_interrupted,
     )
 }
