@@ -38,6 +38,9 @@ const TEST_KIT: &str = "e2e/src";
 /// What a fuzz target checks is a test, though it is no file of `tests/`: two programs run it.
 const FUZZ_TARGETS: &str = "fuzz/src/targets";
 
+/// Programs that prove what a user of the crates can reach.
+const EXAMPLES: &str = "examples";
+
 /// The lines of one crate.
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -65,7 +68,8 @@ pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>> {
         };
         let is_kit = Path::new(&source.path).starts_with(TEST_KIT);
         let is_target = Path::new(&source.path).starts_with(FUZZ_TARGETS);
-        let is_test = |line: &usize| is_target || !is_kit && source.is_test(*line);
+        let is_example = Path::new(&source.path).starts_with(EXAMPLES);
+        let is_test = |line: &usize| is_target || is_example || !is_kit && source.is_test(*line);
         let lines = source.lines().count();
         let tests = (1..=lines).filter(is_test).count();
         if let Some((code, in_tests)) = counts.get_mut(home) {

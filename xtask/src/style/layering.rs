@@ -27,7 +27,7 @@ const LAYERS: &[&str] = &[
     "bench",
 ];
 /// What stands beside the layers.
-const BESIDE: &[&str] = &["bench/peers", "e2e", "fuzz", "xtask"];
+const BESIDE: &[&str] = &["bench/peers", "e2e", "examples", "fuzz", "xtask"];
 
 /// What `cargo metadata` prints.
 #[derive(Deserialize)]
