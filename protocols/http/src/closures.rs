@@ -19,44 +19,37 @@ pub enum Route {
     Pooled,
 }
 
-/// A handler that runs on workers and may block; see [`Http::pooled`].
+/// A closure that answers requests, and a router that says for each where it runs; see
+/// [`Http::pooled`], [`Http::inline`] and [`Http::routed`].
 #[derive(Clone, Debug)]
-pub struct Pooled<F>(F);
-
-/// A handler that runs on the network thread; see [`Http::inline`].
-#[derive(Clone, Debug)]
-pub struct Inline<F>(F);
-
-/// A handler with a router in front; see [`Http::routed`].
-#[derive(Clone, Debug)]
-pub struct Routed<R, F> {
+pub struct Handler<F, R = fn(&Head<'_>) -> Route> {
     route: R,
     handler: F,
 }
 
-impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Pooled<F>> {
+impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Handler<F>> {
     /// A handler that may block: workers run it.
     pub fn pooled(handler: F) -> Self {
-        Self::service(Pooled(handler))
+        let route = |_: &Head<'_>| Route::Pooled;
+        Self::service(Handler { route, handler })
     }
-}
 
-impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Inline<F>> {
     /// A handler that never blocks and takes no more than a few microseconds: it runs on the
     /// network thread. Requests with a body, or after one that has one, still go to workers.
     pub fn inline(handler: F) -> Self {
-        Self::service(Inline(handler))
+        let route = |_: &Head<'_>| Route::Inline;
+        Self::service(Handler { route, handler })
     }
 }
 
-impl<R, F> Http<Routed<R, F>>
+impl<F, R> Http<Handler<F, R>>
 where
-    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
     F: Fn(&Request) -> Response + Send + Sync + 'static,
+    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
 {
     /// A handler for which `route` says, request by request, where it runs.
     pub fn routed(route: R, handler: F) -> Self {
-        Self::service(Routed { route, handler })
+        Self::service(Handler { route, handler })
     }
 }
 
@@ -66,90 +59,40 @@ pub struct HandlerState {
     names: Names,
 }
 
-impl HandlerState {
-    fn new() -> Self {
-        Self {
+impl<F, R> Service for Handler<F, R>
+where
+    F: Fn(&Request) -> Response + Send + Sync + 'static,
+    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
+{
+    type ThreadState = HandlerState;
+
+    fn thread_state(&self) -> HandlerState {
+        HandlerState {
             builder: RequestBuilder::default(),
             names: Names::new(),
         }
     }
 
-    /// Runs a handler here and now, unless the request has a body that would have to be read first.
-    fn answer(
-        &mut self,
-        handler: impl Fn(&Request) -> Response,
+    fn inline(
+        &self,
+        thread: &mut HandlerState,
+        _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
-        // What a handler that panicked has left.
-        self.builder.clear();
-        if head.framing() != Framing::Empty || self.builder.fill(head, &mut self.names).is_err() {
+        // A body would have to be read first.
+        if (self.route)(head) == Route::Pooled || head.framing() != Framing::Empty {
             return Disposition::Pooled;
         }
-        let response = handler(self.builder.request());
-        self.builder.clear();
-        reply.response(response)
-    }
-}
-
-impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Pooled<F> {
-    type ThreadState = ();
-
-    fn thread_state(&self) {}
-
-    fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
-        Disposition::Pooled
-    }
-
-    fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        (self.0)(request)
-    }
-}
-
-impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Service for Inline<F> {
-    type ThreadState = HandlerState;
-
-    fn thread_state(&self) -> HandlerState {
-        HandlerState::new()
-    }
-
-    fn inline(
-        &self,
-        thread: &mut HandlerState,
-        _: Turn,
-        head: &Head<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Disposition {
-        thread.answer(&self.0, head, reply)
-    }
-
-    fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        (self.0)(request)
-    }
-}
-
-impl<R, F> Service for Routed<R, F>
-where
-    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
-    F: Fn(&Request) -> Response + Send + Sync + 'static,
-{
-    type ThreadState = HandlerState;
-
-    fn thread_state(&self) -> HandlerState {
-        HandlerState::new()
-    }
-
-    fn inline(
-        &self,
-        thread: &mut HandlerState,
-        _: Turn,
-        head: &Head<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Disposition {
-        match (self.route)(head) {
-            Route::Inline => thread.answer(&self.handler, head, reply),
-            Route::Pooled => Disposition::Pooled,
+        let HandlerState { builder, names } = thread;
+        // What a handler that panicked has left.
+        builder.clear();
+        if builder.fill(head, names).is_err() {
+            return Disposition::Pooled;
         }
+        let response = (self.handler)(builder.request());
+        builder.clear();
+        reply.response(response)
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {

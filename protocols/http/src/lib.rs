@@ -152,7 +152,7 @@ mod closures;
 
 pub use ::http;
 pub use body::{Decoder, Piece};
-pub use closures::{HandlerState, Inline, Pooled, Route, Routed};
+pub use closures::{Handler, HandlerState, Route};
 pub use exchange::Exchange;
 pub use fault::Fault;
 pub use flatpath;

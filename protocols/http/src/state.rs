@@ -297,10 +297,10 @@ fn place(number: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closures::Pooled;
+    use crate::closures::Handler;
     use crate::message::{Request, Response};
 
-    type Echo = Pooled<fn(&Request) -> Response>;
+    type Echo = Handler<fn(&Request) -> Response>;
 
     fn text(number: u32) -> QueuedReply<Echo> {
         let bytes = number.to_be_bytes().to_vec();

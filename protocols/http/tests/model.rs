@@ -44,7 +44,7 @@ impl Random {
 
 fn for_seeds(count: u64, case: impl Fn(&mut Random)) {
     each_seed(count, |seed| {
-        case(&mut Random(fastrand::Rng::with_seed(seed)))
+        case(&mut Random(fastrand::Rng::with_seed(seed)));
     });
 }
 
