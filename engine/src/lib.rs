@@ -171,7 +171,7 @@ pub mod statistics;
 
 mod addresses;
 mod arrivals;
-mod bell;
+
 mod binding;
 mod common;
 mod connection;
@@ -179,7 +179,8 @@ mod context;
 mod end;
 mod episode;
 mod error;
-mod foreman;
+mod scaler;
+mod scaler_waker;
 mod holdings;
 mod io;
 mod lifecycle;

@@ -199,7 +199,7 @@ pub(crate) const TICK_NS: u64 = 1 << 23;
 /// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
 pub(crate) const WHEEL_SLOTS: u32 = 4096;
 
-/// A sampling period of the foreman, in nanoseconds: work that waited this long with every worker
+/// A sampling period of the scaler, in nanoseconds: work that waited this long with every worker
 /// busy starts another worker.
 pub(crate) const GROWTH_PERIOD_NS: u64 = 1_000_000;
 

@@ -1,7 +1,7 @@
 //! A started server: its threads, and how they end.
 //!
 //! `start.rs` starts it. End order: network threads finish what is in
-//! flight, then workers stop, then the foreman.
+//! flight, then workers stop, then the scaler.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use flatpath_structures::pool::PoolStatistics;
 
 use crate::descriptors::DescriptorFigures;
 use crate::error::Error;
-use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
 use crate::memory::MemoryFigures;
+use crate::scaler::Scaler;
 use crate::statistics::Statistics;
 use crate::worker::{InFlight, Shared};
 
@@ -33,7 +33,7 @@ pub struct Running {
     pub(crate) handle: Handle,
     pub(crate) networks: Vec<JoinHandle<()>>,
     /// There until the end has been waited for.
-    pub(crate) foreman: Option<Foreman>,
+    pub(crate) scaler: Option<Scaler>,
 }
 
 /// A hold on a running server that any thread may keep.
@@ -131,8 +131,8 @@ impl Running {
                 let _ = network.join();
             }
         }
-        if let Some(foreman) = self.foreman.take() {
-            left.extend(foreman.stop(shared));
+        if let Some(scaler) = self.scaler.take() {
+            left.extend(scaler.stop(shared));
         }
         shared.lifecycle.outcome(left)
     }
@@ -149,7 +149,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.foreman.is_some() {
+        if self.scaler.is_some() {
             self.handle.drain();
             if let Err(error) = self.join() {
                 log::error!("{error}");

@@ -3,7 +3,7 @@
 //! Threads of a running server
 //! - network threads, each with a driver and, beyond one, a listening socket of its own on
 //!   the same port (SO_REUSEPORT);
-//! - between `workers_min` and `workers_max` workers, and the foreman that starts them;
+//! - between `workers_min` and `workers_max` workers, and the scaler that starts them;
 //! - the thread that called [`Server::run`], which waits for signals.
 
 use std::net::ToSocketAddrs;

@@ -16,7 +16,6 @@ use flatpath_structures::worker_pool::WorkerPoolLimits;
 use crate::binding::{bind, bind_patiently};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
-use crate::foreman::Foreman;
 use crate::lifecycle::Stage;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
@@ -27,6 +26,7 @@ use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::options::Spread;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
+use crate::scaler::Scaler;
 use crate::settings::{Endpoint, Options, SpeakerFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::worker::Shared;
@@ -46,14 +46,14 @@ pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Runn
     for endpoint in endpoints {
         (endpoint.starts)(&shared.descriptors);
     }
-    let foreman = Foreman::start(Arc::clone(&shared)).map_err(Error::Thread)?;
+    let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
         addresses: sockets.bound,
         driver: selection.name(),
         handle: Handle::of(&shared),
         networks: Vec::new(),
-        foreman: Some(foreman),
+        scaler: Some(scaler),
     };
     let (report, reports) = channel();
     for (ring, listeners) in sockets.per_ring.into_iter().enumerate() {

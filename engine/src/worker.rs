@@ -33,7 +33,6 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
 
-use crate::bell::Bell;
 use crate::blocking::{Grants, Home, Inside, Share, Visitor};
 use crate::descriptors::DescriptorBudget;
 use crate::end::ConnectionId;
@@ -43,6 +42,7 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pools::Pools;
 use crate::relief::Relief;
+use crate::scaler_waker::ScalerWaker;
 use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
 use crate::statistics::Statistics;
@@ -101,13 +101,13 @@ pub(crate) struct Shared {
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
-    pub(crate) bell: Bell,
+    pub(crate) scaler: ScalerWaker,
     /// Whether network threads measure what dispatch takes.
     observes_dispatch: bool,
     /// Event sources made so far, to share them out.
     pub(crate) sources_made: AtomicUsize,
     pub(crate) lifecycle: Lifecycle,
-    /// Jobs taken from the queue since the start; the foreman's measure of progress.
+    /// Jobs taken from the queue since the start; the scaler's measure of progress.
     popped: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ impl Shared {
             statistics: Statistics::default(),
             descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
-            bell: Bell::default(),
+            scaler: ScalerWaker::default(),
             observes_dispatch: false,
             sources_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(rings, limits.drain_timeout),
@@ -286,9 +286,9 @@ impl Shared {
     }
 
     /// Work waits and nobody is idle. One load while there is no room for another worker.
-    pub(crate) fn call_foreman(&self) {
+    pub(crate) fn wake_scaler(&self) {
         if self.worker_pool.may_grow() {
-            self.bell.ring();
+            self.scaler.wake();
         }
     }
 
@@ -325,7 +325,7 @@ impl Home for Shared {
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
         if self.worker_pool.wake_one() == Wake::NobodyIdle {
-            self.call_foreman();
+            self.wake_scaler();
         }
     }
 }
@@ -350,13 +350,13 @@ pub(crate) fn work(shared: &Arc<Shared>) {
         // Somebody else may have been faster; then the next wait sorts it out.
         shared.run_next(|| {
             if worker.took_work(has_work) == Some(Wake::NobodyIdle) {
-                shared.call_foreman();
+                shared.wake_scaler();
             }
         });
     }
     drop(worker);
-    // Room was made, and a fence passed: edge "room" of the foreman.
+    // Room was made, and a fence passed: edge "room" of the scaler.
     if has_work() {
-        shared.call_foreman();
+        shared.wake_scaler();
     }
 }

@@ -170,7 +170,7 @@ impl JobDesk {
         let queued = std::mem::take(&mut self.queued);
         self.timed(|desk| {
             if desk.shared.worker_pool.wake_one() == Wake::NobodyIdle {
-                desk.shared.call_foreman();
+                desk.shared.wake_scaler();
             }
         });
         let statistics = &self.shared.statistics;

@@ -1,13 +1,13 @@
-//! The foreman: starts workers when all are busy and work waits, and sees them out.
+//! The scaler: starts workers when all are busy and work waits, and sees them out.
 //!
-//! A network thread that wakes nobody because nobody is idle rings the bell, if there is room for
-//! another worker. The foreman then samples once per [`GROWTH_PERIOD_NS`] for as long as work waits
+//! A network thread that wakes nobody because nobody is idle wakes the scaler, if there is room for
+//! another worker. The scaler then samples once per [`GROWTH_PERIOD_NS`] for as long as work waits
 //! with nobody idle. When nothing was taken from the queue for a whole period but by workers that
 //! were started for it (every worker blocks), it starts one more, and twice as many each time that
 //! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
 //! that block to get their workers one by one. When work has waited at [`PATIENCE`] samples in a
 //! row in spite of progress, it starts one. Shrinking is the worker pool's own: who idles too long
-//! leaves. While the worker pool is full the foreman sleeps: a sample is a timer and two switches
+//! leaves. While the worker pool is full the scaler sleeps: a sample is a timer and two switches
 //! of threads, tens of microseconds on a virtual machine.
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
@@ -15,12 +15,12 @@
 //! when it is over. The workers that run serve meanwhile.
 //!
 //! Ordering
-//! - E1 bell: push, fence (in the worker pool's `wake_one`), read the flag (`ring`) -> take the
+//! - E1 wake-up: push, fence (in the worker pool's `wake_one`), read the flag (`wake`) -> take the
 //!   flag down, fence, look at the queue (`oversee`). One of the two sees the other's store, so
 //!   work is never left waiting behind workers that do not return.
-//! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::call_foreman`)
+//! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::wake_scaler`)
 //!   -> give up one's place, fence (in the drop of the worker), look at the queue (`work`). One of
-//!   the two sees the other's store, and rings.
+//!   the two sees the other's store, and wakes it.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::worker::{Shared, work};
 /// Samples with work waiting, in spite of progress, before another worker is started.
 const PATIENCE: u32 = 8;
 
-/// Samples without work waiting before the foreman sleeps again.
+/// Samples without work waiting before the scaler sleeps again.
 const CALM: u32 = 4;
 
 /// How long workers may take to leave once nothing is in flight any more, if the limit of the
@@ -44,20 +44,20 @@ const CALM: u32 = 4;
 /// the end of the process is its end.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-/// The foreman's thread.
-pub(crate) struct Foreman {
+/// The scaler's thread.
+pub(crate) struct Scaler {
     thread: JoinHandle<Vec<JoinHandle<()>>>,
 }
 
-impl Foreman {
-    /// Starts the first workers and the foreman.
-    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Foreman> {
+impl Scaler {
+    /// Starts the first workers and the scaler.
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Scaler> {
         let mut workers = Vec::new();
         let started = start_all(&shared, &mut workers);
         let thread = started.and_then(|()| {
             let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
             let thread = std::thread::Builder::new()
-                .name("flatpath-foreman".into())
+                .name("flatpath-scaler".into())
                 .spawn(move || {
                     let workers = handed.recv().unwrap_or_default();
                     oversee(&shared, workers)
@@ -68,10 +68,10 @@ impl Foreman {
         });
         match thread {
             Ok(thread) => {
-                // No network thread runs yet, so nothing rings before the handle is there, and
-                // whatever starts a network thread orders this before its first ring.
-                let _ = shared.bell.thread.set(thread.thread().clone());
-                Ok(Foreman { thread })
+                // No network thread runs yet, so nothing wakes it before the handle is there, and
+                // whatever starts a network thread orders this before its first wake-up.
+                let _ = shared.scaler.thread.set(thread.thread().clone());
+                Ok(Scaler { thread })
             }
             Err(cause) => {
                 shared.worker_pool.stop();
@@ -89,13 +89,13 @@ impl Foreman {
     pub(crate) fn stop(self, shared: &Shared) -> Vec<LeftBehind> {
         let patience = Instant::now() + LEAVE_MAX;
         // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
-        shared.bell.stop.store(true, Ordering::Release);
-        shared.bell.unpark();
+        shared.scaler.stop.store(true, Ordering::Release);
+        shared.scaler.unpark();
         let has_ended = shared.lifecycle.await_end(&self.thread, patience);
         shared.worker_pool.stop();
         if !has_ended {
             // A thread that it starts is what it waits for; the workers are its own.
-            return vec![unknown("the foreman")];
+            return vec![unknown("the scaler")];
         }
         let workers = self.thread.join().unwrap_or_default();
         let mut stuck = 0;
@@ -144,17 +144,17 @@ fn is_wanted(shared: &Shared) -> bool {
     !shared.queue.is_empty() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
 }
 
-/// Sleeps until the bell rings, then samples until it is calm again. Returns at `stop`.
+/// Sleeps until it is woken, then samples until it is calm again. Returns at `stop`.
 fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
     let mut calm = 0;
     let mut growth = Growth::default();
     let mut refusals = Refusals::default();
     loop {
         // ORDER: Acquire pairs with the Release in `stop`.
-        if shared.bell.stop.load(Ordering::Acquire) {
+        if shared.scaler.stop.load(Ordering::Acquire) {
             return workers;
         }
-        if !shared.bell.rung.load(Ordering::Relaxed) {
+        if !shared.scaler.is_woken.load(Ordering::Relaxed) {
             std::thread::park();
             continue;
         }
@@ -165,12 +165,12 @@ fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHa
             calm += 1;
             if calm >= CALM {
                 calm = 0;
-                // ORDER: E1, the foreman's side: flag down, fence, look again.
-                shared.bell.rung.store(false, Ordering::Relaxed);
+                // ORDER: E1, the scaler's side: flag down, fence, look again.
+                shared.scaler.is_woken.store(false, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
                 if is_wanted(shared) {
                     // ORDER: Relaxed: only this thread reads what follows from it.
-                    shared.bell.rung.store(true, Ordering::Relaxed);
+                    shared.scaler.is_woken.store(true, Ordering::Relaxed);
                 }
             }
             continue;
@@ -309,8 +309,8 @@ mod tests {
         ))
     }
 
-    fn is_rung(shared: &Shared) -> bool {
-        shared.bell.rung.load(Ordering::Relaxed)
+    fn is_woken(shared: &Shared) -> bool {
+        shared.scaler.is_woken.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -359,19 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_worker_pool_does_not_call_the_foreman() {
+    fn a_full_worker_pool_does_not_call_the_scaler() {
         let shared = shared(1);
         let worker = shared.worker_pool.register().expect("room for one");
         shared.queue.push(0);
-        shared.call_foreman();
-        assert!(!is_rung(&shared) && !is_wanted(&shared));
+        shared.wake_scaler();
+        assert!(!is_woken(&shared) && !is_wanted(&shared));
         drop(worker);
-        shared.call_foreman();
-        assert!(is_rung(&shared) && is_wanted(&shared));
+        shared.wake_scaler();
+        assert!(is_woken(&shared) && is_wanted(&shared));
     }
 
     #[test]
-    fn a_worker_that_leaves_while_work_waits_calls_the_foreman() {
+    fn a_worker_that_leaves_while_work_waits_calls_the_scaler() {
         let shared = shared(1);
         let deadline = Instant::now() + Duration::from_secs(60);
         let thread = std::thread::spawn({
@@ -390,6 +390,6 @@ mod tests {
             "the worker does not leave"
         );
         thread.join().expect("it did not panic");
-        assert!(is_rung(&shared));
+        assert!(is_woken(&shared));
     }
 }

@@ -1,22 +1,22 @@
-//! How threads call the thread that starts workers (`foreman.rs`), and how it is ended.
+//! Wakes the thread that starts workers (`scaler.rs`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-/// See the module. The edges are those of `foreman.rs`.
+/// See the module. The edges are those of `scaler.rs`.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    pub(crate) rung: AtomicBool,
+pub(crate) struct ScalerWaker {
+    pub(crate) is_woken: AtomicBool,
     pub(crate) stop: AtomicBool,
     pub(crate) thread: OnceLock<Thread>,
 }
 
-impl Bell {
-    /// Work was queued and nobody was idle. One load when it has been rung already.
-    pub(crate) fn ring(&self) {
+impl ScalerWaker {
+    /// Work was queued and nobody was idle. One load when it has been woken already.
+    pub(crate) fn wake(&self) {
         // ORDER: E1: the caller's fence orders the push before this load.
-        if !self.rung.load(Ordering::Relaxed) && !self.rung.swap(true, Ordering::Relaxed) {
+        if !self.is_woken.load(Ordering::Relaxed) && !self.is_woken.swap(true, Ordering::Relaxed) {
             self.unpark();
         }
     }
