@@ -54,10 +54,10 @@ const SKIPS_MAX: usize = 64;
 
 /// Names a call; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestKey(u128);
+pub(crate) struct RequestKey(u128);
 
 /// What is known about a call that is about to be executed.
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// Nothing: execute it and finish the ticket. Without a ticket there is no room to remember.
     New(Option<Ticket>),
     /// Another connection of the same machine has sent the same, and is open; or it was this
@@ -103,11 +103,11 @@ struct Inner {
 
 /// See the module.
 #[derive(Clone)]
-pub struct DuplicateRequestCache(Arc<Inner>);
+pub(crate) struct DuplicateRequestCache(Arc<Inner>);
 
 /// The right and duty to say how a call ended. Dropped without a word (a panic), the call is
 /// forgotten and may be executed again.
-pub struct Ticket {
+pub(crate) struct Ticket {
     inner: Arc<Inner>,
     key: RequestKey,
     serial: u64,
@@ -116,7 +116,7 @@ pub struct Ticket {
 
 impl DuplicateRequestCache {
     /// Remembers at most `entries_max` calls.
-    pub fn new(entries_max: usize) -> DuplicateRequestCache {
+    pub(crate) fn new(entries_max: usize) -> DuplicateRequestCache {
         let random = RandomState::new();
         DuplicateRequestCache(Arc::new(Inner {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -128,7 +128,7 @@ impl DuplicateRequestCache {
 
     /// What a call has in common with no other, but with the same one from another port. Keyed with
     /// a secret of this process, so that no client can make two calls that share one.
-    pub fn key(&self, call: &Call, arguments: &Arguments<'_>) -> RequestKey {
+    pub(crate) fn key(&self, call: &Call, arguments: &Arguments<'_>) -> RequestKey {
         let (first, second) = self.0.secret;
         let mut hasher = SipHasher13::new_with_keys(first, second);
         let mut feed = |bytes: &[u8]| std::hash::Hasher::write(&mut hasher, bytes);
@@ -159,7 +159,7 @@ impl DuplicateRequestCache {
 
     /// Looks up a call that came on the connection `origin` at `now_ns` and, when it is new,
     /// remembers that it is being executed.
-    pub fn look_up(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
+    pub(crate) fn look_up(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
         let mut shard = self.0.shard(key);
         if let Some(known) = shard.find(key, origin, now_ns) {
             return known;
@@ -171,7 +171,12 @@ impl DuplicateRequestCache {
     }
 
     /// The same, and what is unclear is another program's call, or in progress.
-    pub fn look_up_anew(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
+    pub(crate) fn look_up_anew(
+        &self,
+        key: RequestKey,
+        origin: &Arc<Origin>,
+        now_ns: u64,
+    ) -> Lookup {
         let mut shard = self.0.shard(key);
         match shard.find(key, origin, now_ns) {
             Some(Lookup::Unclear) => return Lookup::InProgress,
@@ -210,18 +215,12 @@ impl DuplicateRequestCache {
     }
 
     /// Calls remembered, executed or not.
-    pub fn len(&self) -> usize {
-        self.0
-            .shards
-            .iter()
-            .map(lock)
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let shards = self.0.shards.iter().map(lock);
+        shards
             .map(|shard| shard.entries.len() + shard.twins.len())
             .sum()
-    }
-
-    /// True when no call is remembered.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -355,7 +354,7 @@ impl Shard {
 impl Ticket {
     /// Remembers the reply, given without its marker. One that is too long is not kept: the call
     /// is forgotten.
-    pub fn finish(mut self, reply: &[u8]) {
+    pub(crate) fn finish(mut self, reply: &[u8]) {
         if reply.len() <= CACHED_REPLY_BYTES_MAX {
             let reply = Bytes::copy_from_slice(reply);
             if let Some(entry) = self.inner.shard(self.key).entry(self.key, self.serial) {
@@ -471,10 +470,10 @@ mod tests {
         let duplicates = DuplicateRequestCache::new(64);
         let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
         drop(ticket(&duplicates, key));
-        assert!(duplicates.is_empty());
+        assert!(duplicates.len() == 0);
         ticket(&duplicates, key).finish(&[0; CACHED_REPLY_BYTES_MAX + 1]);
         assert!(
-            duplicates.is_empty(),
+            duplicates.len() == 0,
             "a reply beyond the bound is not kept"
         );
     }

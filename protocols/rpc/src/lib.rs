@@ -11,10 +11,10 @@
 pub mod limits;
 pub mod xdr;
 pub mod record;
-pub mod duplicate_requests;
 
 mod auth;
 mod digest;
+mod duplicate_requests;
 mod record_source;
 mod message;
 mod programs;
@@ -29,7 +29,6 @@ mod testing;
 pub use auth::{AuthStatus, Credential, Groups};
 pub use job::RpcJob;
 pub use message::{Accepted, Call, Denied, Opened, open};
-pub use origin::Origin;
 pub use programs::{CallOutcome, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{NoRoom, Reply};

@@ -20,14 +20,14 @@ const BROKEN: u8 = 2;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Origin {
+pub(crate) struct Origin {
     peer: Option<SocketAddr>,
     fate: AtomicU8,
 }
 
 impl Origin {
     /// Of an open connection.
-    pub fn new(peer: Option<SocketAddr>) -> Arc<Origin> {
+    pub(crate) fn new(peer: Option<SocketAddr>) -> Arc<Origin> {
         Arc::new(Origin {
             peer,
             fate: AtomicU8::new(OPEN),
@@ -35,12 +35,12 @@ impl Origin {
     }
 
     /// The peer has closed, and had everything it could wait for.
-    pub fn mark_answered(&self) {
+    pub(crate) fn mark_answered(&self) {
         self.fate.store(ANSWERED, Ordering::Relaxed);
     }
 
     /// The connection is gone; broken, unless it was answered before.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let (open, broken) = (OPEN, BROKEN);
         let order = Ordering::Relaxed;
         // An answered connection stays answered.

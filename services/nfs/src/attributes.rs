@@ -14,15 +14,12 @@ pub(crate) const POST_OP_BYTES: usize = 4 + 84;
 
 /// A point in time as NFSv3 has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Time {
-    /// Seconds since the epoch.
-    pub seconds: u32,
-    /// Nanoseconds within the second.
-    pub nanoseconds: u32,
+pub(crate) struct Time {
+    pub(crate) seconds: u32,
+    pub(crate) nanoseconds: u32,
 }
 
 impl Time {
-    /// Now.
     pub(crate) fn now() -> Time {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
@@ -39,9 +36,7 @@ impl Time {
             .checked_sub(duration(self))
             .is_none_or(|passed| passed < age)
     }
-}
 
-impl Time {
     fn new(time: StatxTimestamp) -> Time {
         Time {
             seconds: nearest(time.tv_sec),
@@ -74,41 +69,30 @@ fn nearest(seconds: i64) -> u32 {
 
 /// `fattr3`, read in one system call.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes {
-    /// What kind of file.
-    pub kind: FileType,
-    /// Permission bits.
-    pub mode: u32,
+pub(crate) struct Attributes {
+    pub(crate) kind: FileType,
+    pub(crate) mode: u32,
     /// Names.
-    pub links: u32,
-    /// Owner.
-    pub user: u32,
-    /// Group.
-    pub group: u32,
-    /// Bytes.
-    pub size: u64,
+    pub(crate) links: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) size: u64,
     /// Bytes on disk.
-    pub used: u64,
+    pub(crate) used: u64,
     /// Major and minor number of a device.
-    pub device: (u32, u32),
-    /// Major and minor number of the file system.
-    pub system: (u32, u32),
-    /// Which file.
-    pub key: FileKey,
+    pub(crate) device: (u32, u32),
+    pub(crate) key: FileKey,
     /// Last read.
-    pub accessed: Time,
+    pub(crate) accessed: Time,
     /// Last written.
-    pub modified: Time,
+    pub(crate) modified: Time,
     /// Last changed in any way.
-    pub changed: Time,
+    pub(crate) changed: Time,
 }
 
 impl Attributes {
     /// The attributes of an open file, `O_PATH` or not.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn of(file: impl AsFd) -> Result<Attributes, Status> {
+    pub(crate) fn of(file: impl AsFd) -> Result<Attributes, Status> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
         let born = found.stx_mask & StatxFlags::BTIME.bits() != 0;
@@ -129,7 +113,6 @@ impl Attributes {
             size: found.stx_size,
             used: found.stx_blocks.saturating_mul(512),
             device: (found.stx_rdev_major, found.stx_rdev_minor),
-            system: (found.stx_dev_major, found.stx_dev_minor),
             key: FileKey {
                 inode: found.stx_ino,
                 birth_ns,
@@ -154,7 +137,7 @@ impl Attributes {
     }
 
     /// Writes `fattr3`; `system` is the number of the export.
-    pub fn write(&self, writer: &mut Writer<'_>, system: u64) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>, system: u64) {
         writer.u32(self.kind_number());
         writer.u32(self.mode);
         writer.u32(self.links);
@@ -171,18 +154,15 @@ impl Attributes {
         self.changed.write(writer);
     }
 
-    /// True for a regular file.
-    pub fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         self.kind == FileType::RegularFile
     }
 
-    /// True for a directory.
-    pub fn is_directory(&self) -> bool {
+    pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
     }
 }
 
-/// Writes `post_op_attr`.
 pub(crate) fn write_after(writer: &mut Writer<'_>, after: Option<&Attributes>, system: u64) {
     writer.boolean(after.is_some());
     if let Some(after) = after {
@@ -192,11 +172,10 @@ pub(crate) fn write_after(writer: &mut Writer<'_>, after: Option<&Attributes>, s
 
 /// `wcc_data`: what a file was before a change and what it is after it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Change {
+pub(crate) struct Change {
     /// Before; left out where nothing keeps other changes from coming between.
-    pub before: Option<Attributes>,
-    /// After.
-    pub after: Option<Attributes>,
+    pub(crate) before: Option<Attributes>,
+    pub(crate) after: Option<Attributes>,
 }
 
 impl Change {
@@ -213,11 +192,9 @@ impl Change {
 
 /// One time of `sattr3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SetTime {
-    /// As it is.
+pub(crate) enum SetTime {
     #[default]
     Keep,
-    /// The server's clock.
     Now,
     /// The client's word.
     To(Time),
@@ -236,19 +213,15 @@ impl SetTime {
 
 /// `sattr3`: what is to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub user: Option<u32>,
-    /// Group.
-    pub group: Option<u32>,
-    /// Bytes.
-    pub size: Option<u64>,
+pub(crate) struct SetAttributes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) user: Option<u32>,
+    pub(crate) group: Option<u32>,
+    pub(crate) size: Option<u64>,
     /// Last read.
-    pub accessed: SetTime,
+    pub(crate) accessed: SetTime,
     /// Last written.
-    pub modified: SetTime,
+    pub(crate) modified: SetTime,
 }
 
 impl SetAttributes {

@@ -55,7 +55,7 @@ enum Location {
 }
 
 /// See the module.
-pub struct Export {
+pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
     root_path: RwLock<Vec<u8>>,
@@ -75,7 +75,7 @@ impl Export {
     ///
     /// # Errors
     /// When the directory cannot be opened, or `/proc` is not mounted.
-    pub fn open(directory: &Path, secret: HandleKey) -> std::io::Result<Export> {
+    pub(crate) fn open(directory: &Path, secret: HandleKey) -> std::io::Result<Export> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let descriptors = rustix::fs::openat(
@@ -137,7 +137,7 @@ impl Export {
     }
 
     /// True when the kernel finds files by handle; else hints and the scan do.
-    pub fn finds_by_handle(&self) -> bool {
+    pub(crate) fn finds_by_handle(&self) -> bool {
         self.by_handle
     }
 

@@ -39,7 +39,7 @@ const _: () = assert!(
 
 /// The secret that handles are made with.
 #[derive(Clone, Copy)]
-pub struct HandleKey(pub(crate) [u8; 16]);
+pub(crate) struct HandleKey(pub(crate) [u8; 16]);
 
 impl HandleKey {
     /// A keyed checksum of `bytes`.
@@ -52,23 +52,21 @@ impl HandleKey {
 
 /// One file for ever: inode numbers are used again, but not with the same time of birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileKey {
-    /// Inode number.
-    pub inode: u64,
+pub(crate) struct FileKey {
+    pub(crate) inode: u64,
     /// Time of birth in nanoseconds since the epoch; 0 where the file system does not know.
-    pub birth_ns: u64,
+    pub(crate) birth_ns: u64,
 }
 
 /// A handle as it goes over the wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct WireHandle {
+pub(crate) struct WireHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
     length: u8,
 }
 
 impl WireHandle {
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 }

@@ -13,7 +13,7 @@ use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 
 /// The number of the user and the group `nobody`.
-pub const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Which callers become nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,18 +27,14 @@ pub enum Squash {
 
 /// A caller after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// User.
-    pub user: u32,
-    /// First group.
-    pub group: u32,
-    /// Further groups.
-    pub groups: Groups,
+pub(crate) struct Who {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) groups: Groups,
 }
 
 impl Who {
-    /// The caller of a call.
-    pub fn new(credential: &Credential, squash: Squash) -> Who {
+    pub(crate) fn new(credential: &Credential, squash: Squash) -> Who {
         let Credential::System {
             user,
             group,
@@ -70,7 +66,7 @@ impl Who {
 
 /// What the server itself is, and so what it can be for others.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub(crate) struct Server {
     user: u32,
     group: u32,
     groups: Vec<u32>,
@@ -82,7 +78,7 @@ impl Server {
     ///
     /// # Errors
     /// When the kernel does not tell its groups.
-    pub fn current() -> std::io::Result<Server> {
+    pub(crate) fn current() -> std::io::Result<Server> {
         let user = geteuid().as_raw();
         let groups = getgroups()?.into_iter().map(Gid::as_raw).collect();
         Ok(Server {
@@ -94,12 +90,12 @@ impl Server {
     }
 
     /// True when each caller acts as itself; false when every caller is the server's user.
-    pub fn switches(&self) -> bool {
+    pub(crate) fn switches(&self) -> bool {
         self.switches
     }
 
     /// Who `who` is to the file system of this server.
-    pub fn acting(&self, who: Who) -> Who {
+    pub(crate) fn acting(&self, who: Who) -> Who {
         if self.switches {
             return who;
         }
@@ -110,11 +106,10 @@ impl Server {
         }
     }
 
-    /// Runs `operation` as `who`.
     ///
     /// # Errors
     /// What the operation returned, or the kernel's refusal to let this thread act as `who`.
-    pub fn act<T, E: From<std::io::Error>>(
+    pub(crate) fn act<T, E: From<std::io::Error>>(
         &self,
         who: &Who,
         operation: impl FnOnce() -> Result<T, E>,

@@ -24,7 +24,7 @@ pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn ephemeral() -> io::Result<HandleKey> {
+pub(crate) fn ephemeral() -> io::Result<HandleKey> {
     Ok(HandleKey(random()?))
 }
 
@@ -32,7 +32,7 @@ pub fn ephemeral() -> io::Result<HandleKey> {
 ///
 /// # Errors
 /// When the file cannot be made or read, or holds something else.
-pub fn stored(directory: &Path) -> io::Result<HandleKey> {
+pub(crate) fn stored(directory: &Path) -> io::Result<HandleKey> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -9,10 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub mod limits;
-pub mod allow;
-pub mod key;
-pub mod identity;
 
+mod allow;
+mod key;
+mod identity;
 mod status;
 mod attributes;
 mod handle;
@@ -38,12 +38,7 @@ mod testing;
 mod tests;
 
 pub use allow::Network;
-pub use attributes::{Attributes, Change, SetAttributes, SetTime, Time};
-pub use export::Export;
-pub use handle::{FileKey, HandleKey, WireHandle};
 pub use identity::Squash;
-pub use node::Node;
 pub use rpcbind::Registration;
 pub use service::{Nfs, Options, Port};
 pub use state::Access;
-pub use status::Status;

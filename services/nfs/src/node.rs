@@ -58,12 +58,10 @@ struct Known {
 }
 
 /// An open file.
-pub struct Node {
+pub(crate) struct Node {
     /// Opened with `O_PATH`.
     pub(crate) path: OwnedFd,
-    /// Which file.
     pub(crate) key: FileKey,
-    /// Its handle.
     pub(crate) handle: WireHandle,
     /// What kind of file; that never changes.
     pub(crate) kind: FileType,
@@ -200,7 +198,6 @@ impl Node {
         idle
     }
 
-    /// Descriptors that it has open.
     pub(crate) fn descriptors(&self) -> usize {
         1 + usize::from(self.reader.get().is_some()) + usize::from(self.writer.get().is_some())
     }
@@ -241,7 +238,6 @@ impl Node {
         }
     }
 
-    /// The attributes now.
     pub(crate) fn attributes(&self) -> Result<Attributes, crate::status::Status> {
         Attributes::of(&self.path)
     }

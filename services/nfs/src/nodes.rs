@@ -50,7 +50,6 @@ impl Shard {
     }
 }
 
-/// The table of nodes.
 pub(crate) struct Nodes {
     /// Dropped before the nodes (N4).
     verifier: Arc<WriteVerifier>,

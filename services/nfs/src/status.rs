@@ -4,15 +4,13 @@ use rustix::io::Errno;
 
 /// `nfsstat3` without "ok".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of RFC 1813")]
-pub enum Status {
+pub(crate) enum Status {
     NotOwner = 1,
     NoEntry = 2,
     Io = 5,
     NoDevice = 6,
     Access = 13,
     Exists = 17,
-    CrossDevice = 18,
     NotDirectory = 20,
     IsDirectory = 21,
     Invalid = 22,
