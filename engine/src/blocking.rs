@@ -324,7 +324,7 @@ mod tests {
     use crate::pools::Pools;
     use crate::scope::WorkerScope;
     use crate::shares::ShareRule;
-    use crate::worker::{JobDesk, Shared, Task};
+    use crate::worker::{Dispatcher, Shared, Task};
     use flatpath_structures::slots::Slots;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
     use std::any::Any;
@@ -365,7 +365,7 @@ mod tests {
 
     struct Bench {
         shared: Arc<Shared>,
-        desk: JobDesk,
+        dispatcher: Dispatcher,
         share: Share,
         connection: ConnectionId,
         seen: Arc<Mutex<Vec<(usize, Entry)>>>,
@@ -386,7 +386,7 @@ mod tests {
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {
-            desk: JobDesk::new(Arc::clone(&shared), 0, JOBS, &rule),
+            dispatcher: Dispatcher::new(Arc::clone(&shared), 0, JOBS, &rule),
             shared,
             share: Share::new("a mount", limits),
             connection: ConnectionId {
@@ -406,7 +406,7 @@ mod tests {
     impl Bench {
         /// Runs a new job, and gives back what it was told.
         fn ask(&mut self, number: usize, panics: bool) -> Entry {
-            self.desk.dispatch(
+            self.dispatcher.dispatch(
                 Box::new(Asking {
                     number,
                     share: self.share.clone(),
@@ -428,7 +428,7 @@ mod tests {
                 seen: Arc::clone(&self.seen),
                 panics: false,
             };
-            self.desk.dispatch(Box::new(job), 0, 0);
+            self.dispatcher.dispatch(Box::new(job), 0, 0);
         }
 
         /// Runs the next job, if one is queued.
@@ -474,24 +474,27 @@ mod tests {
         const MOST: u32 = 3;
         let mut bench = bench(PATIENT);
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[Some(MOST)]);
-        bench.desk = JobDesk::new(Arc::clone(&bench.shared), 0, JOBS, &rule);
+        bench.dispatcher = Dispatcher::new(Arc::clone(&bench.shared), 0, JOBS, &rule);
         let (first, second) = (bench.ask(0, false), bench.ask(1, false));
         bench.dispatch(2);
         bench.dispatch(3);
-        assert!(bench.desk.holds_back(), "three are out");
+        assert!(bench.dispatcher.holds_back(), "three are out");
         assert!(matches!(bench.run().expect("queued").1, Entry::Later));
-        bench.desk.follow_parked(0);
-        assert!(!bench.desk.holds_back(), "one of them holds no worker");
+        bench.dispatcher.follow_parked(0);
+        assert!(
+            !bench.dispatcher.holds_back(),
+            "one of them holds no worker"
+        );
         assert!(matches!(bench.run().expect("let out"), (3, Entry::Later)));
 
         // Both are queued again, and count: out are they and nothing else.
         drop((first, second));
         let back = bench.shared.inboxes[0].arrived.take_all();
-        back.for_each(|index| drop(bench.desk.collect(index, 0)));
+        back.for_each(|index| drop(bench.dispatcher.collect(index, 0)));
         bench.dispatch(4);
-        assert!(!bench.desk.holds_back());
+        assert!(!bench.dispatcher.holds_back());
         bench.dispatch(5);
-        assert!(bench.desk.holds_back(), "resumed jobs count again");
+        assert!(bench.dispatcher.holds_back(), "resumed jobs count again");
         let mut seen = Vec::new();
         loop {
             let Some((number, entry)) = bench.run() else {
@@ -500,7 +503,7 @@ mod tests {
             drop(entry);
             seen.push(number);
             let back = bench.shared.inboxes[0].arrived.take_all();
-            back.for_each(|index| drop(bench.desk.collect(index, 0)));
+            back.for_each(|index| drop(bench.dispatcher.collect(index, 0)));
         }
         assert_eq!(seen, [2, 3, 4, 5], "none is forgotten");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::limits::Limits;
 use crate::returns::Returns;
 use crate::turn::Turn;
-use crate::worker::{JobDesk, Shared};
+use crate::worker::{Dispatcher, Shared};
 
 /// See the module.
 pub(crate) struct Common {
@@ -14,7 +14,7 @@ pub(crate) struct Common {
     pub(crate) turn: Turn,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) desk: JobDesk,
+    pub(crate) dispatcher: Dispatcher,
     /// What other threads say about connections.
     pub(crate) returns: Arc<Returns>,
 }

@@ -92,7 +92,11 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// A job to fill and dispatch. `None` when as many are in flight as the server allows:
     /// leave the request unconsumed and stall with [`Stall::Jobs`](crate::Stall::Jobs).
     pub fn job(&mut self) -> Option<Job<P>> {
-        let reservation = self.io.common.desk.reserve(self.io.connection.listener)?;
+        let reservation = self
+            .io
+            .common
+            .dispatcher
+            .reserve(self.io.connection.listener)?;
         let connection = self.io.id();
         let mut envelope = self.spare.take().unwrap_or_else(|| {
             Box::new(Envelope {
@@ -114,7 +118,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     #[must_use]
     pub fn lasts(&self, job: &mut Job<P>) -> bool {
         let reservation = job.0.reservation.as_mut();
-        reservation.is_none_or(|reservation| self.io.common.desk.lasts(reservation))
+        reservation.is_none_or(|reservation| self.io.common.dispatcher.lasts(reservation))
     }
 
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
@@ -125,7 +129,9 @@ impl<'a, P: Protocol> Context<'a, P> {
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;
         let listener = job.0.connection.listener;
-        common.desk.dispatch(job.0, listener, common.turn.now_ns);
+        common
+            .dispatcher
+            .dispatch(job.0, listener, common.turn.now_ns);
     }
 
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
@@ -133,7 +139,10 @@ impl<'a, P: Protocol> Context<'a, P> {
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;
-        self.io.common.desk.dispatch_with_memory(job.0, wanted);
+        self.io
+            .common
+            .dispatcher
+            .dispatch_with_memory(job.0, wanted);
     }
 
     /// Keeps a finished (or unused) job for the next request.

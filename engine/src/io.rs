@@ -98,12 +98,12 @@ impl Io<'_> {
 
     /// The means to call other connections of this thread.
     pub fn rouser(&self) -> Rouser {
-        self.common.desk.roused.clone()
+        self.common.dispatcher.roused.clone()
     }
 
     /// True from the moment the server began to drain.
     pub fn draining(&self) -> bool {
-        self.common.desk.draining
+        self.common.dispatcher.draining
     }
 
     /// Queues a copy of `bytes`, all of it or nothing.

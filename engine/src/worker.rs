@@ -19,7 +19,7 @@
 //! Ordering: the queue and the inbox publish the job (their edges); the mutex around a place is
 //! never contended, because of W1.
 
-mod desk;
+mod dispatcher;
 mod in_flight;
 mod parked;
 mod reservation;
@@ -48,7 +48,7 @@ use crate::shares::ShareRule;
 use crate::statistics::Statistics;
 use crate::watch_queue::WatchQueue;
 
-pub(crate) use desk::JobDesk;
+pub(crate) use dispatcher::Dispatcher;
 pub use in_flight::InFlight;
 use parked::Parked;
 pub(crate) use reservation::Reservation;

@@ -99,7 +99,7 @@ impl<D: Driver> Network<D> {
         }
         let before = std::mem::replace(&mut self.stage, stage);
         let common = &mut self.thread.common;
-        common.desk.draining = true;
+        common.dispatcher.draining = true;
         if before == Stage::Running {
             self.drain_started_ns = common.turn.now_ns;
             let limits = &mut common.limits;

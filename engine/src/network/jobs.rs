@@ -40,12 +40,12 @@ impl<D: Driver> Network<D> {
             }
         }
         let common = &mut self.thread.common;
-        common.desk.follow_parked(common.turn.now_ns);
+        common.dispatcher.follow_parked(common.turn.now_ns);
     }
 
     fn collect_job(&mut self, index: u32, called: &mut Option<Key>) {
         let common = &mut self.thread.common;
-        let Some(task) = common.desk.collect(index, common.turn.now_ns) else {
+        let Some(task) = common.dispatcher.collect(index, common.turn.now_ns) else {
             return;
         };
         let home = task.connection();
@@ -76,12 +76,12 @@ impl<D: Driver> Network<D> {
     /// there is room for, so that a turn costs the same however many wait.
     pub(super) fn retry_waiting(&mut self) {
         if !self.thread.waits.is_empty(Wait::Jobs) {
-            self.retry(Stall::Jobs, self.thread.common.desk.room());
+            self.retry(Stall::Jobs, self.thread.common.dispatcher.room());
         }
         if !self.thread.waits.is_empty(Wait::Lasting) {
-            self.retry(Stall::Lasting, self.thread.common.desk.lasting_room());
+            self.retry(Stall::Lasting, self.thread.common.dispatcher.lasting_room());
         }
-        let waits_without_worker = self.thread.common.desk.waiting_for_memory() > 0;
+        let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
         if waits_without_worker {
             // Short replies are first: the reserve is there for them.
             self.retry_jobs(Wanted::Small, self.memory_retries());
@@ -104,7 +104,7 @@ impl<D: Driver> Network<D> {
         let common = &mut self.thread.common;
         let now_ns = common.turn.now_ns;
         common
-            .desk
+            .dispatcher
             .try_memory(wanted, room.min(RETRIES_MAX), now_ns);
     }
 

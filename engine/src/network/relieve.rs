@@ -33,12 +33,12 @@ impl<D: Driver> Network<D> {
         if now_ns >= self.thread.holders.weigh_ns {
             self.thread.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
             let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
-                || self.thread.common.desk.waiting_for_memory() > 0;
+                || self.thread.common.dispatcher.waiting_for_memory() > 0;
             self.thread.common.shared.pools.weigh(is_waited_for);
             self.count_holders();
         }
         let waiting = self.thread.waits.len(Wait::Memory)
-            + self.thread.common.desk.waiting_for(Wanted::Small);
+            + self.thread.common.dispatcher.waiting_for(Wanted::Small);
         let asked_bytes = self
             .thread
             .common

@@ -16,7 +16,7 @@ use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_
 use crate::listener::Speaker;
 use crate::returns::Returns;
 use crate::turn::Turn;
-use crate::worker::{JobDesk, Shared};
+use crate::worker::{Dispatcher, Shared};
 
 use super::holders::Holders;
 use super::listening::Listener;
@@ -89,7 +89,7 @@ impl<D: Driver> Network<D> {
         let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
         let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
         let in_flight_max = setup.limits.in_flight_max;
-        let desk = JobDesk::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
+        let dispatcher = Dispatcher::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
         let regions = name_regions(&driver, ring, &listeners);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
@@ -104,7 +104,7 @@ impl<D: Driver> Network<D> {
             },
             limits: setup.limits,
             shared: setup.shared,
-            desk,
+            dispatcher,
             returns: Returns::new(driver.waker()),
         };
         let thread = Thread {

@@ -68,10 +68,10 @@ impl<D: Driver> Network<D> {
         self.end_episodes();
         self.trim();
         let common = &mut self.thread.common;
-        if common.desk.holds_back() {
-            common.desk.log_waits(common.ring, common.turn.now_ns);
+        if common.dispatcher.holds_back() {
+            common.dispatcher.log_waits(common.ring, common.turn.now_ns);
         }
-        common.desk.flush();
+        common.dispatcher.flush();
         Ok(self.after())
     }
 
@@ -172,10 +172,10 @@ impl<D: Driver> Network<D> {
     /// Calls the connections that others wanted to be called. Whom these want in turn is for the
     /// next turn, which follows at once.
     fn call_roused(&mut self) {
-        if self.thread.common.desk.roused.is_empty() {
+        if self.thread.common.dispatcher.roused.is_empty() {
             return;
         }
-        for id in self.thread.common.desk.roused.take() {
+        for id in self.thread.common.dispatcher.roused.take() {
             let connection = self.connections.get(id.key);
             if connection.is_some_and(|it| it.control.closing == Closing::No) {
                 self.on(id.key, |event| event.call(|speaker, io| speaker.roused(io)));
@@ -205,7 +205,7 @@ impl<D: Driver> Network<D> {
         const WAITING_NS: u64 = 10_000_000;
         let has_more = !self.backlog.is_empty() || !self.arrivals.is_empty();
         let waits = &self.thread.waits;
-        if has_more || waits.are_due() || !self.thread.common.desk.roused.is_empty() {
+        if has_more || waits.are_due() || !self.thread.common.dispatcher.roused.is_empty() {
             return Some(0);
         }
         let episode_end_ns = self.episode_end_ns();
@@ -213,7 +213,7 @@ impl<D: Driver> Network<D> {
         let now_ns = self.thread.driver.now_ns();
         let mut timeout = self.thread.wheel.next_ns(now_ns);
         let mut sooner = |ns: u64| timeout = Some(timeout.map_or(ns, |old| old.min(ns)));
-        if waits.any() || common.desk.waiting_for_memory() > 0 || self.sources_refused > 0 {
+        if waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources_refused > 0 {
             sooner(WAITING_NS);
         }
         if let Some(ns) = self.accept_timeout_ns(now_ns) {
@@ -225,7 +225,7 @@ impl<D: Driver> Network<D> {
         if self.trim_due {
             sooner((self.trimmed_ns + TRIM_PERIOD_NS).saturating_sub(now_ns));
         }
-        if common.desk.holds_back() {
+        if common.dispatcher.holds_back() {
             sooner(SHARE_PATIENCE_NS);
         }
         if self.stage == Stage::Draining {
@@ -263,7 +263,7 @@ impl<D: Driver> Network<D> {
         if self.stage > Stage::Running && idle {
             if self.stage == Stage::Draining {
                 let common = &mut self.thread.common;
-                common.desk.let_all_go(common.turn.now_ns);
+                common.dispatcher.let_all_go(common.turn.now_ns);
             }
             self.end_watches();
             After::Done

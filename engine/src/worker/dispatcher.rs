@@ -1,4 +1,4 @@
-//! The desk: a network thread's side of dispatch. What is dispatched goes to the workers' queue, or
+//! The dispatcher: a network thread's side of dispatch. What is dispatched goes to the workers' queue, or
 //! waits here: for its listener's share of them, for its share of what may block, for memory.
 //!
 //! Invariants: those of the module above. A job that waits has its reservation, so what waits is
@@ -18,7 +18,7 @@ use super::reservation::{Reservation, Reservations};
 use super::{Shared, Task};
 
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
-pub(crate) struct JobDesk {
+pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     /// The number of this network thread.
     ring: usize,
@@ -44,13 +44,13 @@ struct Stopwatch {
     sum: std::time::Duration,
 }
 
-impl JobDesk {
+impl Dispatcher {
     pub(crate) fn new(
         shared: Arc<Shared>,
         ring: usize,
         in_flight_max: usize,
         rule: &ShareRule,
-    ) -> JobDesk {
+    ) -> Dispatcher {
         let listeners = rule.listeners.len().max(1);
         shared.inboxes[ring].parked.make(listeners);
         let first = ring * in_flight_max;
@@ -58,7 +58,7 @@ impl JobDesk {
             .rev()
             .map(|index| u32::try_from(index).expect("checked in Shared::new"))
             .collect();
-        JobDesk {
+        Dispatcher {
             stopwatch: shared.observes_dispatch.then(Stopwatch::default),
             shared,
             ring,
@@ -74,7 +74,7 @@ impl JobDesk {
     }
 
     /// Does a part of dispatch, and adds up what it took if that is wanted.
-    fn timed<R>(&mut self, act: impl FnOnce(&mut JobDesk) -> R) -> R {
+    fn timed<R>(&mut self, act: impl FnOnce(&mut Dispatcher) -> R) -> R {
         let began = self.stopwatch.is_some().then(std::time::Instant::now);
         let result = act(self);
         if let (Some(began), Some(stopwatch)) = (began, &mut self.stopwatch) {
@@ -104,7 +104,7 @@ impl JobDesk {
     }
 
     /// Queues a job of a listener, or holds it back until the listener's share allows it; the
-    /// wake-up follows once, at [`JobDesk::flush`].
+    /// wake-up follows once, at [`Dispatcher::flush`].
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
         self.count_parked(listener);
         match self.shares.offer(listener, task, now_ns) {
@@ -113,7 +113,7 @@ impl JobDesk {
         }
     }
 
-    /// Holds a job back until there may be memory for it; see [`JobDesk::try_memory`].
+    /// Holds a job back until there may be memory for it; see [`Dispatcher::try_memory`].
     pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>, wanted: Wanted) {
         self.without(wanted).push_back(task);
     }
@@ -151,10 +151,13 @@ impl JobDesk {
 
     fn queue(&mut self, task: Box<dyn Task>, now_ns: u64) {
         self.queued += 1;
-        self.timed(|desk| {
-            let index = desk.free.pop().expect("W1: a reserved job has a place");
-            desk.shared.put(index, task, now_ns);
-            desk.shared.queue.push(index);
+        self.timed(|dispatcher| {
+            let index = dispatcher
+                .free
+                .pop()
+                .expect("W1: a reserved job has a place");
+            dispatcher.shared.put(index, task, now_ns);
+            dispatcher.shared.queue.push(index);
         });
     }
 
@@ -168,9 +171,9 @@ impl JobDesk {
 
     fn wake_worker(&mut self) {
         let queued = std::mem::take(&mut self.queued);
-        self.timed(|desk| {
-            if desk.shared.worker_pool.wake_one() == Wake::NobodyIdle {
-                desk.shared.wake_scaler();
+        self.timed(|dispatcher| {
+            if dispatcher.shared.worker_pool.wake_one() == Wake::NobodyIdle {
+                dispatcher.shared.wake_scaler();
             }
         });
         let statistics = &self.shared.statistics;
@@ -264,7 +267,7 @@ impl JobDesk {
     }
 }
 
-impl Drop for JobDesk {
+impl Drop for Dispatcher {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
         for wanted in [Wanted::Small, Wanted::Large] {
