@@ -15,19 +15,18 @@ use tempfile::TempDir;
 
 use crate::instructions::{counted, this_program};
 use crate::kind::Kind;
+use crate::session::Session;
 
 /// The listener that wants a place for its keys.
 pub(crate) const NFS: &str = "nfs";
 
 /// What every server of a case gets.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// The `flatpath` command.
-    pub(crate) flatpath: PathBuf,
+#[derive(Clone)]
+pub(crate) struct Setup<'a> {
+    /// Programs, and the options for all cases.
+    pub(crate) session: &'a Session,
     /// `--driver` for everything that is Flatpath.
-    pub(crate) driver: String,
-    /// More arguments of `flatpath serve`.
-    pub(crate) serve: Vec<String>,
+    pub(crate) driver: &'a str,
     /// Files to serve.
     pub(crate) documents: PathBuf,
     /// Threads that may block; nothing for each server's own default.
@@ -38,21 +37,10 @@ pub(crate) struct Setup {
     pub(crate) connections: u32,
     /// The listener of the `flatpath` command: `http`, `nfs`.
     pub(crate) service: &'static str,
-    /// The build to compare with, and its `flatpath-peers`.
-    pub(crate) before: Before,
+    /// Which server of `--before-peers` to compare with.
+    pub(crate) library: Option<Kind>,
     /// Run under callgrind, which writes its counts here.
     pub(crate) counts: Option<PathBuf>,
-}
-
-/// Programs of the build to compare with.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Before {
-    /// `flatpath`
-    pub(crate) flatpath: PathBuf,
-    /// `flatpath-peers`
-    pub(crate) peers: PathBuf,
-    /// Which of its servers.
-    pub(crate) library: Option<Kind>,
 }
 
 /// A server that accepts connections. Dropping it ends it.
@@ -69,7 +57,7 @@ impl Server {
     ///
     /// # Errors
     /// If it cannot be started or is not ready in time; the message ends with its own last words.
-    pub(crate) fn start(kind: Kind, setup: &Setup) -> io::Result<Self> {
+    pub(crate) fn start(kind: Kind, setup: &Setup<'_>) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         if kind.is_nginx() {
             return start_nginx(kind, setup, directory);
@@ -124,13 +112,14 @@ impl Server {
     }
 }
 
-fn command_of(kind: Kind, setup: &Setup, state: &Path) -> Command {
+fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     if !kind.is_flatpath_command() {
         return own_command(kind, setup);
     }
-    let program = match kind {
-        Kind::FlatpathBefore => &setup.before.flatpath,
-        _ => &setup.flatpath,
+    let options = &setup.session.options;
+    let program = match (kind, &options.before) {
+        (Kind::FlatpathBefore, Some(before)) => before,
+        _ => &setup.session.flatpath,
     };
     let mut command = launched(program, setup);
     command.arg("serve");
@@ -149,17 +138,17 @@ fn command_of(kind: Kind, setup: &Setup, state: &Path) -> Command {
     if kind == Kind::FlatpathPut {
         command.arg("--writable");
     }
-    command.args(["--driver", kind.driver().unwrap_or(&setup.driver)]);
+    command.args(["--driver", kind.driver().unwrap_or(setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &format!("{workers}..{workers}")]);
     }
-    command.args(&setup.serve);
+    command.args(&options.serve);
     command
 }
 
 /// The program on its cores, by itself or under callgrind.
-fn launched(program: impl AsRef<Path>, setup: &Setup) -> Command {
+fn launched(program: impl AsRef<Path>, setup: &Setup<'_>) -> Command {
     match &setup.counts {
         Some(counts) => counted(program.as_ref(), counts, &setup.cores),
         None => process::command(program.as_ref(), &setup.cores),
@@ -167,13 +156,16 @@ fn launched(program: impl AsRef<Path>, setup: &Setup) -> Command {
 }
 
 /// The servers inside this binary are started as `flatpath-peers serve KIND`.
-fn own_command(kind: Kind, setup: &Setup) -> Command {
-    let (mut command, kind) = match (kind, setup.before.library) {
-        (Kind::LibraryBefore, Some(library)) => (launched(&setup.before.peers, setup), library),
+fn own_command(kind: Kind, setup: &Setup<'_>) -> Command {
+    let before = setup
+        .library
+        .zip(setup.session.options.before_peers.as_ref());
+    let (mut command, kind) = match (kind, before) {
+        (Kind::LibraryBefore, Some((library, peers))) => (launched(peers, setup), library),
         _ => (launched(this_program(), setup), kind),
     };
     command.args(["serve", &kind.to_string()]);
-    command.args(["--driver", kind.driver().unwrap_or(&setup.driver)]);
+    command.args(["--driver", kind.driver().unwrap_or(setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &workers.to_string()]);
@@ -181,7 +173,7 @@ fn own_command(kind: Kind, setup: &Setup) -> Command {
     command
 }
 
-fn start_nginx(kind: Kind, setup: &Setup, directory: TempDir) -> io::Result<Server> {
+fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<Server> {
     let config = Config {
         directory: directory.path(),
         documents: &setup.documents,

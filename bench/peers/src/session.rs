@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::kind::Kind;
 use crate::options::{Options, Scenario};
 use crate::scenarios;
-use crate::server::{Before, Server, Setup};
+use crate::server::{Server, Setup};
 
 /// How long ago the files were changed.
 const SETTLED: Duration = Duration::from_secs(3600);
@@ -131,11 +131,10 @@ impl Session {
     }
 
     /// What the servers of a case get.
-    pub(crate) fn setup(&self, pinning: Pinning, workers: Option<u32>, clients: u32) -> Setup {
+    pub(crate) fn setup(&self, pinning: Pinning, workers: Option<u32>, clients: u32) -> Setup<'_> {
         Setup {
-            flatpath: self.flatpath.clone(),
-            driver: self.options.driver.clone(),
-            serve: self.options.serve.clone(),
+            session: self,
+            driver: &self.options.driver,
             documents: self.documents.path().to_path_buf(),
             workers,
             cores: match pinning {
@@ -147,11 +146,7 @@ impl Session {
             },
             connections: clients + SPARE_CONNECTIONS,
             service: "http",
-            before: Before {
-                flatpath: self.options.before.clone().unwrap_or_default(),
-                peers: self.options.before_peers.clone().unwrap_or_default(),
-                library: None,
-            },
+            library: None,
             counts: None,
         }
     }

@@ -161,13 +161,13 @@ impl Load {
         Ok(report)
     }
 
-    fn setup(&self, session: &Session) -> Setup {
+    fn setup<'a>(&self, session: &'a Session) -> Setup<'a> {
         let mut setup = session.setup(Pinning::GeneratorOnOneCore, None, self.connections);
         setup.service = self.service;
         setup.connections = CONNECTIONS_MAX;
-        setup.before.library = Some(self.server);
+        setup.library = Some(self.server);
         if session.options.instructions {
-            setup.driver = "epoll".into();
+            setup.driver = "epoll";
         }
         setup
     }
@@ -216,7 +216,7 @@ impl Load {
     }
 
     /// `server` counts system calls; instructions are those of servers started for them.
-    fn count(&self, kind: Kind, server: &Server, setup: &Setup) -> io::Result<Run> {
+    fn count(&self, kind: Kind, server: &Server, setup: &Setup<'_>) -> io::Result<Run> {
         let rounds = self.rounds(server.address)?;
         let counting = Counting::begin(server.group())?;
         let requests = rounds.run(COUNTED)?;
@@ -228,7 +228,7 @@ impl Load {
     }
 
     /// Instructions from the start of a server to its end, and requests in between.
-    fn instructions(&self, kind: Kind, setup: &Setup, requests: u64) -> io::Result<(f64, f64)> {
+    fn instructions(&self, kind: Kind, setup: &Setup<'_>, requests: u64) -> io::Result<(f64, f64)> {
         let directory = tempfile::tempdir()?;
         let counts = directory.path().join("counts");
         let setup = Setup {

@@ -144,7 +144,7 @@ fn name_of(workload: Workload) -> String {
 }
 
 /// `flatpath serve` with an export of its own.
-fn flatpath(kind: Kind, setup: &Setup) -> io::Result<Exporting> {
+fn flatpath(kind: Kind, setup: &Setup<'_>) -> io::Result<Exporting> {
     let export = tempfile::tempdir_in(MEMORY)?;
     let setup = Setup {
         documents: export.path().to_path_buf(),
