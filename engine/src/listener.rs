@@ -220,7 +220,8 @@ impl<P: Protocol> Speaker for Lanes<P> {
 
 impl<P: Protocol> Drop for Lanes<P> {
     /// What a thread that ends before its time leaves: one by one, because a second panic while the
-    /// first one unwinds would end the process. The drop of the thread's state is for the owner to contain.
+    /// first one unwinds would end the process. The drop of the thread's state is for the owner to
+    /// contain.
     fn drop(&mut self) {
         let keys: Vec<Key> = self.sessions.iter().map(|(key, _)| key).collect();
         for key in keys {

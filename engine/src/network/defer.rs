@@ -2,9 +2,9 @@
 //!
 //! A full page holds hundreds of pipelined requests, and every connection may bring one in each
 //! turn. So what is longer than a few requests is not offered when it arrives. Its connection joins
-//! a queue ([`Wait::Input`]), which is served at the end of the turn, one page per connection, for as long as the
-//! turn's time allows; the others keep their place for the next turn, which follows at once, and
-//! which answers new short requests first.
+//! a queue ([`Wait::Input`]), which is served at the end of the turn, one page per connection, for
+//! as long as the turn's time allows; the others keep their place for the next turn, which follows
+//! at once, and which answers new short requests first.
 //!
 //! A connection that brings much while the thread is behind with what others brought, or while
 //! pages are scarce, *crowds*: it comes after all others, receives one page at a time, and only a

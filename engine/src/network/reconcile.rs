@@ -132,7 +132,8 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Cancels the receive if the connection is not to receive as it does. True: one is to be armed.
+    /// Cancels the receive if the connection is not to receive as it does. True: one is to be
+    /// armed.
     pub(super) fn reconcile_receive(&mut self, wanted: bool) -> bool {
         let connection = &mut *self.connection;
         match connection.receive {
