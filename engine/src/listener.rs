@@ -24,7 +24,7 @@ use crate::worker::Task;
 /// panic in the drop of its session, of its job or of another panic's payload. A panic in a call
 /// aborts the connection it was made for; one in a drop costs nothing more. The calls before the
 /// first connection (`options`, `region_made`) may panic: the start fails then.
-pub(crate) trait Speaker {
+pub(crate) trait DynProtocol {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
     fn connected(&mut self, io: Io<'_>);
@@ -48,7 +48,7 @@ pub(crate) trait Speaker {
     fn trim(&mut self) -> Trimmed;
 }
 
-/// The one implementation of [`Speaker`].
+/// The one implementation of [`DynProtocol`].
 pub(crate) struct Lanes<P: Protocol> {
     protocol: Arc<P>,
     options: ListenerOptions,
@@ -96,7 +96,7 @@ impl<P: Protocol> Lanes<P> {
     }
 }
 
-impl<P: Protocol> Speaker for Lanes<P> {
+impl<P: Protocol> DynProtocol for Lanes<P> {
     fn open(&mut self) -> Option<Key> {
         let session = contain(P::Session::default)?;
         self.sessions.insert(session).map_err(drop_contained).ok()
@@ -236,10 +236,10 @@ impl<P: Protocol> Drop for Lanes<P> {
 /// The regions that listeners want besides the common one, in order, and the number of the region
 /// of each listener: 0 for those that want none.
 pub(crate) fn regions_of<'a>(
-    speakers: impl Iterator<Item = &'a dyn Speaker>,
+    protocols: impl Iterator<Item = &'a dyn DynProtocol>,
 ) -> (Vec<RegionConfig>, Vec<u16>) {
     let mut regions = Vec::new();
-    let region_ids = speakers.map(|speaker| match speaker.options().region.clone() {
+    let region_ids = protocols.map(|protocol| match protocol.options().region.clone() {
         Some(region) => {
             regions.push(region);
             u16::try_from(regions.len()).expect("listeners are few")

@@ -18,7 +18,7 @@ use crate::listener::Lanes;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
-use crate::settings::{Endpoint, Options, SpeakerFactory};
+use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::SignalWatch;
 use crate::start::start;
 
@@ -83,14 +83,14 @@ impl Server {
                 cause,
             });
         let starting = Arc::clone(&protocol);
-        let speaker: SpeakerFactory = Arc::new(move |connections_max| {
+        let protocol: ProtocolFactory = Arc::new(move |connections_max| {
             Box::new(Lanes::new(Arc::clone(&protocol), connections_max))
         });
         self.endpoints.push(Endpoint {
             name,
             address,
             defer_accept,
-            speaker,
+            protocol,
             starts: Box::new(move |descriptors| starting.starts(descriptors)),
             spread,
         });

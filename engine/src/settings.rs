@@ -9,18 +9,18 @@ use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener::Speaker;
+use crate::listener::DynProtocol;
 use crate::options::Spread;
 
 /// Makes a listener's protocol ready on one network thread.
-pub(crate) type SpeakerFactory = Arc<dyn Fn(usize) -> Box<dyn Speaker> + Send + Sync>;
+pub(crate) type ProtocolFactory = Arc<dyn Fn(usize) -> Box<dyn DynProtocol> + Send + Sync>;
 
 /// An address with what is spoken there.
 pub(crate) struct Endpoint {
     pub(crate) name: &'static str,
     pub(crate) address: Result<SocketAddr, Error>,
     pub(crate) defer_accept: bool,
-    pub(crate) speaker: SpeakerFactory,
+    pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
     pub(crate) spread: Spread,
 }

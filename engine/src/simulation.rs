@@ -16,7 +16,7 @@ use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::lifecycle::Stage;
 use crate::limits::Limits;
-use crate::listener::{Lanes, Speaker, regions_of};
+use crate::listener::{DynProtocol, Lanes, regions_of};
 use crate::network::{After, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
@@ -101,7 +101,7 @@ impl SimulatedServer {
     fn of(
         mut conditions: Conditions,
         threads: u16,
-        speakers: impl Fn(usize) -> Vec<Box<dyn Speaker>>,
+        protocols: impl Fn(usize) -> Vec<Box<dyn DynProtocol>>,
     ) -> SimulatedServer {
         const CONNECTIONS_MAX: usize = 1000;
         let limits = &mut conditions.limits;
@@ -118,12 +118,12 @@ impl SimulatedServer {
             idle_ns_max: u64::MAX,
         };
         let mut shared = Shared::new(count, limits, worker_pool, pools);
-        let speakers: Vec<_> = (0..threads).map(|_| speakers(places)).collect();
-        shared.count_listeners(speakers.first().map_or(0, Vec::len));
+        let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();
+        shared.count_listeners(protocols.first().map_or(0, Vec::len));
         let shared = Arc::new(shared);
-        let threads = (0..).zip(speakers);
+        let threads = (0..).zip(protocols);
         let threads =
-            threads.map(|(ring, speakers)| Thread::new(ring, &shared, &conditions, speakers));
+            threads.map(|(ring, protocols)| Thread::new(ring, &shared, &conditions, protocols));
         SimulatedServer {
             threads: threads.collect(),
             shared,
@@ -253,9 +253,9 @@ impl Thread {
         ring: u16,
         shared: &Arc<Shared>,
         conditions: &Conditions,
-        speakers: Vec<Box<dyn Speaker>>,
+        protocols: Vec<Box<dyn DynProtocol>>,
     ) -> Thread {
-        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         let mut driver = conditions.driver.clone();
         driver.regions = regions;
         let seed = conditions.seed.wrapping_add(u64::from(ring));
@@ -265,10 +265,10 @@ impl Thread {
             shared: Arc::clone(shared),
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
-            numbers: (0..).take(speakers.len()).collect(),
-            listeners: speakers
+            numbers: (0..).take(protocols.len()).collect(),
+            listeners: protocols
                 .into_iter()
-                .map(|speaker| (world.listen(), speaker))
+                .map(|protocol| (world.listen(), protocol))
                 .collect(),
             region_ids,
         };

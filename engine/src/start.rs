@@ -21,13 +21,13 @@ use crate::limits::{
     ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
     DESCRIPTORS_RESERVED,
 };
-use crate::listener::{Speaker, regions_of};
+use crate::listener::{DynProtocol, regions_of};
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::options::Spread;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
-use crate::settings::{Endpoint, Options, SpeakerFactory};
+use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::worker::Shared;
 
@@ -63,9 +63,9 @@ pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Runn
             options: options.clone(),
             uring: selection.is_uring(),
             listeners,
-            speakers: endpoints
+            protocols: endpoints
                 .iter()
-                .map(|endpoint| Arc::clone(&endpoint.speaker))
+                .map(|endpoint| Arc::clone(&endpoint.protocol))
                 .collect(),
         };
         match thread.spawn(report.clone()) {
@@ -266,7 +266,7 @@ struct NetworkThread {
     options: Options,
     uring: bool,
     listeners: Vec<Option<Listener>>,
-    speakers: Vec<SpeakerFactory>,
+    protocols: Vec<ProtocolFactory>,
 }
 
 impl NetworkThread {
@@ -281,13 +281,13 @@ impl NetworkThread {
     fn run(mut self, report: Sender<io::Result<()>>) -> io::Result<()> {
         let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
         // Only for listeners that this ring accepts for.
-        let speakers = self.listeners.iter().zip(&self.speakers);
-        let speakers: Vec<_> = speakers
+        let protocols = self.listeners.iter().zip(&self.protocols);
+        let protocols: Vec<_> = protocols
             .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
             .collect();
-        let (regions, region_ids) = regions_of(speakers.iter().map(|speaker| &**speaker));
+        let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         self.options.driver.regions = regions;
-        let spoken = (speakers, region_ids);
+        let spoken = (protocols, region_ids);
         if !self.uring {
             return match Epoll::new(&self.options.driver) {
                 Ok(driver) => self.serve(driver, spoken, report),
@@ -312,7 +312,7 @@ impl NetworkThread {
     fn serve<D: Driver>(
         self,
         driver: D,
-        (speakers, region_ids): (Vec<Box<dyn Speaker>>, Vec<u16>),
+        (protocols, region_ids): (Vec<Box<dyn DynProtocol>>, Vec<u16>),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let waker: Waker = driver.waker();
@@ -326,7 +326,12 @@ impl NetworkThread {
         let numbers = self.listeners.iter().zip(0u16..);
         let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
         let numbers = numbers.collect();
-        let listeners = self.listeners.into_iter().flatten().zip(speakers).collect();
+        let listeners = self
+            .listeners
+            .into_iter()
+            .flatten()
+            .zip(protocols)
+            .collect();
         let mut network = Network::new(
             driver,
             Setup {

@@ -83,7 +83,7 @@ impl<D: Driver> Network<D> {
         if self.stage > Stage::Running {
             return self.thread.driver.close(socket);
         }
-        let Some(session) = listener.speaker.open() else {
+        let Some(session) = listener.protocol.open() else {
             return self.turn_away(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
@@ -96,13 +96,13 @@ impl<D: Driver> Network<D> {
                 self.admit(key);
                 self.on(key, |event| {
                     if event.connection.control.closing == Closing::No {
-                        event.call(|speaker, io| speaker.connected(io));
+                        event.call(|protocol, io| protocol.connected(io));
                     }
                 });
             }
             Err(connection) => {
                 self.listeners[index as usize]
-                    .speaker
+                    .protocol
                     .close(connection.session);
                 self.turn_away(socket);
             }

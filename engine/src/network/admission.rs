@@ -297,7 +297,7 @@ impl<D: Driver> Network<D> {
         };
         self.thread.common.shared.statistics.evicted.add(1);
         self.on(key, |event| {
-            event.call(|speaker, io| speaker.expired(io, phase));
+            event.call(|protocol, io| protocol.expired(io, phase));
             let connection = &mut *event.connection;
             // Its place is wanted now: it does not linger.
             connection.control.close_without_lingering();
@@ -314,7 +314,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         let connection = &mut *event.connection;
-        let words = event.listener.speaker.options().refusal.clone();
+        let words = event.listener.protocol.options().refusal.clone();
         connection.output.push(words.into());
         connection.control.close(match lingers {
             true => Closing::Lingering,

@@ -17,7 +17,7 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         if let Overdue::Phase(phase) = overdue {
-            self.call(|speaker, io| speaker.expired(io, phase));
+            self.call(|protocol, io| protocol.expired(io, phase));
             if self.has_restarted(phase) {
                 return;
             }
@@ -113,7 +113,7 @@ impl<D: Driver> Network<D> {
         for key in keys {
             self.on(key, |event| match stage {
                 Stage::Forced => event.connection.control.close(Closing::Abort),
-                _ => event.call(|speaker, io| speaker.draining(io)),
+                _ => event.call(|protocol, io| protocol.draining(io)),
             });
         }
     }
@@ -137,7 +137,7 @@ impl<D: Driver> Network<D> {
             "pieces go with their connection"
         );
         self.listeners[usize::from(connection.listener)]
-            .speaker
+            .protocol
             .close(connection.session);
         self.thread.common.shared.statistics.closed.add(1);
         self.connection_left();

@@ -66,7 +66,7 @@ impl<D: Driver> Event<'_, D> {
         self.wait(Wait::Share);
         self.note_excess(excess);
         // What it has gathered it may be able to hand on.
-        self.call(|speaker, io| speaker.pressed(io));
+        self.call(|protocol, io| protocol.pressed(io));
         self.wait(Wait::Again);
     }
 
@@ -87,7 +87,7 @@ impl<D: Driver> Event<'_, D> {
             }
             Excess::Listener => {
                 statistics.listener_share_stalls.add(1);
-                let name = self.listener.speaker.name();
+                let name = self.listener.protocol.name();
                 let who = || format!("at listener {name}");
                 holders.listener_excess.note(now_ns, Price::Stalled, who);
             }

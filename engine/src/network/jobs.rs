@@ -55,13 +55,13 @@ impl<D: Driver> Network<D> {
         if let Some(mut event) = self.event(home.key) {
             event.connection.control.jobs_out -= 1;
             if event.connection.control.closing != Closing::Abort {
-                event.call(|speaker, io| speaker.finished(io, task));
+                event.call(|protocol, io| protocol.finished(io, task));
                 *called = Some(home.key);
                 return;
             }
         }
         let listener = &mut self.listeners[usize::from(home.listener)];
-        listener.speaker.retire(task);
+        listener.protocol.retire(task);
     }
 
     fn jobs_collected(&mut self, key: Key) {
@@ -184,7 +184,7 @@ impl<D: Driver> Event<'_, D> {
 
     fn end_with_refusal(&mut self) {
         self.abandon();
-        let refusal = &self.listener.speaker.options().refusal;
+        let refusal = &self.listener.protocol.options().refusal;
         if !refusal.is_empty() {
             self.connection.output.push(refusal.clone().into());
         }
@@ -199,6 +199,6 @@ impl<D: Driver> Event<'_, D> {
         if connection.ended != Ended::No {
             connection.ended = Ended::Told;
         }
-        self.call(|speaker, io| speaker.abandoned(io));
+        self.call(|protocol, io| protocol.abandoned(io));
     }
 }

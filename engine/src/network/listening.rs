@@ -10,7 +10,7 @@
 
 use flatpath_driver::{Listener as Source, OperationMode};
 
-use crate::listener::Speaker;
+use crate::listener::DynProtocol;
 use crate::options::Pages;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum State {
 /// One listener of a network thread.
 pub(super) struct Listener {
     pub(super) source: Option<Source>,
-    pub(super) speaker: Box<dyn Speaker>,
+    pub(super) protocol: Box<dyn DynProtocol>,
     /// Its number in the server.
     pub(super) number: u16,
     pub(super) state: State,
@@ -46,13 +46,13 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) fn new(
-        parts: (Source, Box<dyn Speaker>),
+        parts: (Source, Box<dyn DynProtocol>),
         number: u16,
         region_id: u16,
         pages_max: u32,
     ) -> Listener {
-        let (source, speaker) = parts;
-        let options = speaker.options();
+        let (source, protocol) = parts;
+        let options = protocol.options();
         Listener {
             source: Some(source),
             state: State::Off,
@@ -66,7 +66,7 @@ impl Listener {
             first_shares: options.first_pages == Pages::Shared,
             pages_max: options.pages_max.unwrap_or(pages_max).max(1),
             was_called: false,
-            speaker,
+            protocol,
             failures: 0,
         }
     }

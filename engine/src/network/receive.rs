@@ -172,7 +172,7 @@ impl<D: Driver> Event<'_, D> {
             && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
         {
             // It may be a reply that wants room: the protocol is called all the same.
-            let received = self.call(|speaker, io| speaker.received(io, &[]));
+            let received = self.call(|protocol, io| protocol.received(io, &[]));
             self.consumed_of(received, 0);
         } else {
             return self.offer_held();
@@ -185,8 +185,8 @@ impl<D: Driver> Event<'_, D> {
             return self.offer_after(input, piece, from);
         }
         let length = piece.len() - from as usize;
-        let (speaker, io, bytes) = self.lend(Some((&piece, from as usize)));
-        let received = speaker.received(io, bytes);
+        let (protocol, io, bytes) = self.lend(Some((&piece, from as usize)));
+        let received = protocol.received(io, bytes);
         let consumed = self.consumed_of(received, length);
         if consumed < length && self.connection.control.input_wanted {
             return self.keep_remainder(piece, from + small(consumed));
@@ -252,7 +252,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn offer_kept(&mut self, mut input: Buffer) {
-        let received = self.call(|speaker, io| speaker.received(io, input.filled()));
+        let received = self.call(|protocol, io| protocol.received(io, input.filled()));
         let consumed = self.consumed_of(received, input.filled().len());
         input.consume_front(consumed);
         if !input.filled().is_empty() && self.connection.control.input_wanted {
@@ -311,7 +311,7 @@ impl<D: Driver> Event<'_, D> {
             connection.ended = Ended::Told;
             let left = connection.input.take();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
-            self.call(|speaker, io| speaker.input_ended(io, left));
+            self.call(|protocol, io| protocol.input_ended(io, left));
         }
     }
 }

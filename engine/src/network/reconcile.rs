@@ -112,7 +112,7 @@ impl<D: Driver> Event<'_, D> {
             && connection.output.queued_bytes() <= low_bytes;
         if due {
             connection.control.notify_drained = false;
-            self.call(|speaker, io| speaker.drained(io));
+            self.call(|protocol, io| protocol.drained(io));
         }
         due
     }

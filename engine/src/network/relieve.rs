@@ -190,7 +190,7 @@ impl<D: Driver> Network<D> {
                 let list = &mut self.thread.holders.lists[class];
                 self.thread.holders.links.move_back(list, index);
                 if let Some(key) = self.connections.key_at(index) {
-                    self.on(key, |event| event.call(|speaker, io| speaker.pressed(io)));
+                    self.on(key, |event| event.call(|protocol, io| protocol.pressed(io)));
                 }
                 if Some(index) == last {
                     break;

@@ -13,7 +13,7 @@ use crate::common::Common;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::Stage;
 use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
-use crate::listener::Speaker;
+use crate::listener::DynProtocol;
 use crate::returns::Returns;
 use crate::turn::Turn;
 use crate::worker::{Dispatcher, Shared};
@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
     pub(crate) accept_mode: OperationMode,
-    pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn Speaker>)>,
+    pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn DynProtocol>)>,
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
     /// Which region of the driver each listener may receive into, as `regions_of` says.
@@ -55,8 +55,8 @@ fn name_regions(
     for listener in listeners {
         if listener.region_id > 0 {
             let region = driver.region(listener.region_id);
-            listener.speaker.region_made(ring, region);
-            regions.push((listener.speaker.name(), region.clone()));
+            listener.protocol.region_made(ring, region);
+            regions.push((listener.protocol.name(), region.clone()));
         }
     }
     regions
@@ -82,10 +82,10 @@ impl<D: Driver> Network<D> {
         let listeners = listeners
             .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, pages_max));
         let listeners: Vec<Listener> = listeners.collect();
-        let names = listeners.iter().map(|listener| listener.speaker.name());
+        let names = listeners.iter().map(|listener| listener.protocol.name());
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.ring, names.collect());
-        let workers_max = |listener: &Listener| listener.speaker.options().workers_max;
+        let workers_max = |listener: &Listener| listener.protocol.options().workers_max;
         let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
         let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
         let in_flight_max = setup.limits.in_flight_max;

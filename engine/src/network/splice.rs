@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
     fn refuse_splice(&mut self, key: Key) {
         self.thread.common.shared.statistics.joins_refused.add(1);
         if let Some(mut event) = self.event(key) {
-            event.call(|speaker, io| speaker.join_refused(io));
+            event.call(|protocol, io| protocol.join_refused(io));
             event.wait(Wait::Again);
         }
     }
@@ -95,7 +95,7 @@ impl<D: Driver> Network<D> {
         // Both say their words before the first byte of the other passes (J3).
         for one in [peer, key] {
             if let Some(mut event) = self.event(one) {
-                event.call(|speaker, io| speaker.joined(io));
+                event.call(|protocol, io| protocol.joined(io));
             }
         }
         for one in [peer, key] {

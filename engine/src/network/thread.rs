@@ -18,7 +18,7 @@ use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
 use crate::lifecycle::Stage;
-use crate::listener::Speaker;
+use crate::listener::DynProtocol;
 use crate::memory::Entered;
 
 use super::holders::Holders;
@@ -117,9 +117,9 @@ impl<D: Driver> Thread<D> {
 
 impl<D: Driver> Event<'_, D> {
     /// Calls the protocol.
-    pub(super) fn call<R>(&mut self, act: impl FnOnce(&mut dyn Speaker, Io<'_>) -> R) -> R {
-        let (speaker, io, _) = self.lend(None);
-        act(speaker, io)
+    pub(super) fn call<R>(&mut self, act: impl FnOnce(&mut dyn DynProtocol, Io<'_>) -> R) -> R {
+        let (protocol, io, _) = self.lend(None);
+        act(protocol, io)
     }
 
     /// The protocol and what it works on for one call, and the input that lies in a piece from a
@@ -128,7 +128,7 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn lend<'b>(
         &'b mut self,
         input: Option<(&'b Piece, usize)>,
-    ) -> (&'b mut dyn Speaker, Io<'b>, &'b [u8]) {
+    ) -> (&'b mut dyn DynProtocol, Io<'b>, &'b [u8]) {
         let Thread { driver, common, .. } = &mut *self.thread;
         let driver = &*driver;
         self.listener.was_called = true;
@@ -146,7 +146,7 @@ impl<D: Driver> Event<'_, D> {
             source: input.map(|(piece, from)| (driver.region(piece.region_id()), piece, from)),
             own: (own > 0).then(|| (own, driver.region(own))),
         };
-        (&mut *self.listener.speaker, io, bytes)
+        (&mut *self.listener.protocol, io, bytes)
     }
 
     /// Has the connection wait for its turn, unless it does already.

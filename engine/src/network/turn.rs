@@ -178,7 +178,9 @@ impl<D: Driver> Network<D> {
         for id in self.thread.common.dispatcher.roused.take() {
             let connection = self.connections.get(id.key);
             if connection.is_some_and(|it| it.control.closing == Closing::No) {
-                self.on(id.key, |event| event.call(|speaker, io| speaker.roused(io)));
+                self.on(id.key, |event| {
+                    event.call(|protocol, io| protocol.roused(io))
+                });
             }
         }
     }
@@ -195,7 +197,7 @@ impl<D: Driver> Network<D> {
     fn end_turn_of_listeners(&mut self) {
         for listener in &mut self.listeners {
             if std::mem::take(&mut listener.was_called) {
-                listener.speaker.turn_ended();
+                listener.protocol.turn_ended();
             }
         }
     }
@@ -246,7 +248,7 @@ impl<D: Driver> Network<D> {
         self.thread.common.shared.pools.trim(IDLE_BYTES_KEPT);
         let mut trimmed = Trimmed::default();
         for listener in &mut self.listeners {
-            let one = listener.speaker.trim();
+            let one = listener.protocol.trim();
             trimmed.any |= one.any;
             trimmed.more |= one.more;
         }
