@@ -49,7 +49,7 @@ pub(crate) trait DynProtocol {
 }
 
 /// The one implementation of [`DynProtocol`].
-pub(crate) struct Lanes<P: Protocol> {
+pub(crate) struct ErasedListener<P: Protocol> {
     protocol: Arc<P>,
     options: ListenerOptions,
     thread: P::ThreadState,
@@ -57,12 +57,12 @@ pub(crate) struct Lanes<P: Protocol> {
     spare: Spares<Envelope<P>>,
 }
 
-impl<P: Protocol> Lanes<P> {
-    pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> Lanes<P> {
+impl<P: Protocol> ErasedListener<P> {
+    pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> ErasedListener<P> {
         let options = protocol.options();
         let thread = protocol.thread_state();
         let capacity = u32::try_from(connections_max).unwrap_or(u32::MAX - 1);
-        Lanes {
+        ErasedListener {
             protocol,
             options,
             thread,
@@ -96,7 +96,7 @@ impl<P: Protocol> Lanes<P> {
     }
 }
 
-impl<P: Protocol> DynProtocol for Lanes<P> {
+impl<P: Protocol> DynProtocol for ErasedListener<P> {
     fn open(&mut self) -> Option<Key> {
         let session = contain(P::Session::default)?;
         self.sessions.insert(session).map_err(drop_contained).ok()
@@ -218,7 +218,7 @@ impl<P: Protocol> DynProtocol for Lanes<P> {
     }
 }
 
-impl<P: Protocol> Drop for Lanes<P> {
+impl<P: Protocol> Drop for ErasedListener<P> {
     /// What a thread that ends before its time leaves: one by one, because a second panic while the
     /// first one unwinds would end the process. The drop of the thread's state is for the owner to
     /// contain.

@@ -14,7 +14,7 @@ use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener::Lanes;
+use crate::listener::ErasedListener;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
@@ -84,7 +84,7 @@ impl Server {
             });
         let starting = Arc::clone(&protocol);
         let protocol: ProtocolFactory = Arc::new(move |connections_max| {
-            Box::new(Lanes::new(Arc::clone(&protocol), connections_max))
+            Box::new(ErasedListener::new(Arc::clone(&protocol), connections_max))
         });
         self.endpoints.push(Endpoint {
             name,

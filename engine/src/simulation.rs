@@ -16,7 +16,7 @@ use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::lifecycle::Stage;
 use crate::limits::Limits;
-use crate::listener::{DynProtocol, Lanes, regions_of};
+use crate::listener::{DynProtocol, ErasedListener, regions_of};
 use crate::network::{After, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
@@ -80,7 +80,7 @@ impl SimulatedServer {
     ) -> SimulatedServer {
         let protocol = Arc::new(protocol);
         SimulatedServer::of(conditions, threads, |places| {
-            vec![Box::new(Lanes::new(Arc::clone(&protocol), places))]
+            vec![Box::new(ErasedListener::new(Arc::clone(&protocol), places))]
         })
     }
 
@@ -92,8 +92,8 @@ impl SimulatedServer {
         let (first, second) = (Arc::new(first), Arc::new(second));
         SimulatedServer::of(conditions, 1, |places| {
             vec![
-                Box::new(Lanes::new(Arc::clone(&first), places)),
-                Box::new(Lanes::new(Arc::clone(&second), places)),
+                Box::new(ErasedListener::new(Arc::clone(&first), places)),
+                Box::new(ErasedListener::new(Arc::clone(&second), places)),
             ]
         })
     }
