@@ -9,11 +9,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::end::ConnectionId;
+use crate::free_list::FreeList;
 use crate::io::Io;
 use crate::pools::Wanted;
 use crate::protocol::Protocol;
 use crate::scope::WorkerScope;
-use crate::spares::Spares;
 use crate::worker::{Reservation, Task};
 
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
@@ -71,7 +71,7 @@ pub struct Context<'a, P: Protocol> {
     pub io: Io<'a>,
     /// The protocol that is called.
     pub protocol: &'a Arc<P>,
-    pub(crate) spare: &'a mut Spares<Envelope<P>>,
+    pub(crate) free_jobs: &'a mut FreeList<Envelope<P>>,
 }
 
 impl<'a, P: Protocol> Deref for Context<'a, P> {
@@ -98,7 +98,7 @@ impl<'a, P: Protocol> Context<'a, P> {
             .dispatcher
             .reserve(self.io.connection.listener)?;
         let connection = self.io.id();
-        let mut envelope = self.spare.take().unwrap_or_else(|| {
+        let mut envelope = self.free_jobs.take().unwrap_or_else(|| {
             Box::new(Envelope {
                 job: P::Job::default(),
                 protocol: Arc::clone(self.protocol),
@@ -148,6 +148,6 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// Keeps a finished (or unused) job for the next request.
     pub fn recycle(&mut self, mut job: Job<P>) {
         job.0.reservation = None;
-        self.spare.keep(job.0);
+        self.free_jobs.put(job.0);
     }
 }

@@ -202,7 +202,7 @@ mod server;
 mod settings;
 mod shares;
 mod signals;
-mod spares;
+mod free_list;
 mod start;
 mod turn;
 mod watch_queue;

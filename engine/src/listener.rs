@@ -11,11 +11,11 @@ use flatpath_structures::slots::{Key, Slots};
 
 use crate::connection::Closing;
 use crate::context::{Context, Envelope, Job};
+use crate::free_list::{FreeList, Trimmed};
 use crate::io::Io;
 use crate::options::ListenerOptions;
 use crate::phase::Phase;
 use crate::protocol::{Protocol, Received};
-use crate::spares::{Spares, Trimmed};
 use crate::worker::Task;
 
 /// A protocol on one network thread, whatever it is.
@@ -54,7 +54,7 @@ pub(crate) struct ErasedListener<P: Protocol> {
     options: ListenerOptions,
     thread: P::ThreadState,
     sessions: Slots<P::Session>,
-    spare: Spares<Envelope<P>>,
+    free_jobs: FreeList<Envelope<P>>,
 }
 
 impl<P: Protocol> ErasedListener<P> {
@@ -67,7 +67,7 @@ impl<P: Protocol> ErasedListener<P> {
             options,
             thread,
             sessions: Slots::new(capacity),
-            spare: Spares::default(),
+            free_jobs: FreeList::default(),
         }
     }
 
@@ -82,7 +82,7 @@ impl<P: Protocol> ErasedListener<P> {
             session,
             io,
             protocol: &self.protocol,
-            spare: &mut self.spare,
+            free_jobs: &mut self.free_jobs,
         };
         let result = contain(|| act(context.protocol, &mut context));
         if result.is_none() {
@@ -142,7 +142,7 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
             envelope.reservation = None;
             let (protocol, thread) = (&*self.protocol, &mut self.thread);
             match contain(|| protocol.retire(thread, &mut envelope.job)) {
-                Some(()) => self.spare.keep(envelope),
+                Some(()) => self.free_jobs.put(envelope),
                 None => drop_contained(envelope),
             }
         }
@@ -214,7 +214,7 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     }
 
     fn trim(&mut self) -> Trimmed {
-        self.spare.trim()
+        self.free_jobs.trim()
     }
 }
 
@@ -227,7 +227,7 @@ impl<P: Protocol> Drop for ErasedListener<P> {
         for key in keys {
             self.close(key);
         }
-        while let Some(envelope) = self.spare.take() {
+        while let Some(envelope) = self.free_jobs.take() {
             drop_contained(envelope);
         }
     }

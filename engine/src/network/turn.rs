@@ -5,10 +5,10 @@ use std::io;
 use flatpath_driver::{Completion, Driver};
 
 use crate::connection::Closing;
+use crate::free_list::Trimmed;
 use crate::lifecycle::Stage;
 use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX};
 use crate::phase::Stall;
-use crate::spares::Trimmed;
 use crate::turn::{Turn, end_ns};
 
 use super::listening::Listener;

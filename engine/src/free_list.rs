@@ -11,7 +11,7 @@ use flatpath_structures::panics::drop_contained;
 use crate::limits::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX};
 
 /// See the module.
-pub(crate) struct Spares<T> {
+pub(crate) struct FreeList<T> {
     kept: Vec<Box<T>>,
     /// The fewest that were here since the last trim.
     least: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Trimmed {
     pub(crate) more: bool,
 }
 
-impl<T> Default for Spares<T> {
+impl<T> Default for FreeList<T> {
     fn default() -> Self {
         Self {
             kept: Vec::new(),
@@ -35,14 +35,14 @@ impl<T> Default for Spares<T> {
     }
 }
 
-impl<T> Spares<T> {
+impl<T> FreeList<T> {
     pub(crate) fn take(&mut self) -> Option<Box<T>> {
         let spare = self.kept.pop();
         self.least = self.least.min(self.kept.len());
         spare
     }
 
-    pub(crate) fn keep(&mut self, spare: Box<T>) {
+    pub(crate) fn put(&mut self, spare: Box<T>) {
         self.kept.push(spare);
     }
 
@@ -67,49 +67,52 @@ impl<T> Spares<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX, Spares, Trimmed};
+    use super::{FreeList, SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX, Trimmed};
 
-    fn with(count: usize) -> Spares<usize> {
-        let mut spares = Spares::default();
+    fn with(count: usize) -> FreeList<usize> {
+        let mut free_list = FreeList::default();
         for number in 0..count {
-            spares.keep(Box::new(number));
+            free_list.put(Box::new(number));
         }
-        spares
+        free_list
     }
 
     #[test]
     fn what_a_peak_left_is_freed_in_the_period_after_it_and_not_at_once() {
         let peak = SPARE_JOBS_KEPT + SPARE_JOBS_TRIMMED_MAX + 10;
-        let mut spares = with(peak);
-        let trims = [(); 4].map(|()| spares.trim());
+        let mut free_list = with(peak);
+        let trims = [(); 4].map(|()| free_list.trim());
         let trimmed = |any, more| Trimmed { any, more };
         // In the period of the peak all were needed.
         assert_eq!(trims[0], trimmed(false, true));
         assert_eq!(trims[1], trimmed(true, true));
         assert_eq!(trims[2], trimmed(true, false));
         assert_eq!(trims[3], trimmed(false, false));
-        assert_eq!(spares.kept.len(), SPARE_JOBS_KEPT);
-        assert!(spares.kept.capacity() < peak, "the table shrinks as well");
+        assert_eq!(free_list.kept.len(), SPARE_JOBS_KEPT);
+        assert!(
+            free_list.kept.capacity() < peak,
+            "the table shrinks as well"
+        );
     }
 
     #[test]
     fn what_is_needed_in_every_period_stays() {
-        let mut spares = with(1000);
+        let mut free_list = with(1000);
         for _ in 0..10 {
-            let taken: Vec<_> = (0..1000).map_while(|_| spares.take()).collect();
+            let taken: Vec<_> = (0..1000).map_while(|_| free_list.take()).collect();
             assert_eq!(taken.len(), 1000, "nothing was freed");
-            taken.into_iter().for_each(|spare| spares.keep(spare));
-            assert!(!spares.trim().any);
+            taken.into_iter().for_each(|spare| free_list.put(spare));
+            assert!(!free_list.trim().any);
         }
     }
 
     #[test]
     fn a_few_are_kept_for_ever() {
-        let mut spares = with(SPARE_JOBS_KEPT);
+        let mut free_list = with(SPARE_JOBS_KEPT);
         for _ in 0..3 {
-            assert_eq!(spares.trim(), Trimmed::default());
+            assert_eq!(free_list.trim(), Trimmed::default());
         }
-        assert!(spares.take().is_some());
+        assert!(free_list.take().is_some());
     }
 
     #[test]
@@ -120,11 +123,11 @@ mod tests {
                 std::panic::resume_unwind(Box::new("dropped"));
             }
         }
-        let mut spares = Spares::default();
-        (0..SPARE_JOBS_KEPT + 2).for_each(|_| spares.keep(Box::new(Loud)));
-        let _ = spares.trim();
-        let _ = spares.trim();
-        assert_eq!(spares.kept.len(), SPARE_JOBS_KEPT);
-        spares.kept.drain(..).for_each(std::mem::forget);
+        let mut free_list = FreeList::default();
+        (0..SPARE_JOBS_KEPT + 2).for_each(|_| free_list.put(Box::new(Loud)));
+        let _ = free_list.trim();
+        let _ = free_list.trim();
+        assert_eq!(free_list.kept.len(), SPARE_JOBS_KEPT);
+        free_list.kept.drain(..).for_each(std::mem::forget);
     }
 }
