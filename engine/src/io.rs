@@ -19,11 +19,11 @@ use crate::connection::{Closing, Connection};
 use crate::end::{ConnectionId, End};
 use crate::error::NoRoom;
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
+use crate::local_waker::LocalWaker;
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
 use crate::returns::{Resumer, number_of};
-use crate::rouser::Rouser;
 use crate::turn::Turn;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
@@ -97,8 +97,8 @@ impl Io<'_> {
     }
 
     /// The means to call other connections of this thread.
-    pub fn rouser(&self) -> Rouser {
-        self.common.dispatcher.roused.clone()
+    pub fn local_waker(&self) -> LocalWaker {
+        self.common.dispatcher.notified.clone()
     }
 
     /// True from the moment the server began to drain.

@@ -37,7 +37,7 @@ pub(crate) trait DynProtocol {
     fn draining(&mut self, io: Io<'_>);
     fn abandoned(&mut self, io: Io<'_>);
     fn pressed(&mut self, io: Io<'_>);
-    fn roused(&mut self, io: Io<'_>);
+    fn notified(&mut self, io: Io<'_>);
     fn joined(&mut self, io: Io<'_>);
     fn join_refused(&mut self, io: Io<'_>);
     fn name(&self) -> &'static str;
@@ -178,9 +178,9 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         });
     }
 
-    fn roused(&mut self, io: Io<'_>) {
+    fn notified(&mut self, io: Io<'_>) {
         self.with(io, |protocol, context| {
-            protocol.roused(context);
+            protocol.notified(context);
         });
     }
 

@@ -172,8 +172,8 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     }
 
     /// Somebody on this thread wanted the connection to be called; see
-    /// [`Rouser`](crate::Rouser).
-    fn roused(&self, context: &mut Context<'_, Self>) {
+    /// [`LocalWaker`](crate::LocalWaker).
+    fn notified(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
 

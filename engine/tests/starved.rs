@@ -12,8 +12,8 @@ use std::time::Duration;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, End, Limits, ListenerOptions, Pages, Protocol, Received, Rouser, Server,
-    Stall,
+    Context, DriverChoice, End, Limits, ListenerOptions, LocalWaker, Pages, Protocol, Received,
+    Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 use flatpath_testkit::until_true;
@@ -27,7 +27,7 @@ const HOLDS: u8 = 100;
 #[derive(Clone, Default)]
 struct Keeper {
     kept: Arc<Mutex<Vec<(u8, Payload)>>>,
-    /// Those that were called before: `R` has them roused, and then they receive into the common
+    /// Those that were called before: `R` has them notified, and then they receive into the common
     /// buffers.
     met: Arc<Mutex<Vec<End>>>,
 }
@@ -57,7 +57,7 @@ struct Session {
 }
 
 impl Protocol for Keeper {
-    type ThreadState = Option<Rouser>;
+    type ThreadState = Option<LocalWaker>;
     type Session = Session;
     type Job = ();
 
@@ -65,7 +65,7 @@ impl Protocol for Keeper {
         "keeper"
     }
 
-    fn thread_state(&self) -> Option<Rouser> {
+    fn thread_state(&self) -> Option<LocalWaker> {
         None
     }
 
@@ -90,8 +90,8 @@ impl Protocol for Keeper {
             (context.session.is_met, context.session.name) = (true, *first);
             let mut met = self.met.lock().expect("not poisoned");
             if context.session.name == b'R' {
-                let rouser = context.rouser();
-                met.iter().for_each(|end| rouser.rouse(*end));
+                let waker = context.local_waker();
+                met.iter().for_each(|end| waker.wake(*end));
             }
             met.push(context.end());
             context.receive_into(Pages::Listener);
@@ -113,7 +113,7 @@ impl Protocol for Keeper {
         }
     }
 
-    fn roused(&self, context: &mut Context<'_, Self>) {
+    fn notified(&self, context: &mut Context<'_, Self>) {
         context.receive_into(Pages::Common);
     }
 

@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
         self.retry_waiting();
         self.relieve();
         self.run_deferred();
-        self.call_roused();
+        self.run_notified();
         self.run_long_sends();
         self.feed_starved();
         self.arm_crowding();
@@ -171,15 +171,15 @@ impl<D: Driver> Network<D> {
 
     /// Calls the connections that others wanted to be called. Whom these want in turn is for the
     /// next turn, which follows at once.
-    fn call_roused(&mut self) {
-        if self.thread.common.dispatcher.roused.is_empty() {
+    fn run_notified(&mut self) {
+        if self.thread.common.dispatcher.notified.is_empty() {
             return;
         }
-        for id in self.thread.common.dispatcher.roused.take() {
+        for id in self.thread.common.dispatcher.notified.take() {
             let connection = self.connections.get(id.key);
             if connection.is_some_and(|it| it.control.closing == Closing::No) {
                 self.on(id.key, |event| {
-                    event.call(|protocol, io| protocol.roused(io))
+                    event.call(|protocol, io| protocol.notified(io))
                 });
             }
         }
@@ -207,7 +207,7 @@ impl<D: Driver> Network<D> {
         const WAITING_NS: u64 = 10_000_000;
         let has_more = !self.backlog.is_empty() || !self.arrivals.is_empty();
         let waits = &self.thread.waits;
-        if has_more || waits.are_due() || !self.thread.common.dispatcher.roused.is_empty() {
+        if has_more || waits.are_due() || !self.thread.common.dispatcher.notified.is_empty() {
             return Some(0);
         }
         let episode_end_ns = self.episode_end_ns();

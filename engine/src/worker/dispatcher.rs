@@ -10,8 +10,8 @@ use std::sync::Arc;
 use flatpath_structures::panics::drop_contained;
 use flatpath_structures::worker_pool::Wake;
 
+use crate::local_waker::LocalWaker;
 use crate::pools::Wanted;
-use crate::rouser::Rouser;
 use crate::shares::{ShareRule, Shares};
 
 use super::reservation::{Reservation, Reservations};
@@ -34,8 +34,8 @@ pub(crate) struct Dispatcher {
     /// What queueing them took, while somebody wants to know.
     stopwatch: Option<Stopwatch>,
     pub(crate) draining: bool,
-    /// Connections to be called by [`Protocol::roused`](crate::Protocol::roused).
-    pub(crate) roused: Rouser,
+    /// Connections to be called by [`Protocol::notified`](crate::Protocol::notified).
+    pub(crate) notified: LocalWaker,
 }
 
 /// Sums up what parts of a turn take. Two readings of the clock each, about 50 ns.
@@ -69,7 +69,7 @@ impl Dispatcher {
             without_large: VecDeque::new(),
             queued: 0,
             draining: false,
-            roused: Rouser::default(),
+            notified: LocalWaker::default(),
         }
     }
 

@@ -105,8 +105,8 @@ impl Relay {
         context
             .thread
             .0
-            .rouser
-            .get_or_insert_with(|| context.io.rouser());
+            .waker
+            .get_or_insert_with(|| context.io.local_waker());
         match context.thread.0.arrive(handshake, context.end(), now_ns) {
             Arrival::Met(guest, partner) => {
                 context.join(partner.end);
@@ -277,7 +277,7 @@ impl Protocol for Relay {
         }
     }
 
-    fn roused(&self, context: &mut Context<'_, Self>) {
+    fn notified(&self, context: &mut Context<'_, Self>) {
         let State::Waiting(guest) = &context.session.0 else {
             return;
         };

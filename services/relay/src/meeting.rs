@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flatpath::pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
-use flatpath::{End, Rouser};
+use flatpath::{End, LocalWaker};
 
 use crate::handshake::{Handshake, Side, Token};
 use crate::waiting::{Ticket, Waiting};
@@ -168,7 +168,7 @@ pub(crate) struct Room {
     /// Clients that may wait.
     places: usize,
     /// Calls connections; there from the first arrival on.
-    pub(crate) rouser: Option<Rouser>,
+    pub(crate) waker: Option<LocalWaker>,
 }
 
 impl Room {
@@ -179,7 +179,7 @@ impl Room {
             spares: HashMap::new(),
             waiting: Waiting::default(),
             places: usize::MAX,
-            rouser: None,
+            waker: None,
         }
     }
 
@@ -241,7 +241,7 @@ impl Room {
     pub(crate) fn dismiss_spares(&mut self, guest: &Guest) {
         let spares = self.spares.remove(&self.key(&guest.token));
         for spare in spares.unwrap_or_default() {
-            self.rouse(&spare);
+            self.notify(&spare);
         }
     }
 
@@ -256,7 +256,7 @@ impl Room {
             place.ticket = None;
             place.is_displaced = true;
             drop(place);
-            self.rouse(&displaced);
+            self.notify(&displaced);
         }
     }
 
@@ -268,9 +268,9 @@ impl Room {
         }
     }
 
-    fn rouse(&self, guest: &Guest) {
-        if let Some(rouser) = &self.rouser {
-            rouser.rouse(guest.end);
+    fn notify(&self, guest: &Guest) {
+        if let Some(waker) = &self.waker {
+            waker.wake(guest.end);
         }
     }
 
@@ -295,7 +295,7 @@ impl Room {
             }
             let registered = self.register(spare).is_ok();
             if registered && spare.partner().is_some() {
-                self.rouse(spare);
+                self.notify(spare);
             }
             !registered
         });

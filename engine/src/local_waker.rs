@@ -9,16 +9,16 @@ use crate::end::{ConnectionId, End};
 /// concern another. For a [`ThreadState`](crate::Protocol::ThreadState) to keep; it stays on its
 /// thread.
 #[derive(Clone, Debug, Default)]
-pub struct Rouser(Rc<RefCell<Vec<ConnectionId>>>);
+pub struct LocalWaker(Rc<RefCell<Vec<ConnectionId>>>);
 
-impl Rouser {
-    /// Lets [`Protocol::roused`](crate::Protocol::roused) be called for a connection, once for each
+impl LocalWaker {
+    /// Lets [`Protocol::notified`](crate::Protocol::notified) be called for a connection, once for each
     /// time this is, before the turn ends. Does nothing if the connection is gone by then.
-    pub fn rouse(&self, end: End) {
+    pub fn wake(&self, end: End) {
         self.0.borrow_mut().push(end.0);
     }
 
-    /// What was roused since the last call.
+    /// What was notified since the last call.
     pub(crate) fn take(&self) -> Vec<ConnectionId> {
         std::mem::take(&mut *self.0.borrow_mut())
     }
