@@ -23,7 +23,7 @@ use crate::local_waker::LocalWaker;
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
-use crate::returns::{Resumer, number_of};
+use crate::returns::{Waker, number_of};
 use crate::turn::Turn;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
@@ -251,8 +251,8 @@ impl Io<'_> {
     }
 
     /// Ends a stall of this connection from elsewhere; see [`Stall::Outside`].
-    pub fn resumer(&self) -> Resumer {
-        Resumer::new(&self.common.returns, self.key)
+    pub fn waker(&self) -> Waker {
+        Waker::new(&self.common.returns, self.key)
     }
 
     /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.

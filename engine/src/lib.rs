@@ -219,7 +219,7 @@ pub use local_waker::LocalWaker;
 pub use options::{ListenerOptions, Pages, Spread};
 pub use phase::{Phase, Stall};
 pub use protocol::{Protocol, Received};
-pub use returns::Resumer;
+pub use returns::Waker;
 pub use running::{Bound, Handle, Running};
 pub use scope::WorkerScope;
 pub use server::Server;

@@ -43,7 +43,7 @@ pub enum Stall {
     /// protocol need not say so, the engine looks by itself.
     Share,
     /// Something outside the engine is not ready: until
-    /// [`Resumer::resume`](crate::Resumer::resume). It has no deadline.
+    /// [`Waker::wake`](crate::Waker::wake). It has no deadline.
     Outside,
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath_driver::{QuotaWaker, Wake as _, Waker};
+use flatpath_driver::{QuotaWaker, Wake as _, Waker as ThreadWaker};
 use flatpath_structures::slots::Key;
 
 /// Numbers of connections to look at. See the module.
@@ -24,11 +24,11 @@ pub(crate) struct Returns {
     /// Index to generation.
     connections: Mutex<BTreeMap<u32, u32>>,
     any: AtomicBool,
-    waker: Waker,
+    waker: ThreadWaker,
 }
 
 impl Returns {
-    pub(crate) fn new(waker: Waker) -> Arc<Returns> {
+    pub(crate) fn new(waker: ThreadWaker) -> Arc<Returns> {
         Arc::new(Returns {
             connections: Mutex::default(),
             any: AtomicBool::new(false),
@@ -94,31 +94,28 @@ fn key_of(number: u64) -> Key {
 /// Ends a stall of its connection from any thread; see
 /// [`Stall::Outside`](crate::Stall::Outside).
 #[derive(Clone)]
-pub struct Resumer {
+pub struct Waker {
     returns: Arc<Returns>,
     number: u64,
 }
 
-impl Resumer {
-    pub(crate) fn new(returns: &Arc<Returns>, key: Key) -> Resumer {
-        Resumer {
+impl Waker {
+    pub(crate) fn new(returns: &Arc<Returns>, key: Key) -> Waker {
+        Waker {
             returns: Arc::clone(returns),
             number: number_of(key),
         }
     }
 
     /// The reason is over. Harmless when the connection is not stalled, or gone.
-    pub fn resume(&self) {
+    pub fn wake(&self) {
         self.returns.wake(self.number);
     }
 }
 
-impl std::fmt::Debug for Resumer {
+impl std::fmt::Debug for Waker {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_tuple("Resumer")
-            .field(&self.number)
-            .finish()
+        formatter.debug_tuple("Waker").field(&self.number).finish()
     }
 }
 
@@ -140,14 +137,14 @@ mod tests {
     #[test]
     fn a_connection_that_is_resumed_often_stands_there_once() {
         let returns = returns();
-        let resumers = [7, 3].map(|index| Resumer::new(&returns, key(index, 1)));
+        let wakers = [7, 3].map(|index| Waker::new(&returns, key(index, 1)));
         for _ in 0..1000 {
-            resumers.iter().for_each(Resumer::resume);
+            wakers.iter().for_each(Waker::wake);
         }
         assert_eq!(returns.connections().len(), 2);
         assert_eq!(returns.take().collect::<Vec<_>>(), [key(3, 1), key(7, 1)]);
         assert_eq!(returns.take().count(), 0);
-        resumers[0].resume();
+        wakers[0].wake();
         assert_eq!(returns.take().count(), 1);
     }
 
@@ -155,10 +152,10 @@ mod tests {
     fn a_resumer_of_a_connection_that_is_gone_hides_no_later_one() {
         for first in [1, u32::MAX] {
             let returns = returns();
-            let gone = Resumer::new(&returns, key(5, first));
-            let here = Resumer::new(&returns, key(5, first.wrapping_add(1)));
+            let gone = Waker::new(&returns, key(5, first));
+            let here = Waker::new(&returns, key(5, first.wrapping_add(1)));
             for order in [[&gone, &here], [&here, &gone]] {
-                order.into_iter().for_each(Resumer::resume);
+                order.into_iter().for_each(Waker::wake);
                 let taken: Vec<_> = returns.take().collect();
                 assert_eq!(taken, [key(5, first.wrapping_add(1))]);
             }

@@ -14,7 +14,7 @@ use crate::end::End;
 use crate::io::Io;
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
-use crate::returns::Resumer;
+use crate::returns::Waker;
 use std::sync::Arc;
 
 /// See the module.
@@ -23,7 +23,7 @@ pub struct ConnectionEnd {
     end: End,
     partner: Mutex<Option<End>>,
     gate: Gate,
-    resumer: Resumer,
+    waker: Waker,
 }
 
 impl ConnectionEnd {
@@ -33,7 +33,7 @@ impl ConnectionEnd {
             end: io.end(),
             partner: Mutex::new(None),
             gate: Gate::default(),
-            resumer: io.resumer(),
+            waker: io.waker(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Produce for ConnectionEnd {
         self.gate.start();
         // What waited for a consumer, or was held, is offered again.
         if self.gate.is_connected() {
-            self.resumer.resume();
+            self.waker.wake();
         }
     }
 

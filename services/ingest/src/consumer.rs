@@ -31,7 +31,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Resumer;
+use flatpath::Waker;
 use flatpath::descriptors::DescriptorHold;
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
@@ -69,7 +69,7 @@ pub(crate) struct Consumer {
 
 #[derive(Debug)]
 struct State {
-    window: Window<Resumer>,
+    window: Window<Waker>,
     /// One for each region; none after the end.
     holders: Vec<Attachment>,
     descriptors: SharedWords,
@@ -141,12 +141,8 @@ impl Consumer {
         })
     }
 
-    /// Reserves room for a message, now or in turn; then `resumer` is called.
-    pub(crate) fn reserve(
-        &self,
-        need: u32,
-        resumer: impl FnOnce() -> Resumer,
-    ) -> Result<Room, Ended> {
+    /// Reserves room for a message, now or in turn; then `waker` is called.
+    pub(crate) fn reserve(&self, need: u32, waker: impl FnOnce() -> Waker) -> Result<Room, Ended> {
         if !self.state().window.has_room(need) {
             self.collect();
         }
@@ -154,7 +150,7 @@ impl Consumer {
         if !state.alive {
             return Err(Ended);
         }
-        let room = state.window.reserve(need, resumer);
+        let room = state.window.reserve(need, waker);
         drop(state);
         if room != Room::Reserved {
             // C6.
@@ -367,11 +363,11 @@ impl Consumer {
     }
 
     /// Acts under the lock, and resumes the woken producers after it.
-    fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<Resumer>) -> R) -> R {
+    fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<Waker>) -> R) -> R {
         let mut woken = Vec::new();
         let result = act(&mut self.state(), &mut woken);
-        for resumer in woken {
-            resumer.resume();
+        for waker in woken {
+            waker.wake();
         }
         result
     }

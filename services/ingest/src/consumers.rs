@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Resumer;
+use flatpath::Waker;
 
 use crate::consumer::Consumer;
 
@@ -18,7 +18,7 @@ struct State {
     consumers: Vec<Arc<Consumer>>,
     next: usize,
     /// Producers that wait for a consumer, in order of arrival.
-    unassigned: BTreeMap<u64, Resumer>,
+    unassigned: BTreeMap<u64, Waker>,
     arrivals: u64,
 }
 
@@ -32,9 +32,9 @@ pub(crate) enum Assignment {
 }
 
 impl ConsumerSet {
-    /// Assigns the next consumer in turn; if there is none, `resumer` is called for the first that
+    /// Assigns the next consumer in turn; if there is none, `waker` is called for the first that
     /// attaches.
-    pub(crate) fn assign(&self, resumer: impl FnOnce() -> Resumer) -> Assignment {
+    pub(crate) fn assign(&self, waker: impl FnOnce() -> Waker) -> Assignment {
         let mut state = self.state();
         // A consumer with a token has a producer of its own.
         let shared = |consumer: &&Arc<Consumer>| consumer.token == 0;
@@ -42,7 +42,7 @@ impl ConsumerSet {
         if count == 0 {
             let position = state.arrivals;
             state.arrivals += 1;
-            state.unassigned.insert(position, resumer());
+            state.unassigned.insert(position, waker());
             return Assignment::Unassigned(position);
         }
         let turn = state.next % count;
@@ -63,7 +63,7 @@ impl ConsumerSet {
         if is_shared {
             let woken = std::mem::take(&mut state.unassigned);
             drop(state);
-            woken.values().for_each(Resumer::resume);
+            woken.values().for_each(Waker::wake);
         }
     }
 

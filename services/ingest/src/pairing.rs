@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Resumer;
+use flatpath::Waker;
 use flatpath::pairing::{self, Endpoint, PairingKey, Registration, Registry};
 
 use crate::consumer::Consumer;
@@ -29,7 +29,7 @@ impl PairingKey for Token {
 /// A producer that named a token.
 #[derive(Debug)]
 pub(crate) struct Seeker {
-    resumer: Resumer,
+    waker: Waker,
     found: Mutex<Option<Arc<Consumer>>>,
 }
 
@@ -68,7 +68,7 @@ impl pairing::Producer<Sought> for Seeker {
 
     fn start(&self) {
         // Connected or disconnected: the session has something to do.
-        self.resumer.resume();
+        self.waker.wake();
     }
 }
 
@@ -89,10 +89,10 @@ impl Pairings {
     pub(crate) fn seek(
         &self,
         token: u64,
-        resumer: Resumer,
+        waker: Waker,
     ) -> Option<(Arc<Endpoint<Seeker>>, Registered)> {
         let found = Mutex::new(None);
-        let seeker = Arc::new(Endpoint::new(Seeker { resumer, found }));
+        let seeker = Arc::new(Endpoint::new(Seeker { waker, found }));
         let registry = Arc::clone(&self.0);
         let registered = Registry::register_producer(registry, Token(token), Arc::clone(&seeker));
         registered.ok().map(|registered| (seeker, registered))

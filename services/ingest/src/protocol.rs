@@ -127,7 +127,7 @@ impl Ingest {
     fn deliver(&self, context: &mut Context<'_, Self>) -> bool {
         let session = &mut *context.session;
         while session.message.is_some() {
-            if !session.has_room(&self.0.consumers, &context.io.resumer()) {
+            if !session.has_room(&self.0.consumers, &context.io.waker()) {
                 self.0.statistics.stalls.add(1);
                 return false;
             }
@@ -163,7 +163,7 @@ impl Ingest {
         match part {
             Part::Nothing => {}
             Part::Token { token } => {
-                if !session.seek(token, &shared.pairings, context.io.resumer()) {
+                if !session.seek(token, &shared.pairings, context.io.waker()) {
                     let counter = &shared.statistics.producers_refused;
                     let why = "a producer's token is taken, or comes too late: cut off";
                     log_seldom(counter, &why);

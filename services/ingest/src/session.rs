@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use flatpath::memory::Fragment;
 use flatpath::pairing::Endpoint;
-use flatpath::{Pages, Resumer};
+use flatpath::{Pages, Waker};
 use flatpath_messages::framing::Decoder;
 
 use crate::consumer::{Consumer, Ended};
@@ -103,9 +103,9 @@ impl Session {
         self.message.is_none() && self.decoder.is_between_messages()
     }
 
-    /// Reserves room for the message, if there is one. False: `resumer` is called when its turn has
+    /// Reserves room for the message, if there is one. False: `waker` is called when its turn has
     /// come.
-    pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, resumer: &Resumer) -> bool {
+    pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, waker: &Waker) -> bool {
         let Some(message) = &self.message else {
             return true;
         };
@@ -124,8 +124,8 @@ impl Session {
                     consumers.leave(position);
                     (State::New, false)
                 }
-                State::New => self.assign(consumers, resumer),
-                State::Assigned(consumer) => match consumer.reserve(need, || resumer.clone()) {
+                State::New => self.assign(consumers, waker),
+                State::Assigned(consumer) => match consumer.reserve(need, || waker.clone()) {
                     Ok(Room::Reserved) => (State::Reserved(consumer, need), false),
                     Ok(Room::Wait(ticket)) => (State::Waiting(consumer, ticket), true),
                     Err(Ended) => (State::New, false),
@@ -143,23 +143,23 @@ impl Session {
         }
     }
 
-    /// A consumer for a producer without one; else true, and the resumer is called when one comes.
-    fn assign(&self, consumers: &ConsumerSet, resumer: &Resumer) -> (State, bool) {
+    /// A consumer for a producer without one; else true, and the waker is called when one comes.
+    fn assign(&self, consumers: &ConsumerSet, waker: &Waker) -> (State, bool) {
         if let Some((seeker, _)) = &self.seeks {
             let found = seeker.consumer();
             return found.map_or((State::New, true), |found| (State::Assigned(found), false));
         }
-        match consumers.assign(|| resumer.clone()) {
+        match consumers.assign(|| waker.clone()) {
             Assignment::To(consumer) => (State::Assigned(consumer), false),
             Assignment::Unassigned(position) => (State::Unassigned(position), true),
         }
     }
 
     /// The producer names a token. False: it may not, or another producer has it.
-    pub(crate) fn seek(&mut self, token: u64, pairings: &Pairings, resumer: Resumer) -> bool {
+    pub(crate) fn seek(&mut self, token: u64, pairings: &Pairings, waker: Waker) -> bool {
         let is_first = self.seeks.is_none() && matches!(self.state, State::New);
         if is_first && self.message.is_none() {
-            self.seeks = pairings.seek(token, resumer);
+            self.seeks = pairings.seek(token, waker);
         }
         is_first && self.seeks.is_some()
     }
