@@ -84,7 +84,7 @@ impl<D: Driver> Network<D> {
             return self.thread.driver.close(socket);
         }
         let Some(session) = listener.protocol.open() else {
-            return self.turn_away(socket);
+            return self.reject(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
         let mut connection =
@@ -104,7 +104,7 @@ impl<D: Driver> Network<D> {
                 self.listeners[index as usize]
                     .protocol
                     .close(connection.session);
-                self.turn_away(socket);
+                self.reject(socket);
             }
         }
     }
@@ -115,13 +115,13 @@ impl<D: Driver> Network<D> {
         self.connections.len() as usize + self.arrivals.len()
     }
 
-    fn turn_away(&mut self, socket: Socket) {
+    fn reject(&mut self, socket: Socket) {
         self.thread.common.shared.statistics.refused.add(1);
         self.thread.driver.close(socket);
     }
 
     /// Arms, cancels or resumes accept on every listener, as the room allows.
-    pub(super) fn tend_listeners(&mut self) {
+    pub(super) fn update_accepts(&mut self) {
         if self.stage > Stage::Running {
             return;
         }

@@ -46,15 +46,15 @@ impl<D: Driver> Event<'_, D> {
 
 impl<D: Driver> Network<D> {
     /// Arms receives that found no page, oldest first, as many as there are free pages now.
-    pub(super) fn feed_starved(&mut self) {
+    pub(super) fn rearm_starved(&mut self) {
         for list in 0..self.thread.starved.lists() {
             if self.thread.starved.first(list).is_some() {
-                self.feed(list);
+                self.rearm(list);
             }
         }
     }
 
-    fn feed(&mut self, list: usize) {
+    fn rearm(&mut self, list: usize) {
         let (region_id, shares) = kind_of(list);
         let driver = &mut self.thread.driver;
         let mut free = if shares {

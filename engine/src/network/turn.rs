@@ -59,12 +59,12 @@ impl<D: Driver> Network<D> {
         self.run_deferred();
         self.run_notified();
         self.run_long_sends();
-        self.feed_starved();
+        self.rearm_starved();
         self.arm_crowding();
         self.send_fins();
         self.end_turn_of_listeners();
         self.make_room_for_files();
-        self.tend_listeners();
+        self.update_accepts();
         self.end_episodes();
         self.trim();
         let common = &mut self.thread.common;
