@@ -319,7 +319,7 @@ fn places(workers_max: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::end::ConnectionId;
+    use crate::connection_handle::ConnectionId;
     use crate::limits::Limits;
     use crate::pools::Pools;
     use crate::scope::WorkerScope;

@@ -18,7 +18,7 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
-use crate::end::ConnectionId;
+use crate::connection_handle::ConnectionId;
 use crate::limits::{Limits, WRITE_LOOKS};
 use crate::network::{Holds, WaitSet};
 use crate::output::Output;

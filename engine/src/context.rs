@@ -8,7 +8,7 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::end::ConnectionId;
+use crate::connection_handle::ConnectionId;
 use crate::free_list::FreeList;
 use crate::io::Io;
 use crate::pools::Wanted;

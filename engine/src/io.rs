@@ -16,7 +16,7 @@ use flatpath_structures::slots::Key;
 
 use crate::common::Common;
 use crate::connection::{Closing, Connection};
-use crate::end::{ConnectionId, End};
+use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::local_waker::LocalWaker;
@@ -81,8 +81,8 @@ impl Io<'_> {
     }
 
     /// The name of this connection.
-    pub fn end(&self) -> End {
-        End(self.id())
+    pub fn handle(&self) -> ConnectionHandle {
+        ConnectionHandle(self.id())
     }
 
     /// Joins this connection to another one of the same network thread, after this call: what
@@ -92,7 +92,7 @@ impl Io<'_> {
     /// [`Protocol::join_refused`](crate::Protocol::join_refused) for this one: the other is gone,
     /// is being closed, is joined already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
-    pub fn join(&mut self, other: End) {
+    pub fn join(&mut self, other: ConnectionHandle) {
         self.connection.control.join = Some(other.0);
     }
 

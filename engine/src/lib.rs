@@ -176,7 +176,7 @@ mod binding;
 mod common;
 mod connection;
 mod context;
-mod end;
+mod connection_handle;
 mod episode;
 mod error;
 mod scaler;
@@ -209,8 +209,8 @@ mod watch_queue;
 mod worker;
 
 pub use bytes::Bytes;
+pub use connection_handle::ConnectionHandle;
 pub use context::{Context, Job};
-pub use end::End;
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 pub use io::Io;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::end::{ConnectionId, End};
+use crate::connection_handle::{ConnectionHandle, ConnectionId};
 
 /// Calls connections of this network thread that nothing has happened to: what one of them does may
 /// concern another. For a [`ThreadState`](crate::Protocol::ThreadState) to keep; it stays on its
@@ -14,7 +14,7 @@ pub struct LocalWaker(Rc<RefCell<Vec<ConnectionId>>>);
 impl LocalWaker {
     /// Lets [`Protocol::notified`](crate::Protocol::notified) be called for a connection, once for each
     /// time this is, before the turn ends. Does nothing if the connection is gone by then.
-    pub fn wake(&self, end: End) {
+    pub fn wake(&self, end: ConnectionHandle) {
         self.0.borrow_mut().push(end.0);
     }
 

@@ -34,8 +34,8 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
 
 use crate::blocking::{Grants, Home, Inside, Share, Visitor};
+use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
-use crate::end::ConnectionId;
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::limits::Limits;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, End, Limits, ListenerOptions, LocalWaker, Pages, Protocol, Received,
-    Server, Stall,
+    ConnectionHandle, Context, DriverChoice, Limits, ListenerOptions, LocalWaker, Pages, Protocol,
+    Received, Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 use flatpath_testkit::until_true;
@@ -29,7 +29,7 @@ struct Keeper {
     kept: Arc<Mutex<Vec<(u8, Payload)>>>,
     /// Those that were called before: `R` has them notified, and then they receive into the common
     /// buffers.
-    met: Arc<Mutex<Vec<End>>>,
+    met: Arc<Mutex<Vec<ConnectionHandle>>>,
 }
 
 impl Keeper {
@@ -93,7 +93,7 @@ impl Protocol for Keeper {
                 let waker = context.local_waker();
                 met.iter().for_each(|end| waker.wake(*end));
             }
-            met.push(context.end());
+            met.push(context.handle());
             context.receive_into(Pages::Listener);
             return Received::NeedMore { consumed: 1 };
         }

@@ -26,7 +26,7 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Peer, Receive};
-use crate::end::ConnectionId;
+use crate::connection_handle::ConnectionId;
 use crate::limits::{
     JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
 };

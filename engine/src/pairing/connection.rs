@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::ends::{Consume, Intake, Item, Produce, Refused};
 use super::gate::{Gate, Passed};
-use crate::end::End;
+use crate::connection_handle::ConnectionHandle;
 use crate::io::Io;
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Debug)]
 pub struct ConnectionEnd {
-    end: End,
-    partner: Mutex<Option<End>>,
+    end: ConnectionHandle,
+    partner: Mutex<Option<ConnectionHandle>>,
     gate: Gate,
     waker: Waker,
 }
@@ -30,19 +30,19 @@ impl ConnectionEnd {
     /// The connection that a protocol is called for.
     pub fn new(io: &Io<'_>) -> ConnectionEnd {
         ConnectionEnd {
-            end: io.end(),
+            end: io.handle(),
             partner: Mutex::new(None),
             gate: Gate::default(),
             waker: io.waker(),
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<End>> {
+    fn place(&self) -> MutexGuard<'_, Option<ConnectionHandle>> {
         self.partner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that it is connected to, if it is.
-    pub fn partner(&self) -> Option<End> {
+    pub fn partner(&self) -> Option<ConnectionHandle> {
         *self.place()
     }
 
@@ -74,7 +74,7 @@ impl ConnectionEnd {
     }
 
     /// Only connections of one network thread can be joined.
-    fn join_with(&self, other: End) -> Result<(), Refused> {
+    fn join_with(&self, other: ConnectionHandle) -> Result<(), Refused> {
         if other.0.ring != self.end.0.ring {
             return Err(Refused::Elsewhere);
         }
@@ -109,7 +109,7 @@ impl Produce for ConnectionEnd {
         }
     }
 
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<ConnectionHandle> {
         Some(self.end)
     }
 }
@@ -127,7 +127,7 @@ impl Consume for ConnectionEnd {
         None
     }
 
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<ConnectionHandle> {
         Some(self.end)
     }
 }

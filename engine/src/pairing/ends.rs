@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flatpath_structures::pairing::{Consumer, Producer};
 
-use crate::end::End;
+use crate::connection_handle::ConnectionHandle;
 
 /// What passes from a producer to its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub trait Produce: Send + Sync {
     fn start(&self) {}
 
     /// The connection that it is, if it is one.
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<ConnectionHandle> {
         None
     }
 }
@@ -100,7 +100,7 @@ pub trait Consume: Send + Sync {
     fn intake(&self) -> Option<Arc<Intake>>;
 
     /// The connection that it is, if it is one.
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<ConnectionHandle> {
         None
     }
 }

@@ -9,7 +9,9 @@
 
 use std::collections::HashMap;
 
-use flatpath::{Context, End, ListenerOptions, Phase, Protocol, Received, Spread, Stall};
+use flatpath::{
+    ConnectionHandle, Context, ListenerOptions, Phase, Protocol, Received, Spread, Stall,
+};
 
 /// See the module.
 #[derive(Default)]
@@ -23,7 +25,7 @@ pub(crate) struct Session {
 }
 
 impl Protocol for Knots {
-    type ThreadState = HashMap<String, End>;
+    type ThreadState = HashMap<String, ConnectionHandle>;
     type Session = Session;
     type Job = ();
 
@@ -56,14 +58,14 @@ impl Protocol for Knots {
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
         context.session.name = Some(name.clone());
         if name == "!" {
-            context.io.join(context.io.end());
+            context.io.join(context.io.handle());
         } else if let Some(other) = context.thread.get(&name).copied() {
             if !name.starts_with("stale") {
                 context.thread.remove(&name);
             }
             context.join(other);
         } else {
-            context.thread.insert(name, context.end());
+            context.thread.insert(name, context.handle());
             context.phase(Phase::Wait);
         }
         Received::NeedMore {

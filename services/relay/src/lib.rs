@@ -107,7 +107,7 @@ impl Relay {
             .0
             .waker
             .get_or_insert_with(|| context.io.local_waker());
-        match context.thread.0.arrive(handshake, context.end(), now_ns) {
+        match context.thread.0.arrive(handshake, context.handle(), now_ns) {
             Arrival::Met(guest, partner) => {
                 context.join(partner.end);
                 context.session.0 = State::Met(guest, partner);

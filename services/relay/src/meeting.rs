@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flatpath::pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
-use flatpath::{End, LocalWaker};
+use flatpath::{ConnectionHandle, LocalWaker};
 
 use crate::handshake::{Handshake, Side, Token};
 use crate::waiting::{Ticket, Waiting};
@@ -54,7 +54,7 @@ pub(crate) enum Unfit {
 pub(crate) struct Client {
     token: Token,
     side: Option<Side>,
-    end: End,
+    end: ConnectionHandle,
     since_ns: u64,
     place: Mutex<Place>,
 }
@@ -71,7 +71,7 @@ struct Place {
 /// Whom a client has met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partner {
-    pub(crate) end: End,
+    pub(crate) end: ConnectionHandle,
     /// When it began to wait.
     pub(crate) since_ns: u64,
 }
@@ -188,7 +188,12 @@ impl Room {
         Key(self.hash.hash_one(token).max(1))
     }
 
-    pub(crate) fn arrive(&mut self, handshake: Handshake, end: End, now_ns: u64) -> Arrival {
+    pub(crate) fn arrive(
+        &mut self,
+        handshake: Handshake,
+        end: ConnectionHandle,
+        now_ns: u64,
+    ) -> Arrival {
         let guest = Arc::new(Endpoint::new(Client {
             token: handshake.token,
             side: handshake.side,

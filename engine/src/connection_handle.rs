@@ -13,4 +13,4 @@ pub(crate) struct ConnectionId {
 /// Names a connection of a running server, for [`Io::join`](crate::Io::join). It names
 /// nothing once the connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End(pub(crate) ConnectionId);
+pub struct ConnectionHandle(pub(crate) ConnectionId);
