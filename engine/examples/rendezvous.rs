@@ -81,7 +81,7 @@ impl Protocol for Rendezvous {
         }
     }
 
-    fn joined(&self, context: &mut Context<'_, Self>) {
+    fn spliced(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"here you are\n");
     }
 }

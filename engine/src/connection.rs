@@ -44,8 +44,8 @@ pub(crate) struct Control {
     pub(crate) stall: Option<Stall>,
     pub(crate) closing: Closing,
     pub(crate) jobs_out: u32,
-    /// The connection to be joined to, after this call.
-    pub(crate) join: Option<ConnectionId>,
+    /// The connection to be spliced to, after this call.
+    pub(crate) splice: Option<ConnectionId>,
 }
 
 impl Default for Control {
@@ -58,7 +58,7 @@ impl Default for Control {
             stall: None,
             closing: Closing::No,
             jobs_out: 0,
-            join: None,
+            splice: None,
         }
     }
 }
@@ -94,7 +94,7 @@ impl Listed {
         match phase {
             Phase::Idle => Listed::Idle,
             Phase::Head => Listed::Heads,
-            Phase::Body | Phase::Work | Phase::Wait | Phase::Joined => Listed::No,
+            Phase::Body | Phase::Work | Phase::Wait | Phase::Spliced => Listed::No,
         }
     }
 }
@@ -395,7 +395,7 @@ impl Connection {
         let control = &self.control;
         let is_busy = control.closing != Closing::No
             || control.jobs_out > 0
-            || control.join.is_some()
+            || control.splice.is_some()
             || self.peer.is_some()
             || self.stalled.is_some()
             || self.holds_too_much
@@ -428,8 +428,8 @@ impl Connection {
         if self.control.closing == Closing::Abort {
             return;
         }
-        // A joined one may be slow for as long as anything moves between the two: `Phase::Joined`.
-        if self.send != Send::Off && self.control.phase != Phase::Joined {
+        // A spliced one may be slow for as long as anything moves between the two: `Phase::Spliced`.
+        if self.send != Send::Off && self.control.phase != Phase::Spliced {
             visit(
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,
@@ -467,7 +467,7 @@ impl Connection {
                     limits.body_timeout
                 }
                 Phase::Wait => limits.wait_timeout,
-                Phase::Joined => limits.joined_timeout,
+                Phase::Spliced => limits.joined_timeout,
                 Phase::Work => return,
             };
             visit(end_ns(since_ns, timeout), Overdue::Phase(phase));

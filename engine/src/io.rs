@@ -85,15 +85,15 @@ impl Io<'_> {
         ConnectionHandle(self.id())
     }
 
-    /// Joins this connection to another one of the same network thread, after this call: what
+    /// Splices this connection to another one of the same network thread, after this call: what
     /// arrives on either goes out of the other, with back-pressure and half-close, until both have
     /// ended or one breaks. Input that was not consumed goes along.
-    /// [`Protocol::joined`](crate::Protocol::joined) is called for both, or
-    /// [`Protocol::join_refused`](crate::Protocol::join_refused) for this one: the other is gone,
-    /// is being closed, is joined already, or belongs to another thread (see
+    /// [`Protocol::spliced`](crate::Protocol::spliced) is called for both, or
+    /// [`Protocol::splice_refused`](crate::Protocol::splice_refused) for this one: the other is gone,
+    /// is being closed, is spliced already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
-    pub fn join(&mut self, other: ConnectionHandle) {
-        self.connection.control.join = Some(other.0);
+    pub fn splice(&mut self, other: ConnectionHandle) {
+        self.connection.control.splice = Some(other.0);
     }
 
     /// The means to call other connections of this thread.

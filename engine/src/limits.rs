@@ -17,11 +17,11 @@ pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 /// for every segment, high enough that the socket does not run dry meanwhile.
 pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
-/// Output queued on one end of a joined pair at which the other is not received from any more, in
+/// Output queued on one end of a spliced pair at which the other is not received from any more, in
 /// bytes. With the buffer that was being filled at that time it bounds a direction of a pair.
 pub const JOINED_BYTES_MAX: usize = 256 * 1024;
 
-/// Buffer that a stream between joined connections is received into and sent from, in bytes.
+/// Buffer that a stream between spliced connections is received into and sent from, in bytes.
 pub const JOINED_FILL_BYTES: usize = 64 * 1024;
 
 /// From this length on what such a stream has brought is moved on by reference, in bytes: below it,
@@ -296,7 +296,7 @@ pub(crate) const SHARE_LOG_NS: u64 = 60_000_000_000;
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes of a large page that are joined at a time to a remainder before it: enough for most heads,
+/// Bytes of a large page that are appended at a time to a remainder before it: enough for most heads,
 /// so that the rest of the page is offered where it lies.
 pub(crate) const JOIN_BYTES_MAX: usize = 4 * 1024;
 
@@ -341,7 +341,7 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// In [`Phase::Wait`](crate::Phase::Wait).
     pub wait_timeout: Duration,
-    /// Between joined connections without a byte in either direction.
+    /// between spliced connections without a byte in either direction.
     pub joined_timeout: Duration,
     /// Reading on after the last reply of a connection that is being closed.
     pub linger_timeout: Duration,

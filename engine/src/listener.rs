@@ -38,8 +38,8 @@ pub(crate) trait DynProtocol {
     fn abandoned(&mut self, io: Io<'_>);
     fn pressed(&mut self, io: Io<'_>);
     fn notified(&mut self, io: Io<'_>);
-    fn joined(&mut self, io: Io<'_>);
-    fn join_refused(&mut self, io: Io<'_>);
+    fn spliced(&mut self, io: Io<'_>);
+    fn splice_refused(&mut self, io: Io<'_>);
     fn name(&self) -> &'static str;
     fn options(&self) -> &ListenerOptions;
     fn region_made(&self, ring: usize, region: &Region);
@@ -184,15 +184,15 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         });
     }
 
-    fn joined(&mut self, io: Io<'_>) {
+    fn spliced(&mut self, io: Io<'_>) {
         self.with(io, |protocol, context| {
-            protocol.joined(context);
+            protocol.spliced(context);
         });
     }
 
-    fn join_refused(&mut self, io: Io<'_>) {
+    fn splice_refused(&mut self, io: Io<'_>) {
         self.with(io, |protocol, context| {
-            protocol.join_refused(context);
+            protocol.splice_refused(context);
         });
     }
 

@@ -39,7 +39,7 @@ pub enum Spread {
     #[default]
     EveryRing,
     /// One: all connections of the listener are on the same thread, so that any two of them can be
-    /// joined, and get that thread's share of `connections_max`.
+    /// spliced, and get that thread's share of `connections_max`.
     OneRing,
 }
 

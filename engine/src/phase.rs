@@ -16,9 +16,9 @@ pub enum Phase {
     /// The client waits for something that is not its own to bring: another client, say. Guarded by
     /// `wait_timeout`.
     Wait,
-    /// Joined to another connection ([`Io::join`](crate::Io::join) sets it). Guarded by
+    /// Spliced to another connection ([`Io::join`](crate::Io::join) sets it). Guarded by
     /// `joined_timeout`, which counts from the last byte in either direction.
-    Joined,
+    Spliced,
 }
 
 /// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does

@@ -177,16 +177,16 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// The connection is joined; see [`Io::join`](crate::Io::join). What is written here goes out
+    /// The connection is spliced; see [`Io::splice`](crate::Io::splice). What is written here goes out
     /// before the first byte of the other. From now on only `expired`, `draining` and `closed` are
     /// called.
-    fn joined(&self, context: &mut Context<'_, Self>) {
+    fn spliced(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
 
-    /// The connection could not be joined and is as it was; see [`Io::join`](crate::Io::join). By
+    /// The connection could not be spliced and is as it was; see [`Io::splice`](crate::Io::splice). By
     /// default it is closed after its output.
-    fn join_refused(&self, context: &mut Context<'_, Self>) {
+    fn splice_refused(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }
 

@@ -127,7 +127,7 @@ impl<D: Driver> Event<'_, D> {
         let mut at_once = self.thread.at_once_bytes_max();
         while let Some((piece, from)) = self.connection.held.front() {
             if !self.connection.takes_input()
-                || self.connection.control.join.is_some()
+                || self.connection.control.splice.is_some()
                 || self.connection.waits.is_deferred()
             {
                 break;
@@ -150,7 +150,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// Offers the first of the pieces that are held, however long it is, and what pumping offers.
     pub(super) fn offer_held(&mut self) {
-        if self.connection.takes_input() && self.connection.control.join.is_none() {
+        if self.connection.takes_input() && self.connection.control.splice.is_none() {
             self.offer_front();
         }
         self.pump();

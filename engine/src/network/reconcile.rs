@@ -20,7 +20,7 @@ const ROUNDS_MAX: u32 = 16;
 impl<D: Driver> Event<'_, D> {
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.control.join.is_some() {
+        if self.connection.control.splice.is_some() {
             return Fate::Splices;
         }
         self.check_quota();
@@ -49,7 +49,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// True: look again.
     fn output_round(&mut self) -> bool {
-        if self.connection.control.join.is_some() {
+        if self.connection.control.splice.is_some() {
             // Its peer's words go first.
             return false;
         }

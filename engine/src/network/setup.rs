@@ -62,7 +62,7 @@ fn name_regions(
     regions
 }
 
-/// Pipes for joined connections; none is opened while descriptors are short.
+/// Pipes for spliced connections; none is opened while descriptors are short.
 fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     let pipes = Pipes::new(JOINED_PIPES_MAX);
     pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));

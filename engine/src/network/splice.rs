@@ -19,7 +19,7 @@
 //! Invariants
 //! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
 //! - J2: a pair is counted in `joined` when both peers are set and in `parted` when both are taken.
-//! - J3: bytes leave in the order in which they came; the words of `Protocol::joined` go first.
+//! - J3: bytes leave in the order in which they came; the words of `Protocol::spliced` go first.
 
 use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment};
 use flatpath_structures::pool::Buffer;
@@ -42,7 +42,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(end) = connection.control.join.take() else {
+        let Some(end) = connection.control.splice.take() else {
             return;
         };
         if self.may_splice(key, end) {
@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
     fn refuse_splice(&mut self, key: Key) {
         self.thread.common.shared.statistics.joins_refused.add(1);
         if let Some(mut event) = self.event(key) {
-            event.call(|protocol, io| protocol.join_refused(io));
+            event.call(|protocol, io| protocol.splice_refused(io));
             event.wait(Wait::Again);
         }
     }
@@ -85,7 +85,7 @@ impl<D: Driver> Network<D> {
             // Passed on and not kept: it needs no page of a listener's own.
             connection.region_id = 0;
             connection.shares = false;
-            connection.control.phase = Phase::Joined;
+            connection.control.phase = Phase::Spliced;
             connection.control.phase_started = true;
             // From now on the peer's room is asked for before each receive.
             if connection.receive == Receive::Many {
@@ -95,7 +95,7 @@ impl<D: Driver> Network<D> {
         // Both say their words before the first byte of the other passes (J3).
         for one in [peer, key] {
             if let Some(mut event) = self.event(one) {
-                event.call(|protocol, io| protocol.joined(io));
+                event.call(|protocol, io| protocol.spliced(io));
             }
         }
         for one in [peer, key] {
@@ -326,7 +326,7 @@ impl<D: Driver> Network<D> {
         let Some(event) = self.event(key) else {
             return;
         };
-        if event.connection.control.join.take().is_some() {
+        if event.connection.control.splice.take().is_some() {
             self.refuse_splice(key);
         }
         let Some(mut event) = self.event(key) else {

@@ -50,7 +50,7 @@ impl ConnectionEnd {
     /// and there; else the connection waits ([`Phase::Wait`]).
     pub fn meet(&self, io: &mut Io<'_>) {
         match self.partner() {
-            Some(partner) => io.join(partner),
+            Some(partner) => io.splice(partner),
             None => io.phase(Phase::Wait),
         }
     }

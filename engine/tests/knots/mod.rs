@@ -1,10 +1,10 @@
-//! A protocol for tests: a client says a name and a line end, and is joined to the next one that
+//! A protocol for tests: a client says a name and a line end, and is spliced to the next one that
 //! says the same. Both hear `tied` first. What follows a name goes to the other, unless the client
 //! has to wait: then it is kept.
 //!
 //! A name that begins with `stale` is never forgotten, so that a join meets a connection that has
 //! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!`
-//! names a connection that is joined to itself.
+//! names a connection that is spliced to itself.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl Protocol for Knots {
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
-        assert!(!context.session.tied, "a joined connection is not asked");
+        assert!(!context.session.tied, "a spliced connection is not asked");
         if context.session.name.is_some() {
             return Received::Blocked {
                 consumed: 0,
@@ -58,12 +58,12 @@ impl Protocol for Knots {
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
         context.session.name = Some(name.clone());
         if name == "!" {
-            context.io.join(context.io.handle());
+            context.io.splice(context.io.handle());
         } else if let Some(other) = context.thread.get(&name).copied() {
             if !name.starts_with("stale") {
                 context.thread.remove(&name);
             }
-            context.join(other);
+            context.splice(other);
         } else {
             context.thread.insert(name, context.handle());
             context.phase(Phase::Wait);
@@ -74,7 +74,7 @@ impl Protocol for Knots {
     }
 
     fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        assert!(!context.session.tied, "a joined connection is not asked");
+        assert!(!context.session.tied, "a spliced connection is not asked");
         // One whose name begins with `mute` may still listen.
         if !context
             .session
@@ -86,12 +86,12 @@ impl Protocol for Knots {
         }
     }
 
-    fn joined(&self, context: &mut Context<'_, Self>) {
+    fn spliced(&self, context: &mut Context<'_, Self>) {
         context.session.tied = true;
         context.write_static(b"tied\n");
     }
 
-    fn join_refused(&self, context: &mut Context<'_, Self>) {
+    fn splice_refused(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"gone\n");
         context.close_after_output();
     }

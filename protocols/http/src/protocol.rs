@@ -148,7 +148,7 @@ impl<S: Service> Protocol for Http<S> {
             }
             Phase::Body => read::fault(connection, Fault::BodyTimeout),
             // It has asked for nothing, so it gets no reply.
-            Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Joined => {
+            Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Spliced => {
                 write::close(connection);
             }
         }

@@ -109,7 +109,7 @@ impl Relay {
             .get_or_insert_with(|| context.io.local_waker());
         match context.thread.0.arrive(handshake, context.handle(), now_ns) {
             Arrival::Met(guest, partner) => {
-                context.join(partner.end);
+                context.splice(partner.end);
                 context.session.0 = State::Met(guest, partner);
             }
             Arrival::Waits(guest) => {
@@ -244,7 +244,7 @@ impl Protocol for Relay {
         context.close_after_output();
     }
 
-    fn joined(&self, context: &mut Context<'_, Self>) {
+    fn spliced(&self, context: &mut Context<'_, Self>) {
         context.write_static(b"ok\n");
         Statistics::add(&self.statistics.paired_ends);
         context.session.0 = match std::mem::take(&mut context.session.0) {
@@ -266,7 +266,7 @@ impl Protocol for Relay {
         };
     }
 
-    fn join_refused(&self, context: &mut Context<'_, Self>) {
+    fn splice_refused(&self, context: &mut Context<'_, Self>) {
         // The partner is being closed. It leaves the room when it is gone; until then wait.
         if let State::Met(guest, _) = std::mem::take(&mut context.session.0) {
             let waits = context.thread.0.wait_again(&guest);
@@ -285,7 +285,7 @@ impl Protocol for Relay {
         if let Some(partner) = guest.partner() {
             self.end_wait(&mut context.thread.0, &guest);
             context.session.0 = State::Met(guest, partner);
-            context.join(partner.end);
+            context.splice(partner.end);
         } else if guest.is_displaced() {
             Statistics::add(&self.statistics.displaced);
             self.leave(&mut context.thread.0, context.session);
@@ -305,7 +305,7 @@ impl Protocol for Relay {
         if phase == Phase::Wait {
             Statistics::add(&self.statistics.lonely);
         }
-        if phase != Phase::Joined {
+        if phase != Phase::Spliced {
             self.leave(&mut context.thread.0, context.session);
         }
         context.close_after_output();
