@@ -11,7 +11,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flatpath::pairing::{Callback, ConnectionEnd, Endpoint, Feed, Item, Pairing, Pairings, Token};
+use flatpath::pairing::{
+    Callback, ConnectionEnd, Endpoint, Item, Pairing, Pairings, Sender, Token,
+};
 use flatpath::{Context, Protocol, Received, Server};
 
 /// What a function has collected.
@@ -81,7 +83,7 @@ fn main() -> Result<(), flatpath::Error> {
         .map(|token| collect(&pairings, Token(token), &collected))
         .collect();
     // A producer in this process, and a function that prints.
-    let log = Arc::new(Endpoint::new(Feed::new()));
+    let log = Arc::new(Endpoint::new(Sender::new()));
     let print = Callback::new(|item| println!("{item:?}"));
     let _printed = pairings.consume(Token(4), &Arc::new(Endpoint::new(print)));
     let _logged = pairings.produce(Token(4), &log);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use collector::{Collected, Collector, collect};
-use flatpath::pairing::{Endpoint, Feed, Item, Pairings, Token};
+use flatpath::pairing::{Endpoint, Item, Pairings, Sender, Token};
 use flatpath::{DriverChoice, Protocol, Running, Server};
 use flatpath_testkit::{PATIENCE, until_true};
 use interrupts::{Count, Teller};
@@ -116,7 +116,7 @@ fn the_collector_collects_what_clients_and_threads_send() {
         hear(&mut say(address, b"9\n"), b"no\n");
         drop(early);
         until_true("the end of the client", || pairings.figures().waiting == 1);
-        let feed = Arc::new(Endpoint::new(Feed::new()));
+        let feed = Arc::new(Endpoint::new(Sender::new()));
         assert!(!feed.send(Item::Bytes(b"nobody")), "nobody is there");
         let _fed = pairings.produce(Token(9), &feed).expect("free again");
         assert!(feed.send(Item::Bytes(b".")));

@@ -8,8 +8,8 @@ use std::time::Duration;
 mod lines;
 
 use flatpath::pairing::{
-    Callback, Consume, Endpoint, EventSource, Eventfd, Feed, Intake, Item, Pairings, Produce,
-    Refused, RegisterError, Token,
+    Callback, Endpoint, EventSource, Eventfd, Intake, Item, Pairings, Refused, RegisterError,
+    Sender, Sink, Source, Token,
 };
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_testkit::{PATIENCE, until_true};
@@ -50,8 +50,8 @@ impl Noting {
     }
 }
 
-impl Produce for Noting {
-    fn connect(&self, _consumer: &dyn Consume) -> Result<(), Refused> {
+impl Source for Noting {
+    fn connect(&self, _consumer: &dyn Sink) -> Result<(), Refused> {
         self.note(0);
         self.answer()
     }
@@ -69,8 +69,8 @@ impl Produce for Noting {
     }
 }
 
-impl Consume for Noting {
-    fn connect(&self, _producer: &dyn Produce) -> Result<(), Refused> {
+impl Sink for Noting {
+    fn connect(&self, _producer: &dyn Source) -> Result<(), Refused> {
         self.note(0);
         self.answer()
     }
@@ -249,7 +249,7 @@ fn without_memory_for_the_registry_nothing_is_registered() {
 #[test]
 fn an_end_without_an_intake_does_not_fit_a_feed() {
     let bench = Bench::new();
-    let feed = Arc::new(Endpoint::new(Feed::new()));
+    let feed = Arc::new(Endpoint::new(Sender::new()));
     let _consumed = bench
         .pairings
         .consume(TOKEN, &bench.consumer)
@@ -264,7 +264,7 @@ fn an_end_without_an_intake_does_not_fit_a_feed() {
 #[test]
 fn ending_a_pair_waits_for_a_call_under_way() {
     let pairings = Pairings::new(100);
-    let feed = Arc::new(Endpoint::new(Feed::new()));
+    let feed = Arc::new(Endpoint::new(Sender::new()));
     let (entered, is_in) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel::<()>();
     let may_leave = Mutex::new(may_leave);
@@ -298,7 +298,7 @@ fn ending_a_pair_waits_for_a_call_under_way() {
 #[test]
 fn a_callback_may_feed_its_own_producer() {
     let pairings = Pairings::new(100);
-    let feed = Arc::new(Endpoint::new(Feed::new()));
+    let feed = Arc::new(Endpoint::new(Sender::new()));
     let (again, sum) = (Arc::downgrade(&feed), Arc::new(AtomicU64::new(0)));
     let total = Arc::clone(&sum);
     let callback = Callback::new(move |item| {

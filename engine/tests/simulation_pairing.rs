@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flatpath::pairing::{
-    Consume, Endpoint, EventSource, Eventfd, Intake, Item, Pairing, Pairings, Produce, Refused,
-    RegisterError, Token,
+    Endpoint, EventSource, Eventfd, Intake, Item, Pairing, Pairings, Refused, RegisterError, Sink,
+    Source, Token,
 };
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath_driver::simulation::{Faults, Random, each_seed};
@@ -50,8 +50,8 @@ impl Listener {
     }
 }
 
-impl Consume for Listener {
-    fn connect(&self, _producer: &dyn Produce) -> Result<(), Refused> {
+impl Sink for Listener {
+    fn connect(&self, _producer: &dyn Source) -> Result<(), Refused> {
         if self.refuses.load(Ordering::Relaxed) {
             return Err(Refused::Declined);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ends::{Consume, Intake, Item, Produce, Refused};
+use super::ends::{Intake, Item, Refused, Sink, Source};
 use super::gate::{Gate, Passed};
 
 /// A consumer that is a function; see [`Intake`] for what it may do.
@@ -15,7 +15,7 @@ impl Callback {
     }
 }
 
-impl Consume for Callback {
+impl Sink for Callback {
     fn intake(&self) -> Option<Arc<Intake>> {
         Some(Arc::clone(&self.0))
     }
@@ -30,12 +30,12 @@ impl std::fmt::Debug for Callback {
 /// A producer that threads of this process hand items to. The consumer's function runs on their
 /// thread, so there is no queue.
 #[derive(Debug, Default)]
-pub struct Feed(Gate);
+pub struct Sender(Gate);
 
-impl Feed {
+impl Sender {
     /// One that leads nowhere yet.
-    pub fn new() -> Feed {
-        Feed::default()
+    pub fn new() -> Sender {
+        Sender::default()
     }
 
     /// Hands an item to the consumer, and returns when it has taken it. Waits for other threads
@@ -45,8 +45,8 @@ impl Feed {
     }
 }
 
-impl Produce for Feed {
-    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+impl Source for Sender {
+    fn connect(&self, consumer: &dyn Sink) -> Result<(), Refused> {
         self.0.connect(consumer.intake().ok_or(Refused::Unfit)?);
         Ok(())
     }

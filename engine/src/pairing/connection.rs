@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::ends::{Consume, Intake, Item, Produce, Refused};
+use super::ends::{Intake, Item, Refused, Sink, Source};
 use super::gate::{Gate, Passed};
 use crate::connection_handle::ConnectionHandle;
 use crate::io::Io;
@@ -83,8 +83,8 @@ impl ConnectionEnd {
     }
 }
 
-impl Produce for ConnectionEnd {
-    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+impl Source for ConnectionEnd {
+    fn connect(&self, consumer: &dyn Sink) -> Result<(), Refused> {
         if let Some(other) = consumer.end() {
             return self.join_with(other);
         }
@@ -114,8 +114,8 @@ impl Produce for ConnectionEnd {
     }
 }
 
-impl Consume for ConnectionEnd {
-    fn connect(&self, producer: &dyn Produce) -> Result<(), Refused> {
+impl Sink for ConnectionEnd {
+    fn connect(&self, producer: &dyn Source) -> Result<(), Refused> {
         self.join_with(producer.end().ok_or(Refused::Unfit)?)
     }
 

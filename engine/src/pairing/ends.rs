@@ -52,12 +52,12 @@ impl std::error::Error for Refused {}
 
 /// An end that items come from. Its methods are called by the registry only; see the module for
 /// their order.
-pub trait Produce: Send + Sync {
+pub trait Source: Send + Sync {
     /// From now on, but for what `stop` holds back, its items go to this consumer.
     ///
     /// # Errors
     /// Then nothing has changed.
-    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused>;
+    fn connect(&self, consumer: &dyn Sink) -> Result<(), Refused>;
 
     /// Undoes `connect`. No call of the intake begins after it, and none of another thread is under
     /// way.
@@ -77,12 +77,12 @@ pub trait Produce: Send + Sync {
 
 /// An end that items go to. Its methods are called by the registry only; see the module for their
 /// order.
-pub trait Consume: Send + Sync {
+pub trait Sink: Send + Sync {
     /// From now on it is called by this producer.
     ///
     /// # Errors
     /// Then nothing has changed, and the producer is disconnected.
-    fn connect(&self, producer: &dyn Produce) -> Result<(), Refused> {
+    fn connect(&self, producer: &dyn Source) -> Result<(), Refused> {
         let _ = producer;
         Ok(())
     }
@@ -105,42 +105,42 @@ pub trait Consume: Send + Sync {
     }
 }
 
-impl Producer<dyn Consume> for dyn Produce {
+impl Producer<dyn Sink> for dyn Source {
     type Error = Refused;
 
-    fn add_consumer(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+    fn add_consumer(&self, consumer: &dyn Sink) -> Result<(), Refused> {
         self.connect(consumer)
     }
 
-    fn del_consumer(&self, _consumer: &dyn Consume) {
+    fn del_consumer(&self, _consumer: &dyn Sink) {
         self.disconnect();
     }
 
     fn stop(&self) {
-        Produce::stop(self);
+        Source::stop(self);
     }
 
     fn start(&self) {
-        Produce::start(self);
+        Source::start(self);
     }
 }
 
-impl Consumer<dyn Produce> for dyn Consume {
+impl Consumer<dyn Source> for dyn Sink {
     type Error = Refused;
 
-    fn add_producer(&self, producer: &dyn Produce) -> Result<(), Refused> {
+    fn add_producer(&self, producer: &dyn Source) -> Result<(), Refused> {
         self.connect(producer)
     }
 
-    fn del_producer(&self, _producer: &dyn Produce) {
+    fn del_producer(&self, _producer: &dyn Source) {
         self.disconnect();
     }
 
     fn stop(&self) {
-        Consume::stop(self);
+        Sink::stop(self);
     }
 
     fn start(&self) {
-        Consume::start(self);
+        Sink::start(self);
     }
 }

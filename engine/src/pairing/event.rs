@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use flatpath_driver::{Eventfd, Wake as _};
 
-use super::ends::{Consume, Produce, Refused};
+use super::ends::{Refused, Sink, Source};
 use crate::running::Handle;
 use crate::watch_queue::{Need, WatchEntry};
 use crate::worker::Shared;
@@ -66,8 +66,8 @@ impl EventSource {
     }
 }
 
-impl Produce for EventSource {
-    fn connect(&self, consumer: &dyn Consume) -> Result<(), Refused> {
+impl Source for EventSource {
+    fn connect(&self, consumer: &dyn Sink) -> Result<(), Refused> {
         self.watched
             .gate
             .connect(consumer.intake().ok_or(Refused::Unfit)?);

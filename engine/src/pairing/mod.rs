@@ -3,7 +3,7 @@
 //! Two parties that do not know each other register under one [`Token`], one as a producer, one as
 //! a consumer; as soon as both are there they are connected. There are two registries:
 //!
-//! - [`Pairings`], for ends of any kind ([`Produce`], [`Consume`]). The ends below are built in,
+//! - [`Pairings`], for ends of any kind ([`Source`], [`Sink`]). The ends below are built in,
 //!   and anything that implements the traits is one.
 //! - [`Registry`], for services whose producers are all of one type, and their consumers, with
 //!   typed keys. It is what `Pairings` is made of.
@@ -11,7 +11,7 @@
 //! | end               | side     | what it is                                                  |
 //! |-------------------|----------|-------------------------------------------------------------|
 //! | [`EventSource`]   | producer | an eventfd; its consumer is called on a network thread      |
-//! | [`Feed`]          | producer | whatever a thread of this process hands to it               |
+//! | [`Sender`]          | producer | whatever a thread of this process hands to it               |
 //! | [`ConnectionEnd`] | both     | a TCP connection, joined to another, or for a callback      |
 //! | [`Callback`]      | consumer | a function of this process                                  |
 //!
@@ -19,10 +19,10 @@
 //! registry of their own there.
 //!
 //! # Contract
-//! - Connecting: `stop` of the producer, `stop` of the consumer, [`Produce::connect`],
-//!   [`Consume::connect`], `start` of the consumer, `start` of the producer. The starts follow
-//!   always, also after a failure or a panic. Disconnecting: the stops, [`Consume::disconnect`],
-//!   [`Produce::disconnect`], the starts.
+//! - Connecting: `stop` of the producer, `stop` of the consumer, [`Source::connect`],
+//!   [`Sink::connect`], `start` of the consumer, `start` of the producer. The starts follow
+//!   always, also after a failure or a panic. Disconnecting: the stops, [`Sink::disconnect`],
+//!   [`Source::disconnect`], the starts.
 //! - When `connect` fails on either side, what was connected is disconnected and the newcomer is
 //!   not registered; who was there stays and waits for another. The newcomer is told why.
 //! - A token has one producer and one consumer. Another one is refused ([`RegisterError::Taken`])
@@ -52,9 +52,9 @@ pub use flatpath_structures::pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registered, Registration, Registry,
 };
 
-pub use callback::{Callback, Feed};
+pub use callback::{Callback, Sender};
 pub use connection::ConnectionEnd;
-pub use ends::{Consume, Intake, Item, Produce, Refused};
+pub use ends::{Intake, Item, Refused, Sink, Source};
 pub use event::EventSource;
 
 mod callback;
@@ -74,7 +74,7 @@ impl PairingKey for Token {
     }
 }
 
-type Ends = Registry<Token, dyn Produce, dyn Consume>;
+type Ends = Registry<Token, dyn Source, dyn Sink>;
 
 /// The registry for ends of any kind; see the module. Clones are the same registry.
 #[derive(Clone, Debug)]
@@ -101,12 +101,12 @@ impl Pairings {
     ///
     /// # Errors
     /// [`RegisterError`]; nothing has changed then.
-    pub fn produce<P: Produce + 'static>(
+    pub fn produce<P: Source + 'static>(
         &self,
         token: Token,
         producer: &Arc<Endpoint<P>>,
     ) -> Result<Pairing, RegisterError<Refused>> {
-        let producer: Arc<Endpoint<dyn Produce>> = Arc::<Endpoint<P>>::clone(producer);
+        let producer: Arc<Endpoint<dyn Source>> = Arc::<Endpoint<P>>::clone(producer);
         let registered = Registry::register_producer(Arc::clone(&self.0), token, producer);
         registered.map(Pairing)
     }
@@ -115,12 +115,12 @@ impl Pairings {
     ///
     /// # Errors
     /// [`RegisterError`]; nothing has changed then.
-    pub fn consume<C: Consume + 'static>(
+    pub fn consume<C: Sink + 'static>(
         &self,
         token: Token,
         consumer: &Arc<Endpoint<C>>,
     ) -> Result<Pairing, RegisterError<Refused>> {
-        let consumer: Arc<Endpoint<dyn Consume>> = Arc::<Endpoint<C>>::clone(consumer);
+        let consumer: Arc<Endpoint<dyn Sink>> = Arc::<Endpoint<C>>::clone(consumer);
         let registered = Registry::register_consumer(Arc::clone(&self.0), token, consumer);
         registered.map(Pairing)
     }
