@@ -97,12 +97,9 @@ enum Progress {
 
 /// What a record turned out to be, without borrowing it.
 enum Kind {
-    Inline(Call, usize),
-    Pooled {
-        call: Call,
-        arguments_at: usize,
-        once: bool,
-    },
+    /// A call whose arguments begin at this byte.
+    Call(Call, usize, Route),
+    /// A call that is answered with a status alone.
     Accepted(u32, Accepted),
     Denied(u32, Denied),
     NoCall,
@@ -118,30 +115,16 @@ impl<S: Programs> Rpc<S> {
         };
         let arguments_at = bytes.len() - arguments.len();
         match self.programs.route(&call) {
-            Route::Inline => Kind::Inline(call, arguments_at),
-            Route::Pooled => Kind::Pooled {
-                call,
-                arguments_at,
-                once: false,
-            },
-            Route::Once => Kind::Pooled {
-                call,
-                arguments_at,
-                once: true,
-            },
             Route::Unavailable(status) => Kind::Accepted(call.xid, status),
             Route::Refused(status) => Kind::Denied(call.xid, Denied::Auth(status)),
+            route => Kind::Call(call, arguments_at, route),
         }
     }
 
     /// A record that lies whole in the input.
     fn handle_whole(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Progress {
         match self.classify(bytes, context.session.peer) {
-            Kind::Pooled {
-                call,
-                arguments_at,
-                once,
-            } => {
+            Kind::Call(call, arguments_at, route) if route != Route::Inline => {
                 let mut arguments = Arguments::new(bytes);
                 arguments.skip(arguments_at);
                 let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
@@ -162,7 +145,7 @@ impl<S: Programs> Rpc<S> {
                     context.recycle(job);
                     return Progress::Stalled(Stall::Memory);
                 }
-                job.origin = once.then(|| context.session.origin());
+                job.origin = (route == Route::Once).then(|| context.session.origin());
                 job.promised_bytes = promised_bytes;
                 self.dispatch(context, job, (call, arguments_at))
             }
@@ -174,14 +157,10 @@ impl<S: Programs> Rpc<S> {
     fn handle_assembled(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Progress {
         context.session.assembly.take(&mut job.record);
         match self.classify(job.record.front(), context.session.peer) {
-            Kind::Pooled {
-                call,
-                arguments_at,
-                once,
-            } => {
+            Kind::Call(call, arguments_at, route) if route != Route::Inline => {
                 let arguments = job.record.arguments(arguments_at);
                 job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
-                job.origin = once.then(|| context.session.origin());
+                job.origin = (route == Route::Once).then(|| context.session.origin());
                 self.dispatch(context, job, (call, arguments_at))
             }
             kind => {
@@ -230,7 +209,7 @@ impl<S: Programs> Rpc<S> {
         let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
         let mut writer = Writer::new(&mut *room);
         match kind {
-            Kind::Inline(call, arguments_at) => {
+            Kind::Call(call, arguments_at, _) => {
                 message::write_accepted(&mut writer, call.xid, Accepted::Success);
                 record.skip(arguments_at);
                 let served = self.programs.inline(&call, record, &mut writer);
@@ -242,7 +221,7 @@ impl<S: Programs> Rpc<S> {
             }
             Kind::Accepted(xid, status) => message::write_accepted(&mut writer, xid, status),
             Kind::Denied(xid, why) => message::write_denied(&mut writer, xid, why),
-            Kind::NoCall | Kind::Pooled { .. } => return Progress::NoCall,
+            Kind::NoCall => return Progress::NoCall,
         }
         let written = writer.written();
         room[..4].copy_from_slice(&message::marker(written));

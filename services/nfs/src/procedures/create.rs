@@ -114,19 +114,12 @@ fn create_with(
 /// The verifier as two times in seconds. The top bits are left out: not every file system keeps
 /// them.
 fn verifier_times(verifier: [u8; 8]) -> (Time, Time) {
-    let word = |at: usize| {
-        let bytes = [
-            verifier[at],
-            verifier[at + 1],
-            verifier[at + 2],
-            verifier[at + 3],
-        ];
-        Time {
-            seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff,
-            nanoseconds: 0,
-        }
+    let verifier = u64::from_be_bytes(verifier);
+    let time = |seconds: u32| Time {
+        seconds: seconds & 0x7fff_ffff,
+        nanoseconds: 0,
     };
-    (word(0), word(4))
+    (time((verifier >> 32) as u32), time(verifier as u32))
 }
 
 fn create_exclusive(

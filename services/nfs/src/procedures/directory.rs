@@ -35,33 +35,23 @@ struct Asked<'a> {
     plus: bool,
 }
 
-pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
+/// READDIRPLUS with `plus`, else READDIR.
+pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>, plus: bool) -> Outcome {
     let handle = read_handle(reader)?;
     let (cookie, verifier) = (reader.u64()?, reader.u64()?);
-    let count = reader.u32()? as usize;
-    let asked = Asked {
-        handle,
-        cookie,
-        verifier,
-        names_max: usize::MAX,
-        results_max: count.min(DIRECTORY_BYTES_MAX),
-        plus: false,
+    let names_max = if plus {
+        reader.u32()? as usize
+    } else {
+        usize::MAX
     };
-    Ok(serve(request, &asked))
-}
-
-pub(super) fn read_plus(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let handle = read_handle(reader)?;
-    let (cookie, verifier) = (reader.u64()?, reader.u64()?);
-    let names = reader.u32()? as usize;
     let count = reader.u32()? as usize;
     let asked = Asked {
         handle,
         cookie,
         verifier,
-        names_max: names,
+        names_max,
         results_max: count.min(DIRECTORY_BYTES_MAX),
-        plus: true,
+        plus,
     };
     Ok(serve(request, &asked))
 }
