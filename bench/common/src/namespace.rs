@@ -4,9 +4,10 @@
 //! too: then every server is as fast as the pacing lets it be, and a third of the machine idles.
 //! In a namespace of its own it can be chosen without touching the machine's setting.
 
-use std::ffi::OsStr;
 use std::io;
 use std::process::{Command, ExitCode};
+
+use crate::process;
 
 /// The setting, which every namespace has its own of.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -39,15 +40,16 @@ pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
         return Ok(None);
     }
     if std::env::var_os(WITHIN).is_none() {
-        let program = std::env::current_exe()?;
-        let status = Command::new("unshare")
-            .args([OsStr::new("--net"), OsStr::new("--"), program.as_os_str()])
+        // It ends with this process, whatever ends that one.
+        let status = process::command("unshare", &[])
+            .args(["--net", "--"])
+            .arg(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
             .env(WITHIN, "1")
             .status();
         let status = status.map_err(|cause| with("unshare (util-linux)", &cause))?;
-        let code = if status.success() { 0 } else { 1 };
-        return Ok(Some(ExitCode::from(code)));
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        return Ok(Some(ExitCode::from(code.unwrap_or(1))));
     }
     ip(&["link", "set", "lo", "up"])?;
     ip(&["address", "add", ADDRESS, "dev", "lo"])?;
