@@ -7,54 +7,59 @@ use std::time::Duration;
 use flatpath_driver::Refusal;
 
 /// No buffer could be had within the memory budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory budget for buffers is used up")]
 pub struct NoRoom;
 
-impl std::fmt::Display for NoRoom {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("the memory budget for buffers is used up")
-    }
-}
-
-impl std::error::Error for NoRoom {}
-
 /// Why a server could not start, or ended other than by a drain.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server has no listener: there is nothing to serve.
+    #[error("no listener was named")]
     NoListener,
     /// An address given to [`Server::listen`](crate::Server::listen) could not be understood.
+    #[error("{address} is not an address to listen on: {cause}")]
     Address {
         /// As it was given.
         address: String,
         /// What the resolver said.
+        #[source]
         cause: io::Error,
     },
     /// The kernel refused to listen there.
+    #[error("cannot listen on {address}: {cause}")]
     Bind {
         /// Where.
         address: SocketAddr,
         /// What the kernel said.
+        #[source]
         cause: io::Error,
     },
     /// io_uring was asked for by name and this machine refuses it.
+    #[error("io_uring is refused: {0}")]
     Uring(Refusal),
     /// A driver could not be made or gave up.
-    Driver(io::Error),
+    #[error("the driver failed: {0}")]
+    Driver(#[source] io::Error),
     /// A thread could not be started.
-    Thread(io::Error),
+    #[error("a thread could not be started: {0}")]
+    Thread(#[source] io::Error),
     /// The limits contradict each other or the machine.
+    #[error("{0}")]
     Limits(String),
     /// Signals could not be watched.
-    Signals(io::Error),
+    #[error("signals cannot be watched: {0}")]
+    Signals(#[source] io::Error),
     /// The server has ended, but not all of its threads: some were blocked when the time for the
     /// end was over. They stay until whatever blocks them is over, with what they hold; a process
     /// that has nothing else to do should exit.
+    #[error("{}", left_behind(left, cause.as_ref()))]
     LeftBehind {
         /// The threads; never empty.
         left: Vec<LeftBehind>,
         /// What had made a network thread give up, if that is why the server ended.
+        #[source]
         cause: Option<io::Error>,
     },
 }
@@ -81,49 +86,9 @@ impl std::fmt::Display for LeftBehind {
     }
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::NoListener => formatter.write_str("no listener was named"),
-            Error::Address { address, cause } => {
-                write!(
-                    formatter,
-                    "{address} is not an address to listen on: {cause}"
-                )
-            }
-            Error::Bind { address, cause } => {
-                write!(formatter, "cannot listen on {address}: {cause}")
-            }
-            Error::Uring(refusal) => write!(formatter, "io_uring is refused: {refusal}"),
-            Error::Driver(cause) => write!(formatter, "the driver failed: {cause}"),
-            Error::Thread(cause) => write!(formatter, "a thread could not be started: {cause}"),
-            Error::Limits(what) => formatter.write_str(what),
-            Error::Signals(cause) => write!(formatter, "signals cannot be watched: {cause}"),
-            Error::LeftBehind { left, cause } => {
-                if let Some(cause) = cause {
-                    write!(formatter, "the driver failed: {cause}; ")?;
-                }
-                formatter.write_str("threads did not end in time and were left behind")?;
-                for (number, thread) in left.iter().enumerate() {
-                    formatter.write_str(if number == 0 { ": " } else { "; " })?;
-                    write!(formatter, "{thread}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Address { cause, .. }
-            | Error::Bind { cause, .. }
-            | Error::Driver(cause)
-            | Error::Thread(cause)
-            | Error::Signals(cause) => Some(cause),
-            Error::LeftBehind { cause, .. } => cause.as_ref().map(|cause| cause as _),
-            Error::NoListener | Error::Uring(_) | Error::Limits(_) => None,
-        }
-    }
+fn left_behind(left: &[LeftBehind], cause: Option<&io::Error>) -> String {
+    let cause = cause.map_or_else(String::new, |cause| format!("the driver failed: {cause}; "));
+    let threads: Vec<String> = left.iter().map(LeftBehind::to_string).collect();
+    let threads = threads.join("; ");
+    format!("{cause}threads did not end in time and were left behind: {threads}")
 }

@@ -1,6 +1,5 @@
 //! What an end of a pair has to do; the contract is in the module above.
 
-use std::fmt;
 use std::sync::Arc;
 
 use flatpath_structures::pairing::{Consumer, Producer};
@@ -21,34 +20,25 @@ pub enum Item<'a> {
 pub type Intake = dyn Fn(Item<'_>) + Send + Sync;
 
 /// Why an end refuses to be connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// What the one produces is not for the other.
+    #[error("what the one produces is not for the other")]
     Unfit,
     /// They are connections of different network threads: see [`Spread`](crate::Spread).
+    #[error("the two connections are on different network threads")]
     Elsewhere,
     /// There is no memory for it.
+    #[error("no memory to connect them")]
     NoMemory,
     /// The server that would watch the source has ended.
+    #[error("the server has ended")]
     ShutDown,
     /// An end of another make says no, for a reason of its own.
+    #[error("one of the two declined")]
     Declined,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Refused::Unfit => "what the one produces is not for the other",
-            Refused::Elsewhere => "the two connections are on different network threads",
-            Refused::NoMemory => "no memory to connect them",
-            Refused::ShutDown => "the server has ended",
-            Refused::Declined => "one of the two declined",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// An end that items come from. Its methods are called by the registry only; see the module for
 /// their order.
