@@ -118,7 +118,7 @@ pub(crate) fn is_header(name: &[u8], value: &[u8]) -> bool {
 /// `Content-Length`.
 pub(crate) fn length_header(out: &mut impl Sink, length: u64) {
     out.put(b"Content-Length: ");
-    decimal(out, length);
+    out.put(itoa::Buffer::new().format(length).as_bytes());
     out.put(b"\r\n");
 }
 
@@ -135,21 +135,6 @@ pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], persistence: Pe
         Persistence::Told => b"Connection: keep-alive\r\n\r\n",
         Persistence::Close => b"Connection: close\r\n\r\n",
     });
-}
-
-/// A number in decimal digits.
-pub(crate) fn decimal(out: &mut impl Sink, mut value: u64) {
-    let mut digits = [0; 20];
-    let mut from = digits.len();
-    loop {
-        from -= 1;
-        digits[from] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.put(&digits[from..]);
 }
 
 /// Headers that say how a message is framed or when it was sent: those are ours to write.
@@ -191,15 +176,6 @@ mod tests {
             status_line(&mut short, status);
             status_line_of(&mut general, status);
             assert_eq!(short, general);
-        }
-    }
-
-    #[test]
-    fn decimals_are_what_the_standard_library_writes() {
-        for value in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
-            let mut out = Vec::new();
-            decimal(&mut out, value);
-            assert_eq!(out, value.to_string().as_bytes());
         }
     }
 

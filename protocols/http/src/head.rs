@@ -132,7 +132,7 @@ impl fmt::Debug for HeaderSlots<'_> {
 }
 
 /// A request head that obeys every rule of RFC 9112.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
@@ -150,7 +150,7 @@ pub struct Head<'a> {
 }
 
 /// The index of the first header of each known name.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct HeaderIndex([u8; KNOWN]);
 
 impl HeaderIndex {
@@ -259,12 +259,6 @@ impl<'a> Head<'a> {
         self.bytes
     }
 
-    /// Number of headers.
-    #[must_use]
-    pub fn headers_count(&self) -> usize {
-        self.headers.len()
-    }
-
     /// All headers in their order: the name as it was spelled, and the value without the white
     /// space around it.
     pub fn headers(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a [u8])> + use<'a> {
@@ -291,23 +285,6 @@ impl<'a> Head<'a> {
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let same = move |header: &&'a httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
         self.headers.iter().filter(same).map(|header| header.value)
-    }
-}
-
-impl fmt::Debug for Head<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Head")
-            .field("method", &self.method)
-            .field("target", &self.target)
-            .field("form", &self.form)
-            .field("authority", &self.authority)
-            .field("version", &self.version)
-            .field("framing", &self.framing)
-            .field("keep_alive", &self.keep_alive)
-            .field("expect_continue", &self.expect_continue)
-            .field("headers", &self.headers)
-            .finish_non_exhaustive()
     }
 }
 

@@ -26,6 +26,7 @@ use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS
 use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
+use crate::responses::{bare, busy, status_text};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, name_of};
@@ -77,14 +78,10 @@ impl Answerer<'_> {
                 Ok(response) => Some(response),
             };
         }
-        let (status, body) = match *request.method() {
-            Method::OPTIONS => (StatusCode::NO_CONTENT, Body::Empty),
-            _ => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                text(StatusCode::METHOD_NOT_ALLOWED),
-            ),
+        let mut response = match *request.method() {
+            Method::OPTIONS => bare(StatusCode::NO_CONTENT),
+            _ => status_text(StatusCode::METHOD_NOT_ALLOWED),
         };
-        let mut response = plain(status, body);
         let allowed = match self.writing {
             Writing::Refused => ALLOWED,
             Writing::Allowed(_) => ALLOWED_WRITABLE,
@@ -145,7 +142,8 @@ impl Answerer<'_> {
     fn listing(&self, path: &[u8], directory: &Opened) -> Result<Response, FilesError> {
         let page =
             Entries::read(self.root, path, directory, self.hidden, self.reach)?.to_html(path);
-        let mut response = plain(StatusCode::OK, page.into());
+        let mut response = bare(StatusCode::OK);
+        *response.body_mut() = page.into();
         let headers = response.headers_mut();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         headers.insert(header::CONTENT_TYPE, html);
@@ -251,7 +249,10 @@ impl Answerer<'_> {
         let verdict = validators.evaluate(request.headers());
         let is_head = *request.method() == Method::HEAD;
         if verdict == Verdict::PreconditionFailed {
-            return Ok(Some(plain_with(StatusCode::PRECONDITION_FAILED, headers)));
+            return Ok(Some(status_text_with(
+                StatusCode::PRECONDITION_FAILED,
+                headers,
+            )));
         }
         let ranges = if is_head || verdict == Verdict::NotModified {
             Ranges::Whole
@@ -361,7 +362,7 @@ impl Answerer<'_> {
             }
             Ranges::Whole | Ranges::Unsatisfiable => {
                 let status = StatusCode::RANGE_NOT_SATISFIABLE;
-                let mut response = plain(status, text(status));
+                let mut response = status_text(status);
                 insert(
                     response.headers_mut(),
                     header::CONTENT_RANGE,
@@ -498,7 +499,7 @@ fn redirect(target: &Target<'_>) -> Response {
         address.extend_from_slice(query);
     }
     let status = StatusCode::MOVED_PERMANENTLY;
-    let mut response = plain(status, text(status));
+    let mut response = status_text(status);
     if let Ok(address) = HeaderValue::from_bytes(&address) {
         response.headers_mut().insert(header::LOCATION, address);
     }
@@ -507,7 +508,7 @@ fn redirect(target: &Target<'_>) -> Response {
 
 fn not_acceptable() -> Response {
     let status = StatusCode::NOT_ACCEPTABLE;
-    let mut response = plain(status, text(status));
+    let mut response = status_text(status);
     insert(response.headers_mut(), header::VARY, "accept-encoding");
     response
 }
@@ -516,39 +517,14 @@ fn refuse(request: &Request, error: FilesError) -> Response {
     if let FilesError::Unreadable(_) | FilesError::Changed = error {
         log::warn!("{}: {error}", request.uri().path());
     }
-    plain(error.status(), text(error.status()))
+    status_text(error.status())
 }
 
-/// The answer where a mount has as many workers as it may, or files as many descriptors.
-pub(crate) fn busy() -> Response {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = plain(status, text(status));
-    insert(response.headers_mut(), header::RETRY_AFTER, "1");
-    response
-}
-
-/// A small answer of our own, in plain text.
-fn plain(status: StatusCode, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    insert(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    if status != StatusCode::NO_CONTENT {
-        insert(headers, header::CONTENT_TYPE, "text/plain; charset=utf-8");
-    }
-    response
-}
-
-/// As [`plain`], with those headers of the file that are true whatever becomes of the request.
-fn plain_with(status: StatusCode, headers: HeaderMap) -> Response {
-    let mut response = plain(status, text(status));
+/// As [`status_text`], with those headers of the file that are true whatever becomes of the request.
+fn status_text_with(status: StatusCode, headers: HeaderMap) -> Response {
+    let mut response = status_text(status);
     response.headers_mut().extend(without_content(&headers));
     response
-}
-
-/// `404 Not Found`, as a line of text.
-fn text(status: StatusCode) -> Body {
-    Body::from(format!("{status}\n"))
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {

@@ -27,6 +27,7 @@ mod service;
 mod cache;
 mod freshness;
 mod mounts;
+mod responses;
 mod answer;
 mod writing;
 mod keyed;

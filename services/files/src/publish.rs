@@ -31,7 +31,8 @@ use crate::conditional::Validators;
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
-use crate::writing::{Answer, Durability, Existing, allow, bare, existing_at, failed_write};
+use crate::responses::bare;
+use crate::writing::{Answer, Durability, Existing, allow, existing_at, failed_write};
 
 /// A file that is to get a name.
 pub(crate) struct Publication<'a> {

@@ -16,7 +16,7 @@ use flatpath_http::{
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
 
-use crate::answer::{self, Answerer};
+use crate::answer::Answerer;
 use crate::cache::{Cache, CacheLimits, NewEntry};
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
@@ -24,6 +24,7 @@ use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountShares, Mounts};
 use crate::put;
+use crate::responses::busy;
 use crate::root::{Reach, Resolution, Root};
 use crate::target::{Hidden, Target};
 use crate::tus;
@@ -47,6 +48,13 @@ pub struct Files {
     /// Of the unfinished uploads.
     ledger: Arc<Ledger>,
     _sweeper: Option<Sweeper>,
+}
+
+/// What writes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteKind {
+    Put,
+    Tus,
 }
 
 /// As many workers are in a mount as may be.
@@ -149,22 +157,15 @@ impl Files {
         self.root.resolution()
     }
 
-    /// Has the end of a write counted, and its pieces written within the share.
-    fn counted(
-        &self,
-        opened: UploadDecision,
-        share: Option<Share>,
-        hold: DescriptorHold,
-    ) -> UploadDecision {
-        match opened {
-            UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
-                sink,
-                writes: Arc::clone(&self.writes),
-                share,
-                _hold: hold,
-            })),
-            refused => refused,
+    /// How a request writes, if it does: as it is a PUT, or one for [`tus`].
+    fn write_of(&self, request: &Request) -> Option<(WriteOptions, WriteKind)> {
+        let Writing::Allowed(options) = self.writing else {
+            return None;
+        };
+        if *request.method() == Method::PUT {
+            return Some((options, WriteKind::Put));
         }
+        tus::concerns(request).then_some((options, WriteKind::Tus))
     }
 
     fn uploads(&self, options: WriteOptions) -> Uploads<'_> {
@@ -222,10 +223,10 @@ impl Files {
         let _inside = match share.enter(scope) {
             Entry::Inside(inside) => inside,
             // What is returned after `Later` is dropped.
-            Entry::Later | Entry::Full => return answer::busy(),
+            Entry::Later | Entry::Full => return busy(),
         };
         let answerer = self.answerer(lent(scope), Reach::Everywhere, Some(share));
-        answerer.answer(request).unwrap_or_else(answer::busy)
+        answerer.answer(request).unwrap_or_else(busy)
     }
 
     pub(crate) fn answerer<'a>(
@@ -305,28 +306,31 @@ impl Service for Files {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        match self.writing {
-            Writing::Allowed(options) if *request.method() == Method::PUT => {
-                let Ok((share, _inside)) = self.enter(request, scope) else {
-                    return UploadDecision::Response(answer::busy());
-                };
-                let Some(hold) = scope.descriptors().hold(PUT_DESCRIPTORS) else {
-                    return UploadDecision::Response(answer::busy());
-                };
-                let opened = put::begin(&self.root, self.hidden, options, request);
-                self.counted(opened, share, hold)
-            }
-            Writing::Allowed(options) if tus::concerns(request) => {
-                let Ok((share, _inside)) = self.enter(request, scope) else {
-                    return UploadDecision::Response(answer::busy());
-                };
-                let Some(hold) = scope.descriptors().hold(TUS_DESCRIPTORS) else {
-                    return UploadDecision::Response(answer::busy());
-                };
-                let opened = tus::begin(self.uploads(options), request);
-                self.counted(opened, share, hold)
-            }
-            _ => UploadDecision::Response(self.pooled(request, scope)),
+        let Some((options, kind)) = self.write_of(request) else {
+            return UploadDecision::Response(self.read(request, scope));
+        };
+        let Ok((share, _inside)) = self.enter(request, scope) else {
+            return UploadDecision::Response(busy());
+        };
+        let descriptors = match kind {
+            WriteKind::Put => PUT_DESCRIPTORS,
+            WriteKind::Tus => TUS_DESCRIPTORS,
+        };
+        let Some(hold) = scope.descriptors().hold(descriptors) else {
+            return UploadDecision::Response(busy());
+        };
+        let decision = match kind {
+            WriteKind::Put => put::begin(&self.root, self.hidden, options, request),
+            WriteKind::Tus => tus::begin(self.uploads(options), request),
+        };
+        match decision {
+            UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
+                sink,
+                writes: Arc::clone(&self.writes),
+                share,
+                _hold: hold,
+            })),
+            refused => refused,
         }
     }
 
@@ -335,27 +339,18 @@ impl Service for Files {
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
-        if let Writing::Allowed(options) = self.writing
-            && *request.method() == Method::PUT
-        {
-            let Ok(_inside) = self.enter(request, scope) else {
-                return answer::busy();
-            };
-            let response = put::empty(&self.root, self.hidden, options, request);
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            return response;
-        }
-        if let Writing::Allowed(options) = self.writing
-            && tus::concerns(request)
-        {
-            let Ok(_inside) = self.enter(request, scope) else {
-                return answer::busy();
-            };
-            let response = tus::answer(self.uploads(options), request);
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            return response;
-        }
-        self.read(request, scope)
+        let Some((options, kind)) = self.write_of(request) else {
+            return self.read(request, scope);
+        };
+        let Ok(_inside) = self.enter(request, scope) else {
+            return busy();
+        };
+        let response = match kind {
+            WriteKind::Put => put::empty(&self.root, self.hidden, options, request),
+            WriteKind::Tus => tus::answer(self.uploads(options), request),
+        };
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        response
     }
 
     fn response_ready(&self, thread: &mut FilesState, turn: Turn, note: &mut Extensions) {
@@ -385,7 +380,7 @@ impl Sink for CountedSink {
         let _inside = match self.share.as_ref().map(|share| share.enter(scope)) {
             // The same piece comes again.
             Some(Entry::Later) => return Ok(()),
-            Some(Entry::Full) => return Err(Box::new(answer::busy())),
+            Some(Entry::Full) => return Err(Box::new(busy())),
             inside => inside,
         };
         self.sink.write(piece, scope)

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use flatpath_http::{Body, Request, Response};
+use flatpath_http::{Request, Response};
 use http::StatusCode;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
@@ -13,6 +13,7 @@ use crate::conditional::{Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{NAME_BYTES_MAX, UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
+use crate::responses::{status_text, text};
 use crate::root::{Kind, Root};
 use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
 
@@ -233,26 +234,12 @@ pub(crate) fn failed(error: FilesError) -> Box<Response> {
 
 /// An answer with its status as text.
 pub(crate) fn refused(status: StatusCode) -> Box<Response> {
-    refused_because(status, &status.to_string())
+    Box::new(status_text(status))
 }
 
 /// An answer with one line of text.
 pub(crate) fn refused_because(status: StatusCode, reason: &str) -> Box<Response> {
-    let mut response = bare(status);
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    *response.body_mut() = Body::from(format!("{reason}\n"));
-    Box::new(response)
-}
-
-/// An answer without a body.
-pub(crate) fn bare(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::Empty);
-    *response.status_mut() = status;
-    let name = HeaderName::from_static("x-content-type-options");
-    let value = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(name, value);
-    response
+    Box::new(text(status, reason))
 }
 
 #[cfg(test)]

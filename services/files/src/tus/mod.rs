@@ -50,8 +50,9 @@ use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::headers::Headers;
+use crate::responses::bare;
 use crate::target::{Hidden, Target};
-use crate::writing::{Answer, bare, raw_target, refused, refused_because};
+use crate::writing::{Answer, raw_target, refused, refused_because};
 
 use headers::{VERSION, marked};
 use ledger::Uploads;

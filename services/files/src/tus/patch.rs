@@ -22,9 +22,9 @@ use http::StatusCode;
 use http::header::{self, HeaderValue};
 
 use crate::headers::Headers;
+use crate::responses::bare;
 use crate::writing::{
-    Answer, Durability, WriteOptions, bare, errno_of, failed_write, number, refused,
-    refused_because,
+    Answer, Durability, WriteOptions, errno_of, failed_write, number, refused, refused_because,
 };
 
 use super::checksum::Checksum;

@@ -14,8 +14,9 @@ use rustix::io::Errno;
 use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::Publication;
+use crate::responses::bare;
 use crate::writing::{
-    Answer, WriteOptions, bare, directory_at, errno_of, failed_write, refused, refused_because,
+    Answer, WriteOptions, directory_at, errno_of, failed_write, refused, refused_because,
 };
 
 use super::headers;
