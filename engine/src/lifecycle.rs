@@ -1,4 +1,4 @@
-//! The life of a server from its start to its end: the stage, when it began, and the threads that
+//! The life of a server from its start to its end: the state, when it began, and the threads that
 //! have ended or have not.
 //!
 //! A server ends when it is drained, when it is forced, and when any of its network threads ends
@@ -15,9 +15,9 @@
 //! | everything      | `drain_timeout` + 500 ms | 220 ms              |
 //!
 //! Ordering
-//! - E1 stage: `advance` (Release) -> `stage` (Acquire): what was set up before it.
-//! - E2 told: `advance` moves the stage, fence, looks for wakers -> a network thread puts its waker
-//!   up, fence (in the driver's wait), looks at the stage. One of the two sees the other's store.
+//! - E1 state: `advance` (Release) -> `server_state` (Acquire): what was set up before it.
+//! - E2 told: `advance` moves the state, fence, looks for wakers -> a network thread puts its waker
+//!   up, fence (in the driver's wait), looks at the state. One of the two sees the other's store.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
@@ -34,7 +34,7 @@ const NETWORK_LATE: Duration = Duration::from_millis(300);
 /// How long all threads together may take beyond it: less than a second.
 const ALL_LATE: Duration = Duration::from_millis(500);
 
-/// The same after [`Stage::Forced`].
+/// The same after [`ServerState::Forced`].
 const NETWORK_FORCED: Duration = Duration::from_millis(150);
 const ALL_FORCED: Duration = Duration::from_millis(220);
 
@@ -43,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// How far the end of the server has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum ServerState {
     Running,
     Draining,
     Forced,
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
 
 /// See the module.
 pub(crate) struct Lifecycle {
-    stage: AtomicU8,
+    server_state: AtomicU8,
     state: Mutex<State>,
     changed: Condvar,
     drain_timeout: Duration,
@@ -88,7 +88,7 @@ pub(crate) enum Threads {
 impl Lifecycle {
     pub(crate) fn new(rings: usize, drain_timeout: Duration) -> Lifecycle {
         Lifecycle {
-            stage: AtomicU8::new(0),
+            server_state: AtomicU8::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             drain_timeout,
@@ -101,27 +101,28 @@ impl Lifecycle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn server_state(&self) -> ServerState {
         // ORDER: E1.
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Running,
-            1 => Stage::Draining,
-            _ => Stage::Forced,
+        match self.server_state.load(Ordering::Acquire) {
+            0 => ServerState::Running,
+            1 => ServerState::Draining,
+            _ => ServerState::Forced,
         }
     }
 
-    /// Moves on to `stage`; going back does nothing. The caller wakes the network threads next.
-    pub(crate) fn advance(&self, stage: Stage) {
+    /// Moves on to this state; going back does nothing. The caller wakes the network threads next.
+    pub(crate) fn advance(&self, server_state: ServerState) {
         let mut state = self.state();
         let now = Instant::now();
-        if stage >= Stage::Draining {
+        if server_state >= ServerState::Draining {
             state.draining.get_or_insert(now);
         }
-        if stage == Stage::Forced {
+        if server_state == ServerState::Forced {
             state.forced.get_or_insert(now);
         }
         // ORDER: E1, E2.
-        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        self.server_state
+            .fetch_max(server_state as u8, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         self.changed.notify_all();
     }
@@ -250,9 +251,9 @@ mod tests {
     #[test]
     fn a_stage_never_goes_back() {
         let lifecycle = Lifecycle::new(1, HOUR);
-        lifecycle.advance(Stage::Forced);
-        lifecycle.advance(Stage::Draining);
-        assert_eq!(lifecycle.stage(), Stage::Forced);
+        lifecycle.advance(ServerState::Forced);
+        lifecycle.advance(ServerState::Draining);
+        assert_eq!(lifecycle.server_state(), ServerState::Forced);
     }
 
     #[test]
@@ -260,9 +261,9 @@ mod tests {
         let lifecycle = Lifecycle::new(1, HOUR);
         let limit = |threads| lifecycle.limit(&lifecycle.state(), threads);
         assert_eq!(limit(Threads::All), None);
-        lifecycle.advance(Stage::Draining);
+        lifecycle.advance(ServerState::Draining);
         let drained = limit(Threads::All).expect("a limit");
-        lifecycle.advance(Stage::Forced);
+        lifecycle.advance(ServerState::Forced);
         assert!(limit(Threads::All).expect("a limit") < drained);
         assert!(limit(Threads::Network) < limit(Threads::All));
     }
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn a_drain_without_an_end_has_no_limit() {
         let lifecycle = Lifecycle::new(1, Duration::MAX);
-        lifecycle.advance(Stage::Draining);
+        lifecycle.advance(ServerState::Draining);
         // Five centuries from now on, or none.
         let limit = lifecycle.limit(&lifecycle.state(), Threads::All);
         assert!(limit.is_none_or(|limit| limit > Instant::now() + HOUR));
@@ -282,7 +283,7 @@ mod tests {
         lifecycle.name_listeners(1, Box::new(["files", "relay"]));
         lifecycle.calls(1, 1);
         lifecycle.network_ended(0, Ok(()));
-        lifecycle.advance(Stage::Forced);
+        lifecycle.advance(ServerState::Forced);
         let left = lifecycle.await_networks(2);
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].thread, "network thread 1");

@@ -11,7 +11,7 @@ use flatpath_structures::pool::PoolStatistics;
 
 use crate::descriptors::DescriptorFigures;
 use crate::error::Error;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
 use crate::statistics::Statistics;
@@ -45,13 +45,13 @@ impl Handle {
     /// after `drain_timeout` is cut off. Returns at once; [`Running::wait`] returns within
     /// `drain_timeout` and a second from now on, whatever blocks.
     pub fn drain(&self) {
-        self.0.advance(Stage::Draining);
+        self.0.advance(ServerState::Draining);
     }
 
     /// Cuts off everything at once. Returns at once; [`Running::wait`] returns within 250 ms from
     /// now on, and leaves behind the workers whose handlers have not returned by then.
     pub fn force(&self) {
-        self.0.advance(Stage::Forced);
+        self.0.advance(ServerState::Forced);
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {

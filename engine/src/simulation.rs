@@ -14,7 +14,7 @@ pub use flatpath_driver::simulation::{
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener::{DynProtocol, ErasedListener, regions_of};
 use crate::network::{After, Network, Setup, places_of};
@@ -199,12 +199,12 @@ impl SimulatedServer {
 
     /// Begins to drain; [`SimulatedServer::has_ended`] tells when the last connection is gone.
     pub fn drain(&self) {
-        self.shared.advance(Stage::Draining);
+        self.shared.advance(ServerState::Draining);
     }
 
     /// Cuts off everything.
     pub fn force(&self) {
-        self.shared.advance(Stage::Forced);
+        self.shared.advance(ServerState::Forced);
     }
 
     /// The handle that a running server would have: to make event sources with.

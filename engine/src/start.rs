@@ -16,7 +16,7 @@ use flatpath_structures::worker_pool::WorkerPoolLimits;
 use crate::binding::{bind, bind_patiently};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
     DESCRIPTORS_RESERVED,
@@ -365,7 +365,7 @@ fn run_network(ring: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<()
     if let Err(cause) = &ended {
         // The others would wait for clients that this one can no longer serve.
         log::error!("network thread {ring} has ended, the server drains: {cause}");
-        shared.advance(Stage::Draining);
+        shared.advance(ServerState::Draining);
     }
     shared.lifecycle.network_ended(ring, ended);
 }
@@ -401,10 +401,10 @@ mod tests {
     /// not drain.
     fn until_drained(shared: &Shared) -> bool {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while shared.stage() == Stage::Running && Instant::now() < deadline {
+        while shared.server_state() == ServerState::Running && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        shared.stage() == Stage::Draining
+        shared.server_state() == ServerState::Draining
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::blocking::{Grants, Home, Inside, Share, Visitor};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
 use crate::holdings::Holdings;
-use crate::lifecycle::{Lifecycle, Stage};
+use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::pools::Pools;
@@ -180,13 +180,13 @@ impl Shared {
         )
     }
 
-    pub(crate) fn stage(&self) -> Stage {
-        self.lifecycle.stage()
+    pub(crate) fn server_state(&self) -> ServerState {
+        self.lifecycle.server_state()
     }
 
-    /// Moves on to `stage` and wakes every network thread. Going back does nothing.
-    pub(crate) fn advance(&self, stage: Stage) {
-        self.lifecycle.advance(stage);
+    /// Moves on to this state and wakes every network thread. Going back does nothing.
+    pub(crate) fn advance(&self, server_state: ServerState) {
+        self.lifecycle.advance(server_state);
         for inbox in &self.inboxes {
             // Behind the fence in `Lifecycle::advance`.
             if let Some(waker) = inbox.waker.get() {

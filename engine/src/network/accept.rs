@@ -8,7 +8,7 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outco
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection};
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
 
 use super::listening::State;
@@ -29,7 +29,7 @@ impl<D: Driver> Network<D> {
             return self.thread.discard(completion.outcome);
         };
         if !completion.more {
-            let stopped = self.stage > Stage::Running;
+            let stopped = self.server_state > ServerState::Running;
             listener.state = if stopped { State::Stopped } else { State::Off };
             if stopped {
                 listener.source = None;
@@ -80,7 +80,7 @@ impl<D: Driver> Network<D> {
     fn accepted(&mut self, index: u32, socket: Socket) {
         self.thread.common.shared.statistics.accepted.add(1);
         let listener = &mut self.listeners[index as usize];
-        if self.stage > Stage::Running {
+        if self.server_state > ServerState::Running {
             return self.thread.driver.close(socket);
         }
         let Some(session) = listener.protocol.open() else {
@@ -122,7 +122,7 @@ impl<D: Driver> Network<D> {
 
     /// Arms, cancels or resumes accept on every listener, as the room allows.
     pub(super) fn update_accepts(&mut self) {
-        if self.stage > Stage::Running {
+        if self.server_state > ServerState::Running {
             return;
         }
         let room = self.places().saturating_sub(self.open_connections());

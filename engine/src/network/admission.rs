@@ -19,7 +19,7 @@ use flatpath_structures::slots::Key;
 use crate::addresses::AddressId;
 use crate::connection::{Closing, Connection, Listed};
 use crate::episode::Price;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::{
     ADDRESS_STEPS_MAX, CACHES_LOOK_NS, CACHES_PATIENCE_NS, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
     EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
@@ -153,7 +153,7 @@ impl<D: Driver> Network<D> {
             descriptors.gave_back(2 * self.pipes.close_idle());
             descriptors.press();
         }
-        if open <= descriptors.places() || self.stage > Stage::Running {
+        if open <= descriptors.places() || self.server_state > ServerState::Running {
             return;
         }
         for _ in 0..SHED_PER_TURN_MAX {

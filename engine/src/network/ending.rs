@@ -4,7 +4,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Overdue};
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
@@ -86,33 +86,33 @@ impl<D: Driver> Network<D> {
 
     /// Follows the server from running to draining to forced.
     pub(super) fn follow_stage(&mut self) {
-        let mut stage = self.thread.common.shared.stage();
-        if self.stage == Stage::Draining {
+        let mut server_state = self.thread.common.shared.server_state();
+        if self.server_state == ServerState::Draining {
             let common = &self.thread.common;
             let end = end_ns(self.drain_started_ns, common.limits.drain_timeout);
             if self.thread.common.turn.now_ns >= end {
-                stage = Stage::Forced;
+                server_state = ServerState::Forced;
             }
         }
-        if stage <= self.stage {
+        if server_state <= self.server_state {
             return;
         }
-        let before = std::mem::replace(&mut self.stage, stage);
+        let before = std::mem::replace(&mut self.server_state, server_state);
         let common = &mut self.thread.common;
         common.dispatcher.draining = true;
-        if before == Stage::Running {
+        if before == ServerState::Running {
             self.drain_started_ns = common.turn.now_ns;
             let limits = &mut common.limits;
             limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
             self.stop_listening();
         }
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
-        if stage == Stage::Forced && !keys.is_empty() {
+        if server_state == ServerState::Forced && !keys.is_empty() {
             log::warn!("drain forced: {} connections cut off", keys.len());
         }
         for key in keys {
-            self.on(key, |event| match stage {
-                Stage::Forced => event.connection.control.close(Closing::Abort),
+            self.on(key, |event| match server_state {
+                ServerState::Forced => event.connection.control.close(Closing::Abort),
                 _ => event.call(|protocol, io| protocol.draining(io)),
             });
         }

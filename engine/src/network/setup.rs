@@ -11,7 +11,7 @@ use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::descriptors::DescriptorBudget;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
 use crate::returns::Returns;
@@ -127,7 +127,7 @@ impl<D: Driver> Network<D> {
             addresses: Addresses::new(places),
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,
-            stage: Stage::Running,
+            server_state: ServerState::Running,
             drain_started_ns: 0,
             accept_mode: setup.accept_mode,
             pipes,

@@ -17,7 +17,7 @@ use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
 
@@ -34,7 +34,7 @@ pub(crate) struct Network<D: Driver> {
     pub(super) connections: Slots<Connection>,
     pub(super) listeners: Vec<Listener>,
     pub(super) addresses: Addresses,
-    pub(super) stage: Stage,
+    pub(super) server_state: ServerState,
     pub(super) drain_started_ns: u64,
     pub(super) accept_mode: OperationMode,
     /// Eventfds that are watched, and how many of them the kernel refused for now.

@@ -6,7 +6,7 @@ use flatpath_driver::{Completion, Driver};
 
 use crate::connection::Closing;
 use crate::free_list::Trimmed;
-use crate::lifecycle::Stage;
+use crate::lifecycle::ServerState;
 use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX};
 use crate::phase::Stall;
 use crate::turn::{Turn, end_ns};
@@ -78,12 +78,12 @@ impl<D: Driver> Network<D> {
     fn wait_for_events(&mut self) -> io::Result<()> {
         let timeout_ns = self.timeout_ns();
         let (driver, common) = (&mut self.thread.driver, &mut self.thread.common);
-        let (ring, stage) = (common.ring, self.stage);
+        let (ring, server_state) = (common.ring, self.server_state);
         let (shared, returns) = (&*common.shared, &*common.returns);
         let inbox = &shared.inboxes[usize::from(ring)];
         let ready = || {
             !inbox.arrived.is_empty()
-                || shared.stage() != stage
+                || shared.server_state() != server_state
                 || returns.any()
                 || inbox.watches.any()
                 || shared.has_parked(ring)
@@ -230,7 +230,7 @@ impl<D: Driver> Network<D> {
         if common.dispatcher.holds_back() {
             sooner(SHARE_PATIENCE_NS);
         }
-        if self.stage == Stage::Draining {
+        if self.server_state == ServerState::Draining {
             let end = end_ns(self.drain_started_ns, common.limits.drain_timeout);
             sooner(end.saturating_sub(now_ns));
         }
@@ -262,8 +262,8 @@ impl<D: Driver> Network<D> {
         let idle = self.connections.is_empty()
             && self.arrivals.is_empty()
             && self.listeners.iter().all(Listener::is_quiet);
-        if self.stage > Stage::Running && idle {
-            if self.stage == Stage::Draining {
+        if self.server_state > ServerState::Running && idle {
+            if self.server_state == ServerState::Draining {
                 let common = &mut self.thread.common;
                 common.dispatcher.let_all_go(common.turn.now_ns);
             }
