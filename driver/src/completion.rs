@@ -18,8 +18,27 @@ pub struct Completion {
     pub user_data: u64,
     /// True while the operation lives on; the only sign of it.
     pub more: bool,
-    /// What happened.
     pub outcome: Outcome,
+}
+
+impl Completion {
+    /// The operation lives on.
+    pub(crate) fn more(user_data: u64, outcome: Outcome) -> Completion {
+        Completion {
+            user_data,
+            more: true,
+            outcome,
+        }
+    }
+
+    /// The operation has ended.
+    pub(crate) fn last(user_data: u64, outcome: Outcome) -> Completion {
+        Completion {
+            user_data,
+            more: false,
+            outcome,
+        }
+    }
 }
 
 /// What happened to an operation.

@@ -50,6 +50,15 @@ use crate::waker::Waker;
 /// The largest user_data: the two bits above are the driver's.
 pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
 
+/// Checks C1 in debug builds.
+#[track_caller]
+pub(crate) fn check_user_data(user_data: u64) {
+    debug_assert!(
+        user_data <= USER_DATA_MAX,
+        "C1: {user_data:#x} is above USER_DATA_MAX"
+    );
+}
+
 /// How often an operation completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationMode {
@@ -260,7 +269,7 @@ pub trait Driver {
     /// Returns at the latest after `timeout_ns` (`None`: no limit; zero: at once), earlier with
     /// completions, after a wake-up, on a signal, and at once when `ready` says that the caller has
     /// other work. `ready` is asked after this thread has published that it sleeps (E1), so that
-    /// work pushed before a [`Wake::wake`](crate::Wake::wake) is never slept on. It also returns
+    /// work pushed before a [`Waker::wake`](crate::Waker::wake) is never slept on. It also returns
     /// for pages that are awaited ([`Driver::await_pages`]). All receives that a driver makes for
     /// one call happen before it returns.
     ///

@@ -57,4 +57,4 @@ pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{DriverChoice, Selection, select};
 pub use socket::{Listener, Socket};
 pub use statistics::DriverStatistics;
-pub use waker::{Wake, Waker};
+pub use waker::Waker;

@@ -37,7 +37,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use crate::segment::{SEGMENTS_MAX, SendList};
@@ -334,8 +334,11 @@ pub(crate) fn write_front(
     }
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if closes || list.has_pipe() {
-        // What follows takes the last bytes along in one segment.
+        // What follows, a close or a pipe, takes the last bytes along in one segment.
         flags |= SendFlags::MORE;
+    }
+    if list.segments() == 1 {
+        return send(socket, list.slices().next().unwrap_or_default(), flags);
     }
     let mut vectors = [io::IoSlice::new(&[]); SEGMENTS_MAX];
     let mut count = 0;

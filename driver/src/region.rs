@@ -47,7 +47,7 @@ use rustix::io::Errno;
 
 use crate::completion::Piece;
 use crate::fragment::{Attachment, Fragment, Quota};
-use crate::waker::{Wake, Waker};
+use crate::waker::Waker;
 
 #[cfg(test)]
 mod tests;

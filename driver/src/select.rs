@@ -62,31 +62,26 @@ impl fmt::Display for Selection {
 /// [`DriverChoice::Uring`] and it is refused; or, with any choice, a configuration that cannot be.
 pub fn select(choice: DriverChoice, config: &DriverConfig) -> Result<Selection, Refusal> {
     crate::uring::setup::check(config)?;
-    if choice == DriverChoice::Epoll {
-        let reason = "it was asked for".to_owned();
-        return Ok(Selection {
-            uring: false,
-            reason,
-            refusal: None,
-        });
-    }
-    match (probe::require(config), choice) {
-        (Ok(()), _) => {
-            let reason = "everything it needs was tried and works".to_owned();
-            Ok(Selection {
-                uring: true,
-                reason,
-                refusal: None,
-            })
-        }
-        (Err(refusal), DriverChoice::Uring) => Err(refusal),
-        (Err(refusal), _) => {
-            let reason = format!("io_uring does not work here: {refusal}");
-            Ok(Selection {
-                uring: false,
-                reason,
-                refusal: Some(refusal),
-            })
-        }
-    }
+    let (reason, refusal) = match choice {
+        DriverChoice::Epoll => ("it was asked for".to_owned(), None),
+        DriverChoice::Auto | DriverChoice::Uring => match probe::require(config) {
+            Ok(()) => {
+                return Ok(Selection {
+                    uring: true,
+                    reason: "everything it needs was tried and works".to_owned(),
+                    refusal: None,
+                });
+            }
+            Err(refusal) if choice == DriverChoice::Uring => return Err(refusal),
+            Err(refusal) => (
+                format!("io_uring does not work here: {refusal}"),
+                Some(refusal),
+            ),
+        },
+    };
+    Ok(Selection {
+        uring: false,
+        reason,
+        refusal,
+    })
 }

@@ -24,13 +24,8 @@ use std::sync::atomic::{AtomicBool, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Ends the wait of one driver, from any thread.
-pub trait Wake: Send + Sync {
-    /// Call after publishing the work that the driver's thread should see.
-    fn wake(&self);
-}
-
-/// A driver's waker; clones wake the same driver. Outliving the driver is harmless.
+/// Ends the wait of one driver, from any thread; clones wake the same driver. Outliving the driver
+/// is harmless.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
@@ -114,6 +109,18 @@ impl Waker {
         self.0.writes.load(Ordering::Relaxed)
     }
 
+    /// Call it after publishing the work that the driver's thread should see.
+    pub fn wake(&self) {
+        if !self.0.sleeper.take() {
+            return;
+        }
+        self.0.writes.fetch_add(1, Ordering::Relaxed);
+        if let Some(eventfd) = &self.0.eventfd {
+            // The only failure is a counter at its limit, and then the eventfd is readable anyway.
+            let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// Publishes that this thread sleeps, then asks `ready`. True: go to sleep and call
     /// [`Waker::awake`] afterwards. False: there is work, and the flag is down again.
     #[must_use]
@@ -124,19 +131,6 @@ impl Waker {
     /// Back from the kernel. A write that is under way meanwhile is seen as one spurious wake-up.
     pub(crate) fn awake(&self) {
         self.0.sleeper.awake();
-    }
-}
-
-impl Wake for Waker {
-    fn wake(&self) {
-        if !self.0.sleeper.take() {
-            return;
-        }
-        self.0.writes.fetch_add(1, Ordering::Relaxed);
-        if let Some(eventfd) = &self.0.eventfd {
-            // The only failure is a counter at its limit, and then the eventfd is readable anyway.
-            let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
-        }
     }
 }
 

@@ -32,7 +32,7 @@ mod cases {
 
     use flatpath_driver::uring::Uring;
     use flatpath_driver::{
-        AfterSend, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome, Wake,
+        AfterSend, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome,
     };
 
     use rustix::fs::OFlags;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath_driver::{QuotaWaker, Wake as _, Waker as ThreadWaker};
+use flatpath_driver::{QuotaWaker, Waker as ThreadWaker};
 use flatpath_structures::slots::Key;
 
 /// Numbers of connections to look at. See the module.

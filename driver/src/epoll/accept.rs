@@ -159,11 +159,7 @@ impl Epoll {
         self.forget_listener(index);
         if let Some((user_data, _)) = self.listeners[index].operation.take() {
             let outcome = Outcome::Failed(errno);
-            completions.push(Completion {
-                user_data,
-                more: false,
-                outcome,
-            });
+            completions.push(Completion::last(user_data, outcome));
         }
     }
 

@@ -81,11 +81,7 @@ impl Epoll {
                     entry.receive = None;
                     entry.buffer = None;
                     let outcome = Outcome::Failed(Errno::CANCELED);
-                    self.unasked.push(Completion {
-                        user_data,
-                        more: false,
-                        outcome,
-                    });
+                    self.unasked.push(Completion::last(user_data, outcome));
                 }
             }
             Operation::Send(socket) => {
@@ -93,7 +89,7 @@ impl Epoll {
                 let Some(index) = self.entry_of(descriptor).send else {
                     return;
                 };
-                if self.sends.at(index).user_data == user_data {
+                if self.sends[index].user_data == user_data {
                     let mut completions = std::mem::take(&mut self.unasked);
                     let outcome = Outcome::Failed(Errno::CANCELED);
                     self.end_send(descriptor, index, outcome, &mut completions);

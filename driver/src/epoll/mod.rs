@@ -35,15 +35,16 @@ use std::sync::Arc;
 use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
+use slab::Slab;
 
 use self::accept::Accepting;
 use self::poll_eventfd::Watch;
-use self::table::{Entry, Interest, SendTable};
+use self::table::{Entry, Interest, Send};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, check_user_data};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -77,8 +78,8 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
     entries: Vec<Entry>,
     listeners: Vec<Accepting>,
-    sends: SendTable,
-    watches: Vec<Option<Watch>>,
+    sends: Slab<Send>,
+    watches: Slab<Watch>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
@@ -123,8 +124,8 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             entries: Vec::new(),
             listeners: Vec::new(),
-            sends: SendTable::default(),
-            watches: Vec::new(),
+            sends: Slab::new(),
+            watches: Slab::new(),
             buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),
@@ -284,18 +285,12 @@ impl Driver for Epoll {
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_accept(listener, user_data, mode);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_receive(socket, user_data, mode, region_id);
     }
 
@@ -312,10 +307,7 @@ impl Driver for Epoll {
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_recv_into(socket, user_data, buffer);
     }
 
@@ -329,18 +321,12 @@ impl Driver for Epoll {
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_send(socket, user_data, list, after);
     }
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_poll_eventfd(event, user_data);
     }
 

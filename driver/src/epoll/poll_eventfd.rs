@@ -27,34 +27,27 @@ impl Epoll {
         let Some(descriptor) = event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
-        let vacant = self.watches.iter().position(Option::is_none);
-        let index = vacant.unwrap_or(self.watches.len());
-        let data = EventData::new_u64(WATCH | index as u64);
+        let vacant = self.watches.vacant_entry();
+        let data = EventData::new_u64(WATCH | vacant.key() as u64);
         let flags = EventFlags::IN | EventFlags::ET;
         self.counters.system_calls += 1;
         self.counters.submissions += 1;
         if let Err(errno) = epoll::add(&self.epoll, descriptor, data, flags) {
-            return self.unasked.push(Completion {
-                user_data,
-                more: false,
-                outcome: Outcome::Failed(errno),
-            });
+            return self
+                .unasked
+                .push(Completion::last(user_data, Outcome::Failed(errno)));
         }
-        let watch = Some(Watch {
+        vacant.insert(Watch {
             user_data,
             event,
             queued: false,
         });
-        match vacant {
-            Some(index) => self.watches[index] = watch,
-            None => self.watches.push(watch),
-        }
     }
 
     /// An event: something was written. One for a place that is vacant by now is dropped, and for
     /// its next owner it costs a read in vain.
     pub(super) fn watch_ready(&mut self, index: usize) {
-        if let Some(Some(watch)) = self.watches.get_mut(index)
+        if let Some(watch) = self.watches.get_mut(index)
             && !watch.queued
         {
             watch.queued = true;
@@ -63,22 +56,17 @@ impl Epoll {
     }
 
     pub(super) fn run_watch(&mut self, index: usize, completions: &mut Vec<Completion>) {
-        let Some(Some(watch)) = self.watches.get_mut(index) else {
+        let Some(watch) = self.watches.get_mut(index) else {
             return;
         };
         watch.queued = false;
         let user_data = watch.user_data;
         self.counters.system_calls += 1;
         match watch.event.take() {
-            Ok(count) => completions.push(Completion {
-                user_data,
-                more: true,
-                outcome: Outcome::Signalled(count),
-            }),
+            Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
-                let completion = self.end_watch(index, errno);
-                completions.extend(completion);
+                completions.push(self.end_watch(index, errno));
             }
         }
     }
@@ -86,27 +74,20 @@ impl Epoll {
     pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, user_data: u64) {
         let meant =
             |watch: &Watch| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let found = self
-            .watches
-            .iter()
-            .position(|watch| watch.as_ref().is_some_and(meant));
-        if let Some(index) = found {
+        let found = self.watches.iter().find(|(_, watch)| meant(watch));
+        if let Some((index, _)) = found {
             let completion = self.end_watch(index, Errno::CANCELED);
-            self.unasked.extend(completion);
+            self.unasked.push(completion);
         }
     }
 
-    fn end_watch(&mut self, index: usize, errno: Errno) -> Option<Completion> {
-        let watch = self.watches[index].take()?;
+    fn end_watch(&mut self, index: usize, errno: Errno) -> Completion {
+        let watch = self.watches.remove(index);
         if let Some(descriptor) = watch.event.descriptor() {
             self.counters.system_calls += 1;
             // It is registered (W1); if not after all, there is nothing to undo.
             let _ = epoll::delete(&self.epoll, descriptor);
         }
-        Some(Completion {
-            user_data: watch.user_data,
-            more: false,
-            outcome: Outcome::Failed(errno),
-        })
+        Completion::last(watch.user_data, Outcome::Failed(errno))
     }
 }

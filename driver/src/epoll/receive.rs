@@ -84,11 +84,7 @@ impl Epoll {
                 if let Err(errno) = self.register_interest(descriptor, Interest::Receiving) {
                     self.entry_of(descriptor).receive = None;
                     let outcome = Outcome::Failed(errno);
-                    completions.push(Completion {
-                        user_data,
-                        more: false,
-                        outcome,
-                    });
+                    completions.push(Completion::last(user_data, outcome));
                 }
                 return;
             }

@@ -65,11 +65,7 @@ impl Epoll {
             return;
         };
         let outcome = self.fill_now(descriptor, buffer);
-        completions.push(Completion {
-            user_data,
-            more: false,
-            outcome,
-        });
+        completions.push(Completion::last(user_data, outcome));
     }
 
     fn fill_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {

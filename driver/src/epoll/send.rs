@@ -1,16 +1,13 @@
 //! Send: write in the turn it was started; what the socket does not take waits for an event.
 
-use std::io::IoSlice;
 use std::os::fd::{AsFd, RawFd};
-
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use super::table::{Interest, Send};
 use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::pipe::write_front;
-use crate::segment::{SEGMENTS_MAX, SendList};
+use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
 /// Writes to one connection in one turn, so that the others get theirs.
@@ -73,53 +70,29 @@ impl Epoll {
         self.queue_send(descriptor);
     }
 
-    /// One system call with all that is left of the list.
-    fn write(&mut self, descriptor: RawFd, index: u32) -> Result<usize, Errno> {
-        let send_under_way = self.sends.at(index);
-        let (list, after) = (&send_under_way.list, send_under_way.after);
+    /// One system call with all that is left of the list, up to the first pipe.
+    fn write(&mut self, descriptor: RawFd, index: usize) -> Result<usize, Errno> {
+        let Send { list, after, .. } = &self.sends[index];
         let entry = &self.entries[descriptor as usize];
         let Some(socket) = &entry.socket else {
             unreachable!("T1: a send on a closed socket")
         };
-        if list.has_pipe() {
-            let closes = after == AfterSend::Close;
-            self.counters.system_calls += 1;
-            return write_front(socket.as_fd(), list, Mode::NonBlocking, closes);
-        }
-        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if after == AfterSend::Close {
-            // The close is next and takes the last bytes along: data and FIN in one segment.
-            flags |= SendFlags::MORE;
-        }
         if list.is_empty() {
             return Ok(0);
         }
         self.counters.system_calls += 1;
-        if list.segments() == 1 {
-            return send(socket, list.slices().next().unwrap_or_default(), flags);
-        }
-        let mut vectors = [IoSlice::new(&[]); SEGMENTS_MAX];
-        let mut count = 0;
-        for (vector, bytes) in vectors.iter_mut().zip(list.slices()) {
-            *vector = IoSlice::new(bytes);
-            count += 1;
-        }
-        sendmsg(
-            socket,
-            &vectors[..count],
-            &mut SendAncillaryBuffer::default(),
-            flags,
-        )
+        let closes = *after == AfterSend::Close;
+        write_front(socket.as_fd(), list, Mode::NonBlocking, closes)
     }
 
     fn wrote(
         &mut self,
         descriptor: RawFd,
-        index: u32,
+        index: usize,
         bytes: usize,
         completions: &mut Vec<Completion>,
     ) {
-        let send = self.sends.at(index);
+        let send = &mut self.sends[index];
         let (user_data, closed) = (send.user_data, send.after == AfterSend::Close);
         send.list.advance(bytes);
         if send.list.is_empty() {
@@ -138,28 +111,19 @@ impl Epoll {
                 bytes,
                 closed: false,
             };
-            completions.push(Completion {
-                user_data,
-                more: true,
-                outcome,
-            });
+            completions.push(Completion::more(user_data, outcome));
         }
     }
 
     pub(super) fn end_send(
         &mut self,
         descriptor: RawFd,
-        index: u32,
+        index: usize,
         outcome: Outcome,
         completions: &mut Vec<Completion>,
     ) {
-        let user_data = self.sends.at(index).user_data;
-        self.sends.remove(index);
+        let user_data = self.sends.remove(index).user_data;
         self.entry_of(descriptor).send = None;
-        completions.push(Completion {
-            user_data,
-            more: false,
-            outcome,
-        });
+        completions.push(Completion::last(user_data, outcome));
     }
 }

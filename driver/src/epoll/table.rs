@@ -49,7 +49,7 @@ pub(super) struct Entry {
     /// The buffer of a recv_into under way; `receive` is set, too.
     pub(super) buffer: Option<Buffer>,
     /// Index of the send under way.
-    pub(super) send: Option<u32>,
+    pub(super) send: Option<usize>,
     pub(super) interest: Interest,
     pub(super) readable: bool,
     pub(super) writable: bool,
@@ -68,35 +68,5 @@ impl Entry {
             writable: true,
             ..Entry::default()
         }
-    }
-}
-
-/// Sends under way, by index; places are recycled, newest first.
-#[derive(Default)]
-pub(super) struct SendTable {
-    sends: Vec<Option<Send>>,
-    free: Vec<u32>,
-}
-
-impl SendTable {
-    pub(super) fn insert(&mut self, send: Send) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.sends[index as usize] = Some(send);
-            return index;
-        }
-        self.sends.push(Some(send));
-        (self.sends.len() - 1) as u32
-    }
-
-    pub(super) fn at(&mut self, index: u32) -> &mut Send {
-        let Some(send) = &mut self.sends[index as usize] else {
-            unreachable!("an entry names a send that is over")
-        };
-        send
-    }
-
-    pub(super) fn remove(&mut self, index: u32) {
-        self.sends[index as usize] = None;
-        self.free.push(index);
     }
 }

@@ -1,12 +1,12 @@
 //! Trials of what the driver does not use, and might.
 
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU32;
 
 use io_uring::{opcode, types};
-use rustix::io::Errno;
 
-use super::trial::{Bench, expect, number, result};
+use super::trial::{Bench, expect, result};
 
 /// FUTEX2_SIZE_U32 and FUTEX2_PRIVATE of the kernel's header.
 const FUTEX_FLAGS: u32 = 2 | 128;
@@ -14,7 +14,7 @@ const FUTEX_FLAGS: u32 = 2 | 128;
 const FUTEX_ANY: u64 = 0xffff_ffff;
 
 /// MSG_RING: a completion on another ring.
-pub(super) fn message_ring() -> Result<(), Errno> {
+pub(super) fn message_ring() -> io::Result<()> {
     let mut from = Bench::new()?;
     let mut to = Bench::new()?;
     let fd = types::Fd(to.ring().as_raw_fd());
@@ -27,7 +27,7 @@ pub(super) fn message_ring() -> Result<(), Errno> {
 }
 
 /// A wait on a futex word, ended by a wake-up.
-pub(super) fn futex() -> Result<(), Errno> {
+pub(super) fn futex() -> io::Result<()> {
     static WORD: AtomicU32 = AtomicU32::new(0);
     let word = WORD.as_ptr().cast_const();
     let mut bench = Bench::new()?;
@@ -49,14 +49,13 @@ pub(super) fn futex() -> Result<(), Errno> {
 }
 
 /// NAPI: busy polling of network queues.
-pub(super) fn busy_polling() -> Result<(), Errno> {
+pub(super) fn busy_polling() -> io::Result<()> {
     let bench = Bench::new()?;
     let mut settings = types::Napi::new().set_busy_poll_timeout(1);
     let registered = bench.ring().submitter().register_napi(&mut settings);
-    registered.map_err(|error| number(&error))?;
-    let removed = bench
+    registered?;
+    bench
         .ring()
         .submitter()
-        .unregister_napi(&mut types::Napi::new());
-    removed.map_err(|error| number(&error))
+        .unregister_napi(&mut types::Napi::new())
 }

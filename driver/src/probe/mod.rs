@@ -13,6 +13,8 @@ mod sockets;
 pub(crate) mod sharing;
 mod extras;
 
+use std::io;
+
 use serde::Serialize;
 
 use crate::config::DriverConfig;
@@ -65,86 +67,66 @@ pub struct Probe {
 struct Trial {
     feature: &'static str,
     used: Use,
-    attempt: fn() -> Result<(), rustix::io::Errno>,
+    attempt: fn() -> io::Result<()>,
+}
+
+const fn trial(feature: &'static str, used: Use, attempt: fn() -> io::Result<()>) -> Trial {
+    Trial {
+        feature,
+        used,
+        attempt,
+    }
 }
 
 /// In the order of a connection's life, the required ones first.
 const TRIALS: &[Trial] = &[
-    Trial {
-        feature: "waiting with a time-out",
-        used: Use::Required,
-        attempt: rings::timed_wait,
-    },
-    Trial {
-        feature: "keeping overflown completions",
-        used: Use::Required,
-        attempt: rings::overflow_is_kept,
-    },
-    Trial {
-        feature: "a poll that stays armed",
-        used: Use::Required,
-        attempt: rings::staying_poll,
-    },
-    Trial {
-        feature: "multishot accept",
-        used: Use::Required,
-        attempt: sockets::multishot_accept,
-    },
-    Trial {
-        feature: "multishot receive into provided buffers",
-        used: Use::Required,
-        attempt: sockets::multishot_receive,
-    },
-    Trial {
-        feature: "a close linked behind a send",
-        used: Use::Required,
-        attempt: sockets::linked_close,
-    },
-    Trial {
-        feature: "deferred task work",
-        used: Use::Preferred,
-        attempt: rings::deferred_task_work,
-    },
-    Trial {
-        feature: "cooperative task work",
-        used: Use::Preferred,
-        attempt: rings::cooperative_task_work,
-    },
-    Trial {
-        feature: "waiting without counting as input and output",
-        used: Use::Preferred,
-        attempt: rings::quiet_wait,
-    },
-    Trial {
-        feature: "send without copying",
-        used: Use::Unused,
-        attempt: sockets::zero_copy_send,
-    },
-    Trial {
-        feature: "receive bundles",
-        used: Use::Unused,
-        attempt: sockets::receive_bundle,
-    },
-    Trial {
-        feature: "receives that share a page",
-        used: Use::Preferred,
-        attempt: sharing::receives_share_pages,
-    },
-    Trial {
-        feature: "messages between rings",
-        used: Use::Unused,
-        attempt: extras::message_ring,
-    },
-    Trial {
-        feature: "futex operations",
-        used: Use::Unused,
-        attempt: extras::futex,
-    },
-    Trial {
-        feature: "busy polling",
-        used: Use::Unused,
-        attempt: extras::busy_polling,
-    },
+    trial("waiting with a time-out", Use::Required, rings::timed_wait),
+    trial(
+        "keeping overflown completions",
+        Use::Required,
+        rings::overflow_is_kept,
+    ),
+    trial(
+        "a poll that stays armed",
+        Use::Required,
+        rings::staying_poll,
+    ),
+    trial("multishot accept", Use::Required, sockets::multishot_accept),
+    trial(
+        "multishot receive into provided buffers",
+        Use::Required,
+        sockets::multishot_receive,
+    ),
+    trial(
+        "a close linked behind a send",
+        Use::Required,
+        sockets::linked_close,
+    ),
+    trial(
+        "deferred task work",
+        Use::Preferred,
+        rings::deferred_task_work,
+    ),
+    trial(
+        "cooperative task work",
+        Use::Preferred,
+        rings::cooperative_task_work,
+    ),
+    trial(
+        "waiting without counting as input and output",
+        Use::Preferred,
+        rings::quiet_wait,
+    ),
+    trial("send without copying", Use::Unused, sockets::zero_copy_send),
+    trial("receive bundles", Use::Unused, sockets::receive_bundle),
+    trial(
+        "receives that share a page",
+        Use::Preferred,
+        sharing::receives_share_pages,
+    ),
+    trial("messages between rings", Use::Unused, extras::message_ring),
+    trial("futex operations", Use::Unused, extras::futex),
+    trial("busy polling", Use::Unused, extras::busy_polling),
 ];
 
 impl Probe {
@@ -187,7 +169,7 @@ impl Probe {
 
 impl Trial {
     fn run(&self) -> Result<(), Refusal> {
-        (self.attempt)().map_err(|errno| Refusal::of(self.feature, errno))
+        (self.attempt)().map_err(|error| Refusal::of_error(self.feature, &error))
     }
 }
 

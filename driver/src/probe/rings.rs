@@ -1,5 +1,6 @@
 //! Trials of the ring itself: its flags, its waits, its overflow.
 
+use std::io;
 use std::os::fd::AsRawFd;
 
 use io_uring::types::{SubmitArgs, Timespec};
@@ -7,10 +8,10 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::trial::{Bench, expect, number, result};
+use super::trial::{Bench, expect, result};
 use crate::uring::setup::{TaskRun, set_up_as};
 
-fn nothing_on(ring: IoUring) -> Result<(), Errno> {
+fn nothing_on(ring: IoUring) -> io::Result<()> {
     let mut bench = Bench::of(ring);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&opcode::Nop::new().build()) }?;
@@ -18,45 +19,42 @@ fn nothing_on(ring: IoUring) -> Result<(), Errno> {
 }
 
 /// SINGLE_ISSUER and DEFER_TASKRUN.
-pub(super) fn deferred_task_work() -> Result<(), Errno> {
-    nothing_on(set_up_as(TaskRun::Deferred, 4, 8).map_err(|error| number(&error))?)
+pub(super) fn deferred_task_work() -> io::Result<()> {
+    nothing_on(set_up_as(TaskRun::Deferred, 4, 8)?)
 }
 
 /// COOP_TASKRUN.
-pub(super) fn cooperative_task_work() -> Result<(), Errno> {
-    nothing_on(set_up_as(TaskRun::Cooperative, 4, 8).map_err(|error| number(&error))?)
+pub(super) fn cooperative_task_work() -> io::Result<()> {
+    nothing_on(set_up_as(TaskRun::Cooperative, 4, 8)?)
 }
 
 /// EXT_ARG: the time-out ends the wait, and nothing else does.
-pub(super) fn timed_wait() -> Result<(), Errno> {
+pub(super) fn timed_wait() -> io::Result<()> {
     let bench = Bench::new()?;
     let timeout = Timespec::new().nsec(1_000);
     let arguments = SubmitArgs::new().timespec(&timeout);
     match bench.ring().submitter().submit_with_args(1, &arguments) {
-        Ok(_) => Err(Errno::OPNOTSUPP),
-        Err(error) if number(&error) == Errno::TIME => Ok(()),
-        Err(error) => Err(number(&error)),
+        Ok(_) => Err(Errno::OPNOTSUPP.into()),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
 /// NO_IOWAIT.
-pub(super) fn quiet_wait() -> Result<(), Errno> {
+pub(super) fn quiet_wait() -> io::Result<()> {
     let mut bench = Bench::new()?;
     // SAFETY: it points to nothing.
     unsafe { bench.push(&opcode::Nop::new().build()) }?;
     let flags = (EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT).bits();
     // SAFETY: no argument, and the entry is sound.
     let entered = unsafe { bench.ring().submitter().enter::<u64>(1, 1, flags, None) };
-    entered.map_err(|error| number(&error))?;
+    entered?;
     result(&bench.next()?).map(drop)
 }
 
 /// NODROP: more completions than the queue holds, and all of them come.
-pub(super) fn overflow_is_kept() -> Result<(), Errno> {
-    let ring = IoUring::builder()
-        .setup_cqsize(2)
-        .build(2)
-        .map_err(|error| number(&error))?;
+pub(super) fn overflow_is_kept() -> io::Result<()> {
+    let ring = IoUring::builder().setup_cqsize(2).build(2)?;
     let mut bench = Bench::of(ring);
     for round in 0..8 {
         // SAFETY: it points to nothing.
@@ -70,7 +68,7 @@ pub(super) fn overflow_is_kept() -> Result<(), Errno> {
 }
 
 /// A multishot poll fires for every write to an eventfd that nobody reads.
-pub(super) fn staying_poll() -> Result<(), Errno> {
+pub(super) fn staying_poll() -> io::Result<()> {
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
     let mut bench = Bench::new()?;
     let fd = types::Fd(eventfd.as_raw_fd());

@@ -4,6 +4,7 @@
 //! after an error, when the kernel went on with it; more taken off it than was received. So each of
 //! these is done, with bytes received behind it, and every byte is compared.
 
+use std::io;
 use std::mem::ManuallyDrop;
 use std::net::TcpStream;
 
@@ -32,7 +33,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new() -> Result<Stage, Errno> {
+    fn new() -> io::Result<Stage> {
         let bench = Bench::new()?;
         let config = RegionConfig {
             pages: 64,
@@ -42,7 +43,7 @@ impl Stage {
             ..RegionConfig::default()
         };
         let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config)
-            .map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
+            .map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
         Ok(Stage {
             bench,
             buffers: ManuallyDrop::new(buffers),
@@ -50,7 +51,7 @@ impl Stage {
         })
     }
 
-    fn start(&mut self, stream: &TcpStream) -> Result<(), Errno> {
+    fn start(&mut self, stream: &TcpStream) -> io::Result<()> {
         let group = self.buffers.shared_group();
         let entry =
             receive_entry(target(stream), OperationMode::Single, group).user_data(CANCELLED);
@@ -59,7 +60,7 @@ impl Stage {
     }
 
     /// Receives `bytes`, sent before, `from` the beginning of a page.
-    fn receive(&mut self, stream: &TcpStream, bytes: &[u8], from: u32) -> Result<(), Errno> {
+    fn receive(&mut self, stream: &TcpStream, bytes: &[u8], from: u32) -> io::Result<()> {
         self.start(stream)?;
         let entry = self.bench.next()?;
         let count = result(&entry)?;
@@ -75,13 +76,13 @@ impl Stage {
     }
 
     /// Everything that was received is where it was, and unchanged.
-    fn compare(&self) -> Result<(), Errno> {
+    fn compare(&self) -> io::Result<()> {
         let same = |(piece, bytes): &(Piece, Vec<u8>)| self.buffers.bytes(piece) == bytes;
         expect(self.out.iter().all(same))
     }
 
     /// A receive that brings nothing.
-    fn receive_nothing(&mut self, stream: &TcpStream) -> Result<(), Errno> {
+    fn receive_nothing(&mut self, stream: &TcpStream) -> io::Result<()> {
         self.start(stream)?;
         let entry = self.bench.next()?;
         expect(entry.result() <= 0)?;
@@ -100,7 +101,7 @@ fn pattern(from: usize, count: usize) -> Vec<u8> {
 }
 
 /// Receives of several connections lie behind each other in a page, whatever happens between them.
-pub(crate) fn receives_share_pages() -> Result<(), Errno> {
+pub(crate) fn receives_share_pages() -> io::Result<()> {
     let mut stage = Stage::new()?;
     let (client, server) = pair()?;
     let (mut at, mut from) = (0, 0);
@@ -110,7 +111,7 @@ pub(crate) fn receives_share_pages() -> Result<(), Errno> {
         stage.receive(&server, &bytes, from)?;
         at += count as usize;
         from = (from + count) % PAGE_BYTES;
-        Ok::<(), Errno>(())
+        Ok::<(), io::Error>(())
     };
     go_on(&mut stage, 10)?;
     // The end of a stream.
@@ -153,7 +154,7 @@ pub(crate) fn receives_share_pages() -> Result<(), Errno> {
 }
 
 /// Closes a connection so that its peer gets a reset.
-fn break_off(stream: TcpStream) -> Result<(), Errno> {
+fn break_off(stream: TcpStream) -> io::Result<()> {
     let at_once = Some(std::time::Duration::ZERO);
     rustix::net::sockopt::set_socket_linger(&stream, at_once)?;
     drop(stream);

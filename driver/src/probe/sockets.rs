@@ -1,5 +1,6 @@
 //! Trials on connections over the loopback interface, or over what stands in for it.
 
+use std::io;
 use std::io::Read;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -9,7 +10,7 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 use rustix::io::Errno;
 
-use super::trial::{Bench, connect, expect, finish, listen, number, pair, result, target, write};
+use super::trial::{Bench, connect, expect, finish, listen, pair, result, target, write};
 use crate::driver::OperationMode;
 use crate::region::RegionConfig;
 use crate::uring::buffers::BufferRing;
@@ -19,7 +20,7 @@ use crate::uring::entry::{accept_entry, close_entry, receive_entry};
 const GROUP: u16 = 0;
 
 /// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
-fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno> {
+fn buffers(bench: &Bench, bytes: u32) -> io::Result<ManuallyDrop<BufferRing>> {
     let config = RegionConfig {
         pages: 4,
         page_bytes: bytes,
@@ -27,12 +28,12 @@ fn buffers(bench: &Bench, bytes: u32) -> Result<ManuallyDrop<BufferRing>, Errno>
         ..RegionConfig::default()
     };
     let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config);
-    let buffers = buffers.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
+    let buffers = buffers.map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
     Ok(ManuallyDrop::new(buffers))
 }
 
 /// One accept takes two connections and lives on.
-pub(super) fn multishot_accept() -> Result<(), Errno> {
+pub(super) fn multishot_accept() -> io::Result<()> {
     let listener = listen()?;
     let mut bench = Bench::new()?;
     let entry =
@@ -52,7 +53,7 @@ pub(super) fn multishot_accept() -> Result<(), Errno> {
 }
 
 /// One receive brings two pieces in buffers of the kernel's choice, then the end.
-pub(super) fn multishot_receive() -> Result<(), Errno> {
+pub(super) fn multishot_receive() -> io::Result<()> {
     let (client, server) = pair()?;
     let mut bench = Bench::new()?;
     let mut buffers = buffers(&bench, 64)?;
@@ -82,12 +83,10 @@ pub(super) fn multishot_receive() -> Result<(), Errno> {
 }
 
 /// The close follows the last byte, and says nothing when it succeeds.
-pub(super) fn linked_close() -> Result<(), Errno> {
+pub(super) fn linked_close() -> io::Result<()> {
     let (mut client, server) = pair()?;
     let patience = Some(Duration::from_secs(2));
-    client
-        .set_read_timeout(patience)
-        .map_err(|error| number(&error))?;
+    client.set_read_timeout(patience)?;
     let mut bench = Bench::new()?;
     let target = target(&server);
     // The ring closes it.
@@ -106,14 +105,12 @@ pub(super) fn linked_close() -> Result<(), Errno> {
     unsafe { bench.push(&opcode::Nop::new().build().user_data(2)) }?;
     expect(bench.next()?.user_data() == 2)?;
     let mut bytes = vec![];
-    client
-        .read_to_end(&mut bytes)
-        .map_err(|error| number(&error))?;
+    client.read_to_end(&mut bytes)?;
     expect(bytes == b"last")
 }
 
 /// SEND_ZC: a completion for the bytes, and one when their memory is free.
-pub(super) fn zero_copy_send() -> Result<(), Errno> {
+pub(super) fn zero_copy_send() -> io::Result<()> {
     let (_client, server) = pair()?;
     let mut bench = Bench::new()?;
     let fd = types::Fd(server.as_raw_fd());
@@ -128,7 +125,7 @@ pub(super) fn zero_copy_send() -> Result<(), Errno> {
 }
 
 /// One completion for bytes in several buffers.
-pub(super) fn receive_bundle() -> Result<(), Errno> {
+pub(super) fn receive_bundle() -> io::Result<()> {
     let (client, server) = pair()?;
     let mut bench = Bench::new()?;
     let buffers = buffers(&bench, 4)?;

@@ -2,7 +2,7 @@
 //!
 //! A trial ends every operation that could touch memory before it drops that memory.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
@@ -23,29 +23,24 @@ pub(super) struct Bench {
     ring: IoUring,
 }
 
-/// The error number of a standard library error.
-pub(super) fn number(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
 /// The result of a completion, or its error number.
-pub(super) fn result(entry: &cqueue::Entry) -> Result<u32, Errno> {
-    u32::try_from(entry.result()).map_err(|_| Errno::from_raw_os_error(-entry.result()))
+pub(super) fn result(entry: &cqueue::Entry) -> io::Result<u32> {
+    u32::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(-entry.result()))
 }
 
 /// A trial went through, but not as it should have.
-pub(super) fn expect(condition: bool) -> Result<(), Errno> {
+pub(super) fn expect(condition: bool) -> io::Result<()> {
     if condition {
         Ok(())
     } else {
-        Err(Errno::OPNOTSUPP)
+        Err(Errno::OPNOTSUPP.into())
     }
 }
 
 impl Bench {
-    pub(super) fn new() -> Result<Bench, Errno> {
+    pub(super) fn new() -> io::Result<Bench> {
         let ring = setup::set_up(8, 16);
-        let (ring, _) = ring.map_err(|refusal| Errno::from_raw_os_error(refusal.errno))?;
+        let (ring, _) = ring.map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
         Ok(Bench { ring })
     }
 
@@ -61,21 +56,17 @@ impl Bench {
     ///
     /// # Safety
     /// What it points to lives until the operation has ended.
-    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
+    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: promised by the caller.
-        unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOBUFS)
+        unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOBUFS.into())
     }
 
-    pub(super) fn submit(&self) -> Result<(), Errno> {
-        self.ring
-            .submitter()
-            .submit()
-            .map(drop)
-            .map_err(|error| number(&error))
+    pub(super) fn submit(&self) -> io::Result<()> {
+        self.ring.submitter().submit().map(drop)
     }
 
     /// Submits, waits for the next completion and takes it.
-    pub(super) fn next(&mut self) -> Result<cqueue::Entry, Errno> {
+    pub(super) fn next(&mut self) -> io::Result<cqueue::Entry> {
         let patience = Timespec::new().sec(PATIENCE_SECONDS);
         loop {
             let arrived = self.ring.completion().next();
@@ -86,21 +77,21 @@ impl Bench {
             }
             let arguments = SubmitArgs::new().timespec(&patience);
             let waited = self.ring.submitter().submit_with_args(1, &arguments);
-            match waited.map_err(|error| number(&error)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+            match waited {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
             }
         }
     }
 
     /// Waits until an operation has ended; `more` says that it lives on.
-    pub(super) fn drain(&mut self) -> Result<(), Errno> {
+    pub(super) fn drain(&mut self) -> io::Result<()> {
         while cqueue::more(self.next()?.flags()) {}
         Ok(())
     }
 
     /// Cancels the operation with this user data and waits for its end.
-    pub(super) fn cancel(&mut self, user_data: u64) -> Result<(), Errno> {
+    pub(super) fn cancel(&mut self, user_data: u64) -> io::Result<()> {
         let entry = opcode::AsyncCancel::new(user_data)
             .build()
             .user_data(CANCEL);
@@ -113,18 +104,20 @@ impl Bench {
 /// A listener on the loopback interface, or one that is not of the network where that interface is
 /// down (a network namespace of its own, as `unshare -n`, containers without a network and
 /// systemd's `PrivateNetwork` have it): what is tried here is io_uring and not the network.
-pub(super) fn listen() -> Result<TcpListener, Errno> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error));
+pub(super) fn listen() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0");
     let reachable = listener.and_then(|listener| connect(&listener).map(drop));
     match reachable {
-        Ok(()) => TcpListener::bind("127.0.0.1:0").map_err(|error| number(&error)),
-        Err(Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL) => listen_locally(),
-        Err(errno) => Err(errno),
+        Ok(()) => TcpListener::bind("127.0.0.1:0"),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL) => listen_locally(),
+            _ => Err(error),
+        },
     }
 }
 
 /// The same without a network: the type stands for a stream socket of any kind.
-fn listen_locally() -> Result<TcpListener, Errno> {
+fn listen_locally() -> io::Result<TcpListener> {
     let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     // Without a name the kernel chooses one (unix(7), autobind).
     rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
@@ -132,7 +125,7 @@ fn listen_locally() -> Result<TcpListener, Errno> {
     Ok(TcpListener::from(listener))
 }
 
-pub(super) fn connect(listener: &TcpListener) -> Result<TcpStream, Errno> {
+pub(super) fn connect(listener: &TcpListener) -> io::Result<TcpStream> {
     let address = rustix::net::getsockname(listener)?;
     let stream = rustix::net::socket(address.address_family(), SocketType::STREAM, None)?;
     rustix::net::connect(&stream, &address)?;
@@ -140,7 +133,7 @@ pub(super) fn connect(listener: &TcpListener) -> Result<TcpStream, Errno> {
 }
 
 /// Two ends of a connection.
-pub(super) fn pair() -> Result<(TcpStream, TcpStream), Errno> {
+pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = listen()?;
     let client = connect(&listener)?;
     let server = rustix::net::accept(&listener)?;
@@ -151,12 +144,10 @@ pub(super) fn target(stream: &TcpStream) -> types::Fd {
     types::Fd(stream.as_raw_fd())
 }
 
-pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Errno> {
-    stream.write_all(bytes).map_err(|error| number(&error))
+pub(super) fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes)
 }
 
-pub(super) fn finish(stream: &TcpStream) -> Result<(), Errno> {
-    stream
-        .shutdown(Shutdown::Write)
-        .map_err(|error| number(&error))
+pub(super) fn finish(stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)
 }

@@ -95,7 +95,6 @@ impl Faults {
 
 /// How often each fault struck: a test of the caller can see what it was put through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields of `Faults`, counted")]
 pub struct Injected {
     pub short_receives: u64,
     pub short_sends: u64,

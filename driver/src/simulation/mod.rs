@@ -108,11 +108,7 @@ impl Simulation {
         let mut world = self.network.world();
         world.connection_of(socket, "a receive");
         let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
-        if world
-            .operations
-            .find(|running| same(&running.kind))
-            .is_some()
-        {
+        if world.operations.has(same) {
             world.broken_promise(&format!("C2: a second receive on socket {socket}"));
         }
         drop(world);
@@ -173,11 +169,7 @@ fn duplicate_of(completion: &Completion) -> Completion {
         Outcome::Sent { bytes, closed } => Outcome::Sent { bytes, closed },
         Outcome::Failed(errno) => Outcome::Failed(errno),
     };
-    Completion {
-        user_data: completion.user_data,
-        more: false,
-        outcome,
-    }
+    Completion::last(completion.user_data, outcome)
 }
 
 fn number_of(socket: Socket) -> u32 {
@@ -219,11 +211,7 @@ impl Driver for Simulation {
         let listener = listener.number();
         let world = self.network.world();
         let same = |kind: &Kind| matches!(kind, Kind::Accept { listener: on } if *on == listener);
-        if world
-            .operations
-            .find(|running| same(&running.kind))
-            .is_some()
-        {
+        if world.operations.has(same) {
             world.broken_promise(&format!("C2: a second accept on listener {listener}"));
         }
         drop(world);
@@ -266,11 +254,7 @@ impl Driver for Simulation {
             world.broken_promise(&format!("C3: a send on socket {socket}, which is finished"));
         }
         let same = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
-        if world
-            .operations
-            .find(|running| same(&running.kind))
-            .is_some()
-        {
+        if world.operations.has(same) {
             world.broken_promise(&format!("C2: a second send on socket {socket}"));
         }
         drop(world);
@@ -297,11 +281,7 @@ impl Driver for Simulation {
         let world = self.network.world();
         let same =
             |kind: &Kind| matches!(kind, Kind::Watch { event: on } if Arc::ptr_eq(on, &event));
-        if world
-            .operations
-            .find(|running| same(&running.kind))
-            .is_some()
-        {
+        if world.operations.has(same) {
             world.broken_promise("C2: a second watch of an eventfd");
         }
         drop(world);
@@ -313,11 +293,7 @@ impl Driver for Simulation {
         let socket = number_of(socket);
         let mut world = self.network.world();
         let sends = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
-        if world
-            .operations
-            .find(|running| sends(&running.kind))
-            .is_some()
-        {
+        if world.operations.has(sends) {
             world.broken_promise(&format!("C3: socket {socket} is finished during a send"));
         }
         let arrival_ns = world.arrival_ns();

@@ -116,6 +116,11 @@ impl Operations {
         self.running.values().find(|running| matches(running))
     }
 
+    /// Whether an operation of this kind is listed.
+    pub(super) fn has(&self, matches: impl Fn(&Kind) -> bool) -> bool {
+        self.running.values().any(|running| matches(&running.kind))
+    }
+
     pub(super) fn find_mut(&mut self, matches: impl Fn(&Running) -> bool) -> Option<&mut Running> {
         self.running.values_mut().find(|running| matches(running))
     }

@@ -109,18 +109,11 @@ impl World {
         }
         self.listeners[listener as usize].waiting.pop_front();
         if aborted {
-            self.injected.aborted += u64::from(!no_file);
+            self.injected.aborted += 1;
             let lost = &mut self.connections[connection as usize];
             lost.broken = true;
             lost.server_closed = true;
-            return self.fail(
-                number,
-                if no_file {
-                    Errno::NFILE
-                } else {
-                    Errno::CONNABORTED
-                },
-            );
+            return self.fail(number, Errno::CONNABORTED);
         }
         let socket = self.sockets_made;
         self.sockets_made += 1;
@@ -333,11 +326,7 @@ impl World {
     fn close_behind_send(&mut self, socket: u32) {
         let receives =
             |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
-        if self
-            .operations
-            .find(|running| receives(&running.kind))
-            .is_some()
-        {
+        if self.operations.has(receives) {
             self.broken_promise(&format!(
                 "C3: a send closes socket {socket} while a receive is outstanding"
             ));

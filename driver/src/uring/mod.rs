@@ -51,7 +51,7 @@ use self::table::{RecvIntoTable, SendTable, WatchTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode, check_user_data};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
@@ -213,8 +213,8 @@ impl Uring {
 /// Whether receives can share pages here; says so if not.
 fn pages_are_shared() -> bool {
     let tried = receives_share_pages();
-    if let Err(errno) = tried {
-        let refusal = Refusal::of("receiving several times into a page", errno);
+    if let Err(error) = &tried {
+        let refusal = Refusal::of_error("receiving several times into a page", error);
         log::info!("each receive takes a page, as they cannot share one: {refusal}");
     }
     tried.is_ok()
@@ -242,26 +242,17 @@ impl Driver for Uring {
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_accept(listener, user_data, mode);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_receive(socket, user_data, mode, region_id);
     }
 
     fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_receive_sharing(socket, user_data, region_id);
     }
 
@@ -286,10 +277,7 @@ impl Driver for Uring {
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_recv_into(socket, user_data, buffer);
     }
 
@@ -303,18 +291,12 @@ impl Driver for Uring {
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_send(socket, user_data, list, after);
     }
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
-        debug_assert!(
-            user_data <= USER_DATA_MAX,
-            "C1: {user_data:#x} is above USER_DATA_MAX"
-        );
+        check_user_data(user_data);
         self.start_poll_eventfd(event, user_data);
     }
 

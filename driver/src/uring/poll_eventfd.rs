@@ -104,11 +104,7 @@ impl Uring {
             end = watch.failed.or(end);
         }
         match taken {
-            Ok(count) => completions.push(Completion {
-                user_data,
-                more: true,
-                outcome: Outcome::Signalled(count),
-            }),
+            Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) if armed => self.fail_watch(index, errno),
             Err(errno) => end = end.or(Some(errno)),
@@ -121,11 +117,7 @@ impl Uring {
         };
         self.outstanding -= 1;
         self.watches.remove(index as usize);
-        completions.push(Completion {
-            user_data,
-            more: false,
-            outcome: Outcome::Failed(errno),
-        });
+        completions.push(Completion::last(user_data, Outcome::Failed(errno)));
     }
 }
 

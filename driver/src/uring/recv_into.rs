@@ -79,10 +79,6 @@ impl Uring {
                 errno => Outcome::Failed(errno),
             },
         };
-        completions.push(Completion {
-            user_data,
-            more: false,
-            outcome,
-        });
+        completions.push(Completion::last(user_data, outcome));
     }
 }

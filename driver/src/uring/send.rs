@@ -102,11 +102,7 @@ impl Uring {
                 bytes: written,
                 closed: false,
             };
-            completions.push(Completion {
-                user_data,
-                more: true,
-                outcome,
-            });
+            completions.push(Completion::more(user_data, outcome));
         }
         if let Some(errno) = failed {
             self.end_send(index, Outcome::Failed(errno), completions);
@@ -147,11 +143,7 @@ impl Uring {
             self.start_close(socket);
         }
         let outcome = Outcome::Sent { bytes: 0, closed };
-        self.unasked.push(Completion {
-            user_data,
-            more: false,
-            outcome,
-        });
+        self.unasked.push(Completion::last(user_data, outcome));
     }
 
     fn submit_send(&mut self, index: u32, options: u16) {
@@ -188,11 +180,7 @@ impl Uring {
                 bytes,
                 closed: false,
             };
-            completions.push(Completion {
-                user_data,
-                more: true,
-                outcome,
-            });
+            completions.push(Completion::more(user_data, outcome));
         }
         if self.sends.at(index).cancelled || self.stopping {
             self.end_send(index, Outcome::Failed(Errno::CANCELED), completions);
@@ -222,10 +210,6 @@ impl Uring {
         self.sends.remove(index);
         self.sockets.end_send(socket);
         self.outstanding -= 1;
-        completions.push(Completion {
-            user_data,
-            more: false,
-            outcome,
-        });
+        completions.push(Completion::last(user_data, outcome));
     }
 }

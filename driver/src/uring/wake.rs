@@ -35,7 +35,6 @@ mod tests {
     use crate::completion::{Completion, Outcome};
     use crate::config::DriverConfig;
     use crate::driver::{Driver, OperationMode};
-    use crate::waker::Wake;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

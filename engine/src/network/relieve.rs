@@ -9,7 +9,7 @@
 //! - H3: a connection is ended only after it was seen to move little for `HOLDER_WINDOW_NS`, unless
 //!   a shortage has lasted for `SHORTAGE_NS_MAX` and every holder moves.
 
-use flatpath_driver::{Driver, Wake as _};
+use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Send};

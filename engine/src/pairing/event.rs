@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flatpath_driver::{Eventfd, Wake as _};
+use flatpath_driver::Eventfd;
 
 use super::ends::{Refused, Sink, Source};
 use crate::running::Handle;
