@@ -85,7 +85,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// Follows the server from running to draining to forced.
-    pub(super) fn follow_stage(&mut self) {
+    pub(super) fn follow_state(&mut self) {
         let mut server_state = self.thread.common.shared.server_state();
         if self.server_state == ServerState::Draining {
             let common = &self.thread.common;

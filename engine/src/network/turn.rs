@@ -52,7 +52,7 @@ impl<D: Driver> Network<D> {
         self.take_watches();
         self.retry_sources();
         self.fire_deadlines();
-        self.follow_stage();
+        self.follow_state();
         self.reconcile_again();
         self.retry_waiting();
         self.relieve();

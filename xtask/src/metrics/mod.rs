@@ -23,7 +23,7 @@ use lines::{Kind, Lines};
 
 /// What may be at most.
 const LIMITS: [(&str, usize); 5] = [
-    ("files of the largest circle", 30),
+    ("files of the largest circle", 3),
     ("circles of more than three files", 0),
     ("imports through a root", 0),
     ("lines of the product", 56_800),
