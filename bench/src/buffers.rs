@@ -146,13 +146,8 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let about = "an idle buffer: a walk over those in use, against a pool";
     let mut report = BenchReport::new("buffers", about);
     let walked = walked(stage);
-    for threads in ["1", "2"] {
-        let mut plot = Plot::lines("walk", &walked, &[threads], "buffers in use");
-        plot.name = if threads == "1" {
-            "walk-1-thread"
-        } else {
-            "walk-2-threads"
-        };
+    for (threads, name) in [("1", "walk-1-thread"), ("2", "walk-2-threads")] {
+        let mut plot = Plot::lines(name, &walked, &[threads], "buffers in use");
         plot.title = format!("{}, {threads} thread(s)", walked.title);
         report.plot(plot);
     }

@@ -40,13 +40,13 @@ const LINEAR_MAX: f64 = 30.0;
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Names the file, after the bench.
-    pub name: &'static str,
+    pub name: String,
     /// Above the picture.
     pub title: String,
     /// Below the picture.
     pub x: &'static str,
     /// Left of the picture.
-    pub y: &'static str,
+    pub y: String,
     /// How it is drawn.
     pub shape: Shape,
     /// What is compared.
@@ -91,10 +91,10 @@ impl Plot {
                     .collect(),
             });
         Self {
-            name,
+            name: name.into(),
             title: table.title.clone(),
             x,
-            y: table.unit,
+            y: table.unit.into(),
             shape: Shape::Lines,
             series: shown(series),
         }
@@ -118,12 +118,31 @@ impl Plot {
                     .collect(),
             });
         Self {
-            name,
+            name: name.into(),
             title: table.title.clone(),
             x,
-            y: table.unit,
+            y: table.unit.into(),
             shape: Shape::Bars(groups.collect()),
             series: shown(series),
+        }
+    }
+
+    /// Bars of one metric, one for each server.
+    pub fn servers(about: &str, table: &Table, metric: &str) -> Self {
+        let value = |row| table.cell(row, metric).map(|figure| figure.value);
+        let points = (0..).zip(&table.rows);
+        let points = points.filter_map(|(place, row)| Some((f64::from(place), value(row)?)));
+        Self {
+            name: about.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
+            title: about.into(),
+            x: "server",
+            y: metric.into(),
+            shape: Shape::Bars(table.rows.iter().map(|row| row.labels[0].clone()).collect()),
+            series: vec![Series {
+                name: metric.into(),
+                role: Role::Ours,
+                points: points.collect(),
+            }],
         }
     }
 }
@@ -187,7 +206,7 @@ fn draw_lines(plot: &Plot, root: &Area<'_>) -> Drawn {
     chart
         .configure_mesh()
         .x_desc(plot.x)
-        .y_desc(plot.y)
+        .y_desc(&plot.y)
         .label_style((FONT, 15))
         .axis_desc_style((FONT, 17))
         .light_line_style(RGBColor(0xEE, 0xEE, 0xEE))
@@ -233,7 +252,7 @@ where
     chart
         .configure_mesh()
         .x_desc(plot.x)
-        .y_desc(plot.y)
+        .y_desc(&plot.y)
         .x_labels(0)
         .disable_x_mesh()
         .label_style((FONT, 15))

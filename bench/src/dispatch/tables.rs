@@ -90,7 +90,7 @@ fn plots(flow: Flow, means: &Table, shares: &Table) -> [Plot; 2] {
     };
     let x = "ns: from here to twice as many";
     let mut histogram = Plot::lines(names.1, shares, &[], x);
-    histogram.y = "% of enqueues";
+    histogram.y = "% of enqueues".into();
     [Plot::lines(names.0, means, &[], "workers"), histogram]
 }
 
