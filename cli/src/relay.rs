@@ -1,4 +1,4 @@
-//! The relay of `flatpath serve`, and the line in the log that tells how it does.
+//! The relay of `flatpath serve`, and its figures in the log.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,7 +10,7 @@ use flatpath_relay::{Relay, Snapshot, Statistics};
 
 use crate::settings::Settings;
 
-/// How often a relay that has something to tell tells it.
+/// How often changed figures are logged.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The service with these settings.
@@ -22,24 +22,24 @@ pub(crate) fn service(settings: &Settings) -> Relay {
     }
 }
 
-/// Logs what relays do, until it is dropped.
+/// Logs the figures until it is dropped.
 pub(crate) struct Reporter {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reporter {
-    /// Starts to log. The bytes are those of all relays of the server.
-    pub(crate) fn start(handle: Handle, relays: Vec<Arc<Statistics>>) -> Reporter {
+    /// Starts to log the figures of all relays of the server.
+    pub(crate) fn start(handle: Handle, statistics: Arc<Statistics>) -> Reporter {
         let (end, ended) = channel::<()>();
         let spawned = thread::Builder::new()
             .name("flatpath-relay-log".into())
             .spawn(move || {
                 let mut report = Report::default();
                 while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                    report.tell(&handle, &relays);
+                    report.log(&handle, statistics.read());
                 }
-                report.tell(&handle, &relays);
+                report.log(&handle, statistics.read());
             });
         if let Err(cause) = &spawned {
             log::warn!("the relay's statistics are not logged: {cause}");
@@ -61,7 +61,7 @@ impl Drop for Reporter {
     }
 }
 
-/// What was told last.
+/// What was logged last.
 struct Report {
     at: Instant,
     matched: u64,
@@ -81,32 +81,29 @@ impl Default for Report {
 }
 
 impl Report {
-    fn tell(&mut self, handle: &Handle, relays: &[Arc<Statistics>]) {
-        let snapshots = relays.iter().map(|relay| relay.read());
-        let now = snapshots.reduce(together).unwrap_or_default();
+    fn log(&mut self, handle: &Handle, now: Snapshot) {
         let bytes = handle.statistics().joined_bytes.read();
         let seconds = self.at.elapsed().as_secs_f64().max(0.001);
         let rate = (now.matched - self.matched) as f64 / seconds;
         let mebibytes = (bytes - self.bytes) as f64 / seconds / f64::from(1 << 20);
-        let waited_ms = now.waited_ns as f64 / now.matched.max(1) as f64 / 1e6;
+        let waited_ms = now.waited.as_secs_f64() * 1e3 / now.matched.max(1) as f64;
         let line = format!(
-            "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes past \
-             the workers ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
-             at most; let go: {} alone, {} impatient, {} bad handshakes, {} redundant, {} refused, \
+            "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes \
+             relayed ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
+             at most; closed: {} unmatched, {} impatient, {} bad handshakes, {} redundant, {} refused, \
              {} displaced",
             now.waiting,
             now.paired,
             now.matched,
-            now.waited_ns_max as f64 / 1e6,
-            now.lonely,
+            now.waited_max.as_secs_f64() * 1e3,
+            now.unmatched,
             now.impatient,
             now.bad,
             now.redundant,
             now.refused,
             now.displaced,
         );
-        let anything = now != Snapshot::default();
-        if anything && line != self.line {
+        if now != Snapshot::default() && line != self.line {
             log::info!("{line}");
         }
         *self = Report {
@@ -115,21 +112,5 @@ impl Report {
             bytes,
             line,
         };
-    }
-}
-
-fn together(one: Snapshot, other: Snapshot) -> Snapshot {
-    Snapshot {
-        waiting: one.waiting + other.waiting,
-        paired: one.paired + other.paired,
-        matched: one.matched + other.matched,
-        waited_ns: one.waited_ns + other.waited_ns,
-        waited_ns_max: one.waited_ns_max.max(other.waited_ns_max),
-        lonely: one.lonely + other.lonely,
-        impatient: one.impatient + other.impatient,
-        bad: one.bad + other.bad,
-        redundant: one.redundant + other.redundant,
-        refused: one.refused + other.refused,
-        displaced: one.displaced + other.displaced,
     }
 }

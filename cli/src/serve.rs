@@ -6,7 +6,6 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::{ArgMatches, Args};
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
@@ -17,7 +16,7 @@ use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::Nfs;
-use flatpath_relay::Statistics;
+use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let parts = demands(&settings).divide()?;
     let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
     let port = nfs.as_ref().map(Nfs::port);
-    let mut relays = Vec::new();
+    let relay = relay::service(&settings);
     let (ingest, control) = settings
         .ingest
         .map(|_| ingest::open(&settings))
@@ -69,7 +68,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         .unzip();
     let told = ingest.clone();
     let mut mounts = Vec::new();
-    let server = server(&settings, &parts, nfs, ingest, (&mut relays, &mut mounts))?;
+    let server = server(&settings, &parts, nfs, ingest, &relay, &mut mounts)?;
     let report = report::start(told, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
@@ -86,7 +85,8 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         .filter(|_| is_on(settings.nfs_register))
         .map(|bound| nfs::register(bound.address))
         .transpose()?;
-    let reporter = (!relays.is_empty()).then(|| Reporter::start(running.handle(), relays));
+    let has_relay = !settings.relay.is_empty();
+    let reporter = has_relay.then(|| Reporter::start(running.handle(), relay.statistics()));
     announce(&running);
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain);
@@ -110,7 +110,8 @@ fn server(
     parts: &Parts,
     nfs: Option<Nfs>,
     ingest: Option<Ingest>,
-    (relays, mounts): (&mut Vec<Arc<Statistics>>, &mut Vec<MountShares>),
+    relay: &Relay,
+    mounts: &mut Vec<MountShares>,
 ) -> Result<Server, Failure> {
     let http = http_addresses(settings);
     if http.is_empty()
@@ -144,9 +145,7 @@ fn server(
         server = server.listen(address, Echo);
     }
     for &address in &settings.relay {
-        let relay = relay::service(settings);
-        relays.push(relay.statistics());
-        server = server.listen(address, relay);
+        server = server.listen(address, relay.clone());
     }
     if let Some(count) = settings.network_threads {
         server = server.network_threads(count);

@@ -140,7 +140,7 @@ fn a_file_goes_through_the_relay_with_the_real_client(driver: Driver) {
     let told = log.lines().rfind(|line| line.contains("relay: 0 waiting"));
     let told = told.expect("a relay that did something tells it at the end");
     let bytes = told
-        .split(" bytes past")
+        .split(" bytes relayed")
         .next()
         .and_then(|front| front.rsplit(' ').next());
     let bytes: usize = bytes.and_then(|bytes| bytes.parse().ok()).expect("a count");

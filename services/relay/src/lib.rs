@@ -1,28 +1,28 @@
-//! Relay for Flatpath: two clients that name the same token are joined, past the workers.
+//! Relay for Flatpath: two clients that name the same token are connected, without a worker.
 //!
 //! It speaks the public transit relay protocol of magic-wormhole (docs/transit.md of
 //! magic-wormhole-transit-relay), so `wormhole --transit-helper` works with it:
 //!
-//! | client says                           | relay says        | and then                      |
+//! | client sends                          | relay sends       | and then                      |
 //! |---------------------------------------|-------------------|-------------------------------|
 //! | `please relay TOKEN\n`                | nothing           | waits for the other           |
 //! | `please relay TOKEN for side SIDE\n`  | nothing           | waits for one of another side |
 //! | (the other one comes)                 | `ok\n` to both    | joins the two                 |
 //! | anything while it waits               | `impatient\n`     | closes                        |
 //! | anything else as its first line       | `bad handshake\n` | closes                        |
-//! | (all places to wait are taken)        | `busy\n`          | closes one: see below         |
+//! | (as many wait as may)                 | `busy\n`          | closes one: see below         |
 //! | a token that two others have          | `taken\n`         | closes                        |
 //!
-//! - What the second of a pair sends right behind its handshake goes to the first.
+//! - What the second of a pair sends right after its handshake goes to the first.
 //! - A token joins one pair at a time: a third client that names it is refused until both of the
 //!   pair are gone.
-//! - Several connections of one side may wait; when one is joined the others are let go.
-//! - A client that leaves while it waits is forgotten in the same turn. One that waits longer than
-//!   `wait_timeout` is closed. When `waiting_max` wait already, a newcomer takes the place of the
-//!   one that has waited longest of the address with most places, which hears `busy`; a client
-//!   whose partner is there needs no place.
+//! - Several connections of one side may wait; when one is joined the others are closed.
+//! - A client that leaves while it waits is removed in the same turn. One that waits longer than
+//!   `wait_timeout` is closed. When `waiting_max` wait already, a newcomer replaces the client that
+//!   has waited longest of the address with most waiting clients, which is sent `busy`; a client
+//!   whose partner waits does not count.
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other
-//!   goes on.
+//!   direction stays open.
 //!
 //! Everything happens on one network thread ([`Spread::OneRing`]): a join needs both connections
 //! there, and moving one between threads would cost more than the kernel's copies allow one
@@ -41,37 +41,37 @@ use std::sync::Arc;
 use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
 
 use crate::handshake::{Front, Handshake, front};
-use crate::meeting::{Arrival, Guest, Partner, Refusal, Room};
+use crate::meeting::{Arrival, ClientHandle, Meetings, Partner, Refusal};
 pub use crate::statistics::{Snapshot, Statistics};
 
 /// Clients that wait at most, unless set otherwise: half of the connections that a server takes by
 /// default, so that there is room for their partners.
 pub const WAITING_MAX: u32 = 50_000;
 
-/// Said to a client for which there is no place to wait, or no longer one.
+/// Sent to a client that may not wait, or no longer.
 const BUSY: &[u8] = b"busy\n";
 
-/// Said to a client whose token is in use by two others.
+/// Sent to a client whose token is in use by two others.
 const TAKEN: &[u8] = b"taken\n";
 
-/// The service.
-#[derive(Debug, Default)]
+/// The service. Clones share their counters.
+#[derive(Clone, Debug, Default)]
 pub struct Relay {
     waiting_max: Option<u32>,
     statistics: Arc<Statistics>,
 }
 
-/// Where a client stands.
+/// How far a client has come.
 #[derive(Debug, Default)]
 enum State {
     /// Its handshake has not come.
     #[default]
     New,
-    Waiting(Guest),
+    Waiting(ClientHandle),
     /// Its partner was found; the engine is asked to join them.
-    Met(Guest, Partner),
-    Joined(Guest),
-    /// It is being let go.
+    Met(ClientHandle, Partner),
+    Joined(ClientHandle),
+    /// It is being closed.
     Over,
 }
 
@@ -80,7 +80,7 @@ enum State {
 pub struct Session(State);
 
 /// One network thread's relay.
-pub struct Lane(Room);
+pub struct ThreadState(Meetings);
 
 impl Relay {
     /// A relay with the defaults.
@@ -95,7 +95,7 @@ impl Relay {
         self
     }
 
-    /// The counters, for as long as they are wanted.
+    /// The counters.
     pub fn statistics(&self) -> Arc<Statistics> {
         Arc::clone(&self.statistics)
     }
@@ -108,40 +108,39 @@ impl Relay {
             .waker
             .get_or_insert_with(|| context.io.local_waker());
         match context.thread.0.arrive(handshake, context.handle(), now_ns) {
-            Arrival::Met(guest, partner) => {
+            Arrival::Met(client, partner) => {
                 context.splice(partner.end);
-                context.session.0 = State::Met(guest, partner);
+                context.session.0 = State::Met(client, partner);
             }
-            Arrival::Waits(guest) => {
+            Arrival::Waits(client) => {
                 if has_more {
-                    // It takes no place, so that it costs no other client its own.
-                    context.thread.0.leave(&guest);
+                    // It does not begin to wait: that could end the wait of another client.
+                    context.thread.0.leave(&client);
                     self.be_impatient(context);
                 } else {
-                    self.begin_wait(context, guest);
+                    self.begin_wait(context, client);
                 }
             }
             Arrival::Refused(refusal) => self.refuse(context, refusal),
         }
     }
 
-    /// A client waits; where all places are taken, another one loses its own.
-    fn begin_wait(&self, context: &mut Context<'_, Self>, guest: Guest) {
+    /// A client waits; where as many wait as may, the wait of another one ends.
+    fn begin_wait(&self, context: &mut Context<'_, Self>, client: ClientHandle) {
         let half = context.limits().connections_max / 2;
         let most = self.waiting_max.unwrap_or(WAITING_MAX) as usize;
         Statistics::add(&self.statistics.waiting);
         context
             .thread
             .0
-            .begin_wait(&guest, context.peer(), most.min(half.max(1)));
-        context.session.0 = State::Waiting(guest);
+            .begin_wait(&client, context.peer(), most.min(half.max(1)));
+        context.session.0 = State::Waiting(client);
         context.phase(Phase::Wait);
     }
 
-    /// A client waits no more, whatever it does next.
-    fn end_wait(&self, room: &mut Room, guest: &Guest) {
+    fn end_wait(&self, meetings: &mut Meetings, client: &ClientHandle) {
         Statistics::subtract(&self.statistics.waiting);
-        room.end_wait(guest);
+        meetings.end_wait(client);
     }
 
     fn refuse(&self, context: &mut Context<'_, Self>, refusal: Refusal) {
@@ -162,24 +161,24 @@ impl Relay {
         context.close_lingering();
     }
 
-    /// Takes a client out of the room.
-    fn leave(&self, room: &mut Room, session: &mut Session) {
-        if let Some(guest) = self.forget(room, session) {
-            room.leave(&guest);
+    /// Takes a client out of the meetings.
+    fn leave(&self, meetings: &mut Meetings, session: &mut Session) {
+        if let Some(client) = self.forget(meetings, session) {
+            meetings.leave(&client);
         }
     }
 
-    /// The guest that a session was, which is over.
-    fn forget(&self, room: &mut Room, session: &mut Session) -> Option<Guest> {
+    /// The client that a session was, which is over.
+    fn forget(&self, meetings: &mut Meetings, session: &mut Session) -> Option<ClientHandle> {
         match std::mem::replace(&mut session.0, State::Over) {
-            State::Waiting(guest) => {
-                self.end_wait(room, &guest);
-                Some(guest)
+            State::Waiting(client) => {
+                self.end_wait(meetings, &client);
+                Some(client)
             }
-            State::Met(guest, _) => Some(guest),
-            State::Joined(guest) => {
+            State::Met(client, _) => Some(client),
+            State::Joined(client) => {
                 Statistics::subtract(&self.statistics.paired_ends);
-                Some(guest)
+                Some(client)
             }
             State::New | State::Over => None,
         }
@@ -187,7 +186,7 @@ impl Relay {
 }
 
 impl Protocol for Relay {
-    type ThreadState = Lane;
+    type ThreadState = ThreadState;
     type Session = Session;
     type Job = ();
 
@@ -202,9 +201,9 @@ impl Protocol for Relay {
         }
     }
 
-    fn thread_state(&self) -> Lane {
+    fn thread_state(&self) -> ThreadState {
         // Every client has a key at most, waiting or joined.
-        Lane(Room::new(u32::MAX))
+        ThreadState(Meetings::new(u32::MAX))
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -228,7 +227,7 @@ impl Protocol for Relay {
                 self.be_impatient(context);
                 Received::Consumed
             }
-            // Bytes of one who has met its partner go along when the two are joined.
+            // Bytes of a client that has met its partner go along when the two are joined.
             State::Waiting(_) | State::Met(..) | State::Joined(_) => {
                 Received::NeedMore { consumed: 0 }
             }
@@ -238,7 +237,7 @@ impl Protocol for Relay {
 
     fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
         if let State::Waiting(_) = context.session.0 {
-            Statistics::add(&self.statistics.lonely);
+            Statistics::add(&self.statistics.unmatched);
         }
         self.leave(&mut context.thread.0, context.session);
         context.close_after_output();
@@ -248,16 +247,16 @@ impl Protocol for Relay {
         context.write_static(b"ok\n");
         Statistics::add(&self.statistics.paired_ends);
         context.session.0 = match std::mem::take(&mut context.session.0) {
-            State::Met(guest, partner) => {
+            State::Met(client, partner) => {
                 Statistics::add(&self.statistics.matched);
                 let waited_ns = context.turn().now_ns.saturating_sub(partner.since_ns);
                 self.statistics.waited(waited_ns);
-                context.thread.0.dismiss_spares(&guest);
-                State::Joined(guest)
+                context.thread.0.dismiss_spares(&client);
+                State::Joined(client)
             }
-            State::Waiting(guest) => {
-                self.end_wait(&mut context.thread.0, &guest);
-                State::Joined(guest)
+            State::Waiting(client) => {
+                self.end_wait(&mut context.thread.0, &client);
+                State::Joined(client)
             }
             other => {
                 debug_assert!(false, "{other:?} was joined");
@@ -267,10 +266,10 @@ impl Protocol for Relay {
     }
 
     fn splice_refused(&self, context: &mut Context<'_, Self>) {
-        // The partner is being closed. It leaves the room when it is gone; until then wait.
-        if let State::Met(guest, _) = std::mem::take(&mut context.session.0) {
-            let waits = context.thread.0.wait_again(&guest);
-            self.begin_wait(context, guest);
+        // The partner is being closed, and leaves when it is closed; until then wait.
+        if let State::Met(client, _) = std::mem::take(&mut context.session.0) {
+            let waits = context.thread.0.wait_again(&client);
+            self.begin_wait(context, client);
             if !waits {
                 self.refuse(context, Refusal::NoRoom);
             }
@@ -278,32 +277,32 @@ impl Protocol for Relay {
     }
 
     fn notified(&self, context: &mut Context<'_, Self>) {
-        let State::Waiting(guest) = &context.session.0 else {
+        let State::Waiting(client) = &context.session.0 else {
             return;
         };
-        let guest = Guest::clone(guest);
-        if let Some(partner) = guest.partner() {
-            self.end_wait(&mut context.thread.0, &guest);
-            context.session.0 = State::Met(guest, partner);
+        let client = ClientHandle::clone(client);
+        if let Some(partner) = client.partner() {
+            self.end_wait(&mut context.thread.0, &client);
+            context.session.0 = State::Met(client, partner);
             context.splice(partner.end);
-        } else if guest.is_displaced() {
+        } else if client.is_displaced() {
             Statistics::add(&self.statistics.displaced);
             self.leave(&mut context.thread.0, context.session);
             context.write_static(BUSY);
             context.close_lingering();
-        } else if !guest.is_registered() {
+        } else if !client.is_registered() {
             // A spare of one that was joined.
-            self.end_wait(&mut context.thread.0, &guest);
+            self.end_wait(&mut context.thread.0, &client);
             Statistics::add(&self.statistics.redundant);
             context.session.0 = State::Over;
             context.close_after_output();
         }
-        // Else it took another's place, and the one that it met there has left meanwhile.
+        // Else it replaced another client, and the partner that it met there has left meanwhile.
     }
 
     fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
         if phase == Phase::Wait {
-            Statistics::add(&self.statistics.lonely);
+            Statistics::add(&self.statistics.unmatched);
         }
         if phase != Phase::Spliced {
             self.leave(&mut context.thread.0, context.session);
@@ -312,16 +311,16 @@ impl Protocol for Relay {
     }
 
     fn draining(&self, context: &mut Context<'_, Self>) {
-        // Pairs go on until they end or the drain does.
+        // Pairs stay until they end or the drain does.
         if !matches!(context.session.0, State::Joined(_) | State::Met(..)) {
             self.leave(&mut context.thread.0, context.session);
             context.close_after_output();
         }
     }
 
-    fn closed(&self, thread: &mut Lane, session: &mut Session) {
+    fn closed(&self, thread: &mut ThreadState, session: &mut Session) {
         if let State::Waiting(_) = session.0 {
-            Statistics::add(&self.statistics.lonely);
+            Statistics::add(&self.statistics.unmatched);
         }
         self.leave(&mut thread.0, session);
     }

@@ -1,12 +1,11 @@
-//! Who waits for whom: clients in the pairing registry, and spares beside it.
+//! Clients that wait for their partner: in the pairing registry, and spares beside it.
 //!
 //! The registry joins one producer with one consumer per key. Both parties of a relay are alike, so
 //! a client takes whichever side is free: the first one waits as a consumer, and the one that
-//! meets it is the producer; or the other way round, if the consumer has left meanwhile.
+//! meets it is the producer; or the reverse, if the consumer has left meanwhile.
 //!
-//! A client that would meet one of its own side is a spare: it waits beside the registry and takes
-//! the place of the one it met should that one leave. When that one is joined, its spares are told
-//! to go.
+//! A client that would meet one of its own side is a spare: it waits beside the registry and
+//! replaces the one it met when that one leaves. When that one is joined, its spares are closed.
 //!
 //! Invariants
 //! - M1: a client is registered, or a spare, or neither; never two of them.
@@ -40,11 +39,11 @@ impl PairingKey for Key {
     }
 }
 
-type Meetings = Registry<Key, Client, Client>;
+type ClientRegistry = Registry<Key, Client, Client>;
 
 /// Why two clients under one key are not joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum Mismatch {
     SameSide,
     OtherToken,
 }
@@ -56,19 +55,19 @@ pub(crate) struct Client {
     side: Option<Side>,
     end: ConnectionHandle,
     since_ns: u64,
-    place: Mutex<Place>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
-    registration: Option<Registration<Arc<Meetings>>>,
+struct State {
+    registration: Option<Registration<Arc<ClientRegistry>>>,
     partner: Option<Partner>,
-    /// Its place among those that wait, and whether it has lost it.
+    /// While it is counted as waiting; and whether a newcomer has replaced it.
     ticket: Option<Ticket>,
     is_displaced: bool,
 }
 
-/// Whom a client has met.
+/// The client that a client has met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partner {
     pub(crate) end: ConnectionHandle,
@@ -77,21 +76,20 @@ pub(crate) struct Partner {
 }
 
 /// Shared by the connection's session and, while it is registered, the registry.
-pub(crate) type Guest = Arc<Endpoint<Client>>;
+pub(crate) type ClientHandle = Arc<Endpoint<Client>>;
 
 impl Client {
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has lost its place to another.
+    /// Whether a newcomer has replaced it.
     pub(crate) fn is_displaced(&self) -> bool {
-        self.place().is_displaced
+        self.state().is_displaced
     }
 
-    /// Whom it has met, if anybody.
     pub(crate) fn partner(&self) -> Option<Partner> {
-        self.place().partner
+        self.state().partner
     }
 
     fn as_partner(&self) -> Partner {
@@ -101,11 +99,11 @@ impl Client {
         }
     }
 
-    fn fits(&self, other: &Client) -> Result<(), Unfit> {
+    fn fits(&self, other: &Client) -> Result<(), Mismatch> {
         if self.token != other.token {
-            Err(Unfit::OtherToken)
+            Err(Mismatch::OtherToken)
         } else if self.side.is_some() && self.side == other.side {
-            Err(Unfit::SameSide)
+            Err(Mismatch::SameSide)
         } else {
             Ok(())
         }
@@ -113,39 +111,39 @@ impl Client {
 }
 
 impl Producer<Client> for Client {
-    type Error = Unfit;
+    type Error = Mismatch;
 
-    fn add_consumer(&self, consumer: &Client) -> Result<(), Unfit> {
+    fn add_consumer(&self, consumer: &Client) -> Result<(), Mismatch> {
         self.fits(consumer)?;
-        self.place().partner = Some(consumer.as_partner());
+        self.state().partner = Some(consumer.as_partner());
         Ok(())
     }
 
     fn del_consumer(&self, _consumer: &Client) {
-        self.place().partner = None;
+        self.state().partner = None;
     }
 }
 
 impl Consumer<Client> for Client {
-    type Error = Unfit;
+    type Error = Mismatch;
 
-    fn add_producer(&self, producer: &Client) -> Result<(), Unfit> {
-        self.place().partner = Some(producer.as_partner());
+    fn add_producer(&self, producer: &Client) -> Result<(), Mismatch> {
+        self.state().partner = Some(producer.as_partner());
         Ok(())
     }
 
     fn del_producer(&self, _producer: &Client) {
-        self.place().partner = None;
+        self.state().partner = None;
     }
 }
 
-/// What became of a client that came with a token.
+/// The answer to a client that came with a token.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// Its partner was there.
-    Met(Guest, Partner),
+    Met(ClientHandle, Partner),
     /// It waits, registered or as a spare.
-    Waits(Guest),
+    Waits(ClientHandle),
     /// Its token is in use, or has too many spares, or there is no room for it.
     Refused(Refusal),
 }
@@ -160,20 +158,20 @@ pub(crate) enum Refusal {
 }
 
 /// All meetings of a relay.
-pub(crate) struct Room {
-    registry: Arc<Meetings>,
+pub(crate) struct Meetings {
+    registry: Arc<ClientRegistry>,
     hash: RandomState,
-    spares: HashMap<Key, Vec<Guest>>,
-    waiting: Waiting<Guest>,
+    spares: HashMap<Key, Vec<ClientHandle>>,
+    waiting: Waiting<ClientHandle>,
     /// Clients that may wait.
     places: usize,
     /// Calls connections; there from the first arrival on.
     pub(crate) waker: Option<LocalWaker>,
 }
 
-impl Room {
-    pub(crate) fn new(clients_max: u32) -> Room {
-        Room {
+impl Meetings {
+    pub(crate) fn new(clients_max: u32) -> Meetings {
+        Meetings {
             registry: Arc::new(Registry::new(clients_max)),
             hash: RandomState::new(),
             spares: HashMap::new(),
@@ -194,20 +192,22 @@ impl Room {
         end: ConnectionHandle,
         now_ns: u64,
     ) -> Arrival {
-        let guest = Arc::new(Endpoint::new(Client {
+        let client = Arc::new(Endpoint::new(Client {
             token: handshake.token,
             side: handshake.side,
             end,
             since_ns: now_ns,
-            place: Mutex::default(),
+            state: Mutex::default(),
         }));
-        match self.register(&guest) {
-            Ok(()) => match guest.partner() {
-                Some(partner) => Arrival::Met(guest, partner),
-                None => Arrival::Waits(guest),
+        match self.register(&client) {
+            Ok(()) => match client.partner() {
+                Some(partner) => Arrival::Met(client, partner),
+                None => Arrival::Waits(client),
             },
-            Err(RegisterError::Connect(Unfit::SameSide)) => self.keep_spare(guest),
-            Err(RegisterError::Connect(Unfit::OtherToken)) => Arrival::Refused(Refusal::TokenTaken),
+            Err(RegisterError::Connect(Mismatch::SameSide)) => self.keep_spare(client),
+            Err(RegisterError::Connect(Mismatch::OtherToken)) => {
+                Arrival::Refused(Refusal::TokenTaken)
+            }
             Err(RegisterError::Taken) => Arrival::Refused(Refusal::TokenTaken),
             Err(RegisterError::Full | RegisterError::NoMemory) => Arrival::Refused(Refusal::NoRoom),
             Err(RegisterError::EmptyKey | RegisterError::RegisteredTwice) => {
@@ -218,84 +218,88 @@ impl Room {
     }
 
     /// Registers a client on whichever side is free.
-    fn register(&self, guest: &Guest) -> Result<(), RegisterError<Unfit>> {
-        let key = self.key(&guest.token);
+    fn register(&self, client: &ClientHandle) -> Result<(), RegisterError<Mismatch>> {
+        let key = self.key(&client.token);
         let registry = Arc::clone(&self.registry);
-        let registered = Registry::register_consumer(registry, key, Arc::clone(guest));
+        let registered = Registry::register_consumer(registry, key, Arc::clone(client));
         let registration = match registered {
             Err(RegisterError::Taken) => {
                 let registry = Arc::clone(&self.registry);
-                Registry::register_producer(registry, key, Arc::clone(guest))?
+                Registry::register_producer(registry, key, Arc::clone(client))?
             }
             other => other?,
         };
-        guest.place().registration = Some(registration);
+        client.state().registration = Some(registration);
         Ok(())
     }
 
-    fn keep_spare(&mut self, guest: Guest) -> Arrival {
-        let spares = self.spares.entry(self.key(&guest.token)).or_default();
+    fn keep_spare(&mut self, client: ClientHandle) -> Arrival {
+        let spares = self.spares.entry(self.key(&client.token)).or_default();
         if spares.len() >= SPARES_PER_TOKEN_MAX {
             return Arrival::Refused(Refusal::NoRoom);
         }
-        spares.push(Arc::clone(&guest));
-        Arrival::Waits(guest)
+        spares.push(Arc::clone(&client));
+        Arrival::Waits(client)
     }
 
-    /// A client was joined: its spares are called to be let go, and forgotten here.
-    pub(crate) fn dismiss_spares(&mut self, guest: &Guest) {
-        let spares = self.spares.remove(&self.key(&guest.token));
+    /// A client was joined: removes its spares, and notifies them to be closed.
+    pub(crate) fn dismiss_spares(&mut self, client: &ClientHandle) {
+        let spares = self.spares.remove(&self.key(&client.token));
         for spare in spares.unwrap_or_default() {
             self.notify(&spare);
         }
     }
 
-    /// A client waits from now on. Where that makes more than `places`, another one loses its
-    /// place and is called.
-    pub(crate) fn begin_wait(&mut self, guest: &Guest, peer: Option<SocketAddr>, places: usize) {
+    /// A client waits from now on. Where that makes more than `places`, another one is replaced,
+    /// and notified.
+    pub(crate) fn begin_wait(
+        &mut self,
+        client: &ClientHandle,
+        peer: Option<SocketAddr>,
+        places: usize,
+    ) {
         self.places = places;
-        let ticket = self.waiting.enter(Arc::clone(guest), peer);
-        guest.place().ticket = Some(ticket);
+        let ticket = self.waiting.enter(Arc::clone(client), peer);
+        client.state().ticket = Some(ticket);
         while let Some(displaced) = self.waiting.displace(places) {
-            let mut place = displaced.place();
-            place.ticket = None;
-            place.is_displaced = true;
-            drop(place);
+            let mut state = displaced.state();
+            state.ticket = None;
+            state.is_displaced = true;
+            drop(state);
             self.notify(&displaced);
         }
     }
 
-    /// A client waits no more.
-    pub(crate) fn end_wait(&mut self, guest: &Guest) {
-        let ticket = guest.place().ticket.take();
+    pub(crate) fn end_wait(&mut self, client: &ClientHandle) {
+        let ticket = client.state().ticket.take();
         if let Some(ticket) = ticket {
             self.waiting.leave(ticket, self.places);
         }
     }
 
-    fn notify(&self, guest: &Guest) {
+    fn notify(&self, client: &ClientHandle) {
         if let Some(waker) = &self.waker {
-            waker.wake(guest.end);
+            waker.wake(client.end);
         }
     }
 
-    /// A client could not be joined to the partner it had met, who is about to leave: it waits
+    /// A client could not be joined to the partner it had met, which is about to leave: it waits
     /// beside the registry until that one has left.
-    pub(crate) fn wait_again(&mut self, guest: &Guest) -> bool {
-        end_registration(guest);
-        matches!(self.keep_spare(Arc::clone(guest)), Arrival::Waits(_))
+    pub(crate) fn wait_again(&mut self, client: &ClientHandle) -> bool {
+        end_registration(client);
+        matches!(self.keep_spare(Arc::clone(client)), Arrival::Waits(_))
     }
 
-    /// A client leaves, whatever it was. Spares take what it leaves free; one that meets a partner
-    /// there is called.
-    pub(crate) fn leave(&mut self, guest: &Guest) {
-        end_registration(guest);
-        let key = self.key(&guest.token);
+    /// A client leaves, whatever it was. A spare replaces it, and is notified if it meets a partner
+    /// so.
+    pub(crate) fn leave(&mut self, client: &ClientHandle) {
+        end_registration(client);
+        let key = self.key(&client.token);
         let Some(mut spares) = self.spares.remove(&key) else {
             return;
         };
         spares.retain(|spare| {
-            if Arc::ptr_eq(spare, guest) {
+            if Arc::ptr_eq(spare, client) {
                 return false;
             }
             let registered = self.register(spare).is_ok();
@@ -311,8 +315,8 @@ impl Room {
 }
 
 /// Ends a client's registration, if it has one.
-fn end_registration(guest: &Guest) {
+fn end_registration(client: &ClientHandle) {
     // Out of the lock first: the end calls back into the client.
-    let registration = guest.place().registration.take();
+    let registration = client.state().registration.take();
     drop(registration);
 }

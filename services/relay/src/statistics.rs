@@ -1,6 +1,7 @@
 //! What a relay counts. Relaxed sums: for trends, not for exactness at one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Counters and gauges of one relay. The bytes that went through are the engine's:
 /// [`flatpath::statistics::Statistics::joined_bytes`].
@@ -11,7 +12,7 @@ pub struct Statistics {
     pub(crate) matched: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
     pub(crate) waited_ns_max: AtomicU64,
-    pub(crate) lonely: AtomicU64,
+    pub(crate) unmatched: AtomicU64,
     pub(crate) impatient: AtomicU64,
     pub(crate) bad: AtomicU64,
     pub(crate) redundant: AtomicU64,
@@ -19,7 +20,7 @@ pub struct Statistics {
     pub(crate) displaced: AtomicU64,
 }
 
-/// What the counters said at one time.
+/// The counters at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Clients that wait for their partner now.
@@ -28,21 +29,21 @@ pub struct Snapshot {
     pub paired: u64,
     /// Pairs that were joined since the start.
     pub matched: u64,
-    /// Nanoseconds that those who were joined had waited, together: the first of each pair.
-    pub waited_ns: u64,
+    /// How long the first of each pair had waited, together.
+    pub waited: Duration,
     /// The longest of these waits.
-    pub waited_ns_max: u64,
-    /// Clients that left, or were let go after `wait_timeout`, without a partner.
-    pub lonely: u64,
+    pub waited_max: Duration,
+    /// Clients that left, or were closed after `wait_timeout`, without a partner.
+    pub unmatched: u64,
     /// Clients that sent something before their `ok`.
     pub impatient: u64,
     /// Clients with a bad handshake.
     pub bad: u64,
-    /// Clients let go because another connection of their side was joined.
+    /// Clients closed because another connection of their side was joined.
     pub redundant: u64,
     /// Clients refused because their token is in use, or their side has too many connections.
     pub refused: u64,
-    /// Clients that lost their place to a newcomer when all places to wait were taken.
+    /// Clients that a newcomer replaced, because as many waited as may.
     pub displaced: u64,
 }
 
@@ -54,9 +55,9 @@ impl Statistics {
             waiting: read(&self.waiting),
             paired: read(&self.paired_ends).div_ceil(2),
             matched: read(&self.matched),
-            waited_ns: read(&self.waited_ns),
-            waited_ns_max: read(&self.waited_ns_max),
-            lonely: read(&self.lonely),
+            waited: Duration::from_nanos(read(&self.waited_ns)),
+            waited_max: Duration::from_nanos(read(&self.waited_ns_max)),
+            unmatched: read(&self.unmatched),
             impatient: read(&self.impatient),
             bad: read(&self.bad),
             redundant: read(&self.redundant),

@@ -1,8 +1,8 @@
-//! The places where clients wait: bounded, and shared fairly between addresses.
+//! Places to wait: bounded, and shared fairly between addresses.
 //!
 //! When all places are taken, a newcomer still gets one: the client that has waited longest of the
-//! address that holds most places loses its own. So one address that fills the places pays for
-//! itself, and a newcomer has as long as any other to meet its partner. Addresses are those of
+//! address that holds most places loses its own. So an address that fills the places does so at its
+//! own cost, and a newcomer has as long as any other to meet its partner. Addresses are those of
 //! subscribers: an IPv4 address, or the first 64 bits of an IPv6 one. Peers without an address
 //! count as one.
 //!
@@ -17,10 +17,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Of four parts of the places, as many as may be taken when the log says that there is room again.
+/// Quarters of the places that may be taken when the log reports that places are free again.
 const ROOM_AGAIN: usize = 3;
 
-/// Whom a place is counted for.
+/// The address that a place is counted for.
 pub(crate) type Holder = Option<IpAddr>;
 
 /// A place taken.
@@ -59,12 +59,12 @@ impl<G> Default for Waiting<G> {
 impl<G: Clone> Waiting<G> {
     /// A client takes a place.
     #[must_use = "the place is given up with it"]
-    pub(crate) fn enter(&mut self, guest: G, peer: Option<SocketAddr>) -> Ticket {
+    pub(crate) fn enter(&mut self, client: G, peer: Option<SocketAddr>) -> Ticket {
         let holder = holder(peer);
         self.arrivals += 1;
         let number = self.arrivals;
         self.change(holder, |group| {
-            group.insert(number, guest);
+            group.insert(number, client);
         });
         self.count += 1;
         Ticket { holder, number }
@@ -93,7 +93,7 @@ impl<G: Clone> Waiting<G> {
             return None;
         }
         let (taken, Reverse(number), holder) = *self.ranks.last()?;
-        let guest = self.groups.get(&holder)?.get(&number)?.clone();
+        let client = self.groups.get(&holder)?.get(&number)?.clone();
         self.remove(Ticket { holder, number });
         if self.displaced.is_none() {
             log::warn!(
@@ -102,7 +102,7 @@ impl<G: Clone> Waiting<G> {
             );
         }
         *self.displaced.get_or_insert(0) += 1;
-        Some(guest)
+        Some(client)
     }
 
     /// Changes a group and its rank.

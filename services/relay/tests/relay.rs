@@ -148,7 +148,7 @@ fn two_clients_with_one_token_are_joined() {
             site.until("the token is free", |now| now.paired == 0);
         }
         assert_eq!(site.now().matched, 4);
-        assert!(site.now().waited_ns > 0 && site.now().waited_ns_max <= site.now().waited_ns);
+        assert!(site.now().waited > Duration::ZERO && site.now().waited_max <= site.now().waited);
         site.end();
     });
 }
@@ -241,7 +241,7 @@ fn one_that_leaves_is_forgotten_at_once() {
             leave(site.wait(1, ""));
             site.until("it is forgotten", |now| now.waiting == 0);
         }
-        assert_eq!(site.now().lonely, 3);
+        assert_eq!(site.now().unmatched, 3);
         let next = site.wait(1, "");
         assert!(is_silent(&next), "nobody is there to meet");
         site.end();
@@ -356,7 +356,7 @@ fn waiting_clients_are_limited_in_number_and_time() {
         let site = Site::new(choice, Relay::new(), limits);
         hear_all(&mut site.say(&please(1, "")), b"");
         site.until("it is forgotten", |now| now.waiting == 0);
-        assert_eq!(site.now().lonely, 1);
+        assert_eq!(site.now().unmatched, 1);
         site.end();
     }
 }
