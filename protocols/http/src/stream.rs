@@ -5,7 +5,7 @@
 //!
 //! Does not know where chunks go: see `delivery`.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 
 use flatpath::WorkerScope;
 use flatpath::blocking::{Entry, Share};
@@ -167,15 +167,8 @@ fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
 
 /// Puts the size of the data in front of it and the line end after it.
 fn close_chunk(buffer: &mut Buffer, data_bytes: usize) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut rest = data_bytes;
-    for digit in buffer.filled_mut()[..CHUNK_PREFIX.len() - "\r\n".len()]
-        .iter_mut()
-        .rev()
-    {
-        *digit = DIGITS[rest % 16];
-        rest /= 16;
-    }
+    let written = write!(buffer.filled_mut(), "{data_bytes:05x}");
+    debug_assert!(written.is_ok(), "CHUNK_PREFIX has five digits");
     buffer.append(b"\r\n");
 }
 

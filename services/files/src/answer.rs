@@ -16,7 +16,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::cache::NewEntry;
-use crate::conditional::{RangeUse, Validators, Verdict};
+use crate::conditional::{Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
@@ -484,9 +484,7 @@ fn finish(verdict: Verdict, headers: HeaderMap, size: u64, body: Body) -> Respon
 fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
     let headers = request.headers();
     match headers.single(&header::RANGE) {
-        Some(value) if validators.range_use(headers) == RangeUse::Honour => {
-            Ranges::parse(value, size)
-        }
+        Some(value) if validators.honours_range(headers) => Ranges::parse(value, size),
         _ => Ranges::Whole,
     }
 }

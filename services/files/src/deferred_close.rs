@@ -128,20 +128,20 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A file; `path` is where it lies beneath the root.
-    pub(crate) fn new(file: File, locality: Locality, path: &[u8]) -> Self {
+    /// A file; `path` is where it lies beneath the root. `hold` counts it in the budget of
+    /// descriptors until it is closed.
+    pub(crate) fn new(
+        file: File,
+        locality: Locality,
+        path: &[u8],
+        hold: Option<DescriptorHold>,
+    ) -> Self {
         Self {
             file: Some(file),
-            hold: None,
+            hold,
             locality,
             name: path.into(),
         }
-    }
-
-    /// The same file, counted in the budget of descriptors until it is closed.
-    pub(crate) fn held(mut self, hold: DescriptorHold) -> Self {
-        self.hold = Some(hold);
-        self
     }
 
     /// Tells the log why an answer is broken off, which its client cannot be told any more.
@@ -174,6 +174,6 @@ impl Drop for Source {
 #[cfg(test)]
 impl From<File> for Source {
     fn from(file: File) -> Self {
-        Self::new(file, Locality::Local, b"")
+        Self::new(file, Locality::Local, b"", None)
     }
 }

@@ -34,8 +34,7 @@ use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::Headers;
 use crate::publish::{Publication, fresh_name, refuse_part};
-use crate::root::Root;
-use crate::target::Hidden;
+use crate::tus::ledger::Uploads;
 use crate::writing::{
     Answer, MODE_NEW, WriteOptions, allow, conditions_of, errno_of, existing_at, failed,
     failed_write, locate, number, raw_target, refused,
@@ -55,37 +54,22 @@ struct Upload {
 }
 
 /// Looks at the head of a PUT, and makes room for its body.
-pub(crate) fn begin(
-    root: &Root,
-    hidden: Hidden,
-    options: WriteOptions,
-    request: &Request,
-) -> UploadDecision {
-    match prepare(root, hidden, options, request) {
+pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
+    match prepare(uploads, request) {
         Ok(upload) => UploadDecision::Sink(Box::new(upload)),
         Err(response) => UploadDecision::Response(*response),
     }
 }
 
 /// A PUT without a body: an empty file.
-pub(crate) fn empty(
-    root: &Root,
-    hidden: Hidden,
-    options: WriteOptions,
-    request: &Request,
-) -> Response {
-    match prepare(root, hidden, options, request) {
+pub(crate) fn empty(uploads: Uploads<'_>, request: &Request) -> Response {
+    match prepare(uploads, request) {
         Ok(mut upload) => upload.conclude().unwrap_or_else(|response| *response),
         Err(response) => *response,
     }
 }
 
-fn prepare(
-    root: &Root,
-    hidden: Hidden,
-    options: WriteOptions,
-    request: &Request,
-) -> Answer<Upload> {
+fn prepare(uploads: Uploads<'_>, request: &Request) -> Answer<Upload> {
     let headers = request.headers();
     if headers.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
@@ -94,10 +78,10 @@ fn prepare(
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     let length = headers.single(&header::CONTENT_LENGTH).and_then(number);
-    if length.is_some_and(|length| length > options.bytes_max) {
+    if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
     }
-    let (directory, name) = locate(root, hidden, raw_target(request))?;
+    let (directory, name) = locate(uploads.root, uploads.hidden, raw_target(request))?;
     let existing = existing_at(&directory, &name)?;
     let conditions = conditions_of(headers);
     allow(&existing, &conditions)?;
@@ -109,7 +93,7 @@ fn prepare(
         conditions,
         file,
         written: 0,
-        options,
+        options: uploads.options,
     })
 }
 

@@ -88,7 +88,7 @@ pub enum Reach {
 impl Opened {
     /// The file, for a body that is read while it is sent; `path` is where it lies.
     pub(crate) fn into_source(self, path: &[u8], hold: DescriptorHold) -> Source {
-        Source::new(self.file, self.locality, path).held(hold)
+        Source::new(self.file, self.locality, path, Some(hold))
     }
 }
 

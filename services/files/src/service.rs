@@ -30,7 +30,7 @@ use crate::target::{Hidden, Target};
 use crate::tus;
 use crate::tus::ledger::{Ledger, Uploads};
 use crate::tus::sweep::Sweeper;
-use crate::writing::{WriteOptions, Writing};
+use crate::writing::Writing;
 
 /// Serves what lies beneath a directory.
 ///
@@ -158,23 +158,22 @@ impl Files {
     }
 
     /// How a request writes, if it does: as it is a PUT, or one for [`tus`].
-    fn write_of(&self, request: &Request) -> Option<(WriteOptions, WriteKind)> {
+    fn write_of(&self, request: &Request) -> Option<(Uploads<'_>, WriteKind)> {
         let Writing::Allowed(options) = self.writing else {
             return None;
         };
-        if *request.method() == Method::PUT {
-            return Some((options, WriteKind::Put));
-        }
-        tus::concerns(request).then_some((options, WriteKind::Tus))
-    }
-
-    fn uploads(&self, options: WriteOptions) -> Uploads<'_> {
-        Uploads {
+        let kind = match *request.method() {
+            Method::PUT => WriteKind::Put,
+            _ if tus::concerns(request) => WriteKind::Tus,
+            _ => return None,
+        };
+        let uploads = Uploads {
             root: &self.root,
             hidden: self.hidden,
             options,
             ledger: &self.ledger,
-        }
+        };
+        Some((uploads, kind))
     }
 
     /// How many workers are in which mount.
@@ -306,7 +305,7 @@ impl Service for Files {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        let Some((options, kind)) = self.write_of(request) else {
+        let Some((uploads, kind)) = self.write_of(request) else {
             return UploadDecision::Response(self.read(request, scope));
         };
         let Ok((share, _inside)) = self.enter(request, scope) else {
@@ -320,8 +319,8 @@ impl Service for Files {
             return UploadDecision::Response(busy());
         };
         let decision = match kind {
-            WriteKind::Put => put::begin(&self.root, self.hidden, options, request),
-            WriteKind::Tus => tus::begin(self.uploads(options), request),
+            WriteKind::Put => put::begin(uploads, request),
+            WriteKind::Tus => tus::begin(uploads, request),
         };
         match decision {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
@@ -339,15 +338,15 @@ impl Service for Files {
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
-        let Some((options, kind)) = self.write_of(request) else {
+        let Some((uploads, kind)) = self.write_of(request) else {
             return self.read(request, scope);
         };
         let Ok(_inside) = self.enter(request, scope) else {
             return busy();
         };
         let response = match kind {
-            WriteKind::Put => put::empty(&self.root, self.hidden, options, request),
-            WriteKind::Tus => tus::answer(self.uploads(options), request),
+            WriteKind::Put => put::empty(uploads, request),
+            WriteKind::Tus => tus::answer(uploads, request),
         };
         self.writes.fetch_add(1, Ordering::Relaxed);
         response
