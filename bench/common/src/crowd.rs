@@ -15,8 +15,8 @@ use crate::source::Source;
 
 /// What each client sends and wants back.
 const MESSAGE_BYTES: usize = 128;
-/// When the clients that still wait give up. Long enough for a connection attempt that the kernel dropped
-/// three times: it tries again after 1, 3 and 7 seconds.
+/// When the clients that still wait give up. Long enough for a connection attempt that the kernel
+/// dropped three times: it tries again after 1, 3 and 7 seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,

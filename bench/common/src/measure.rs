@@ -182,7 +182,7 @@ pub static CLOCK_NS: LazyLock<u64> = LazyLock::new(|| {
     gaps[gaps.len() / 2]
 });
 
-/// The same on average: taken off a mean. The best of several tries, so that no candidate is flattered.
+/// The same on average: taken off a mean. The best of several tries, which flatters no candidate.
 pub static CLOCK_MEAN_NS: LazyLock<f64> = LazyLock::new(|| {
     const READINGS: u64 = 2_000;
     let mean = || (0..READINGS).map(|_| raw_timed(|| ())).sum::<u64>() as f64 / READINGS as f64;

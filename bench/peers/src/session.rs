@@ -181,8 +181,8 @@ impl Session {
         servers::interleave(name, self.options.runs(scenario), &kinds, start, turn)
     }
 
-    /// Drives a server with wrk once. Its reply is checked before: a server that has gone wrong must
-    /// not be timed.
+    /// Drives a server with wrk once. Its reply is checked before: a server that has gone wrong
+    /// must not be timed.
     ///
     /// # Errors
     /// If it replies otherwise or is gone, or wrk fails.

@@ -1,5 +1,5 @@
-//! The scenarios: each has a function `run` that yields reports, a table with targets each. It fails
-//! only if the bench was told to stop: a server that fails is a line in its report.
+//! The scenarios: each has a function `run` that yields reports, a table with targets each. It
+//! fails only if the bench was told to stop: a server that fails is a line in its report.
 
 mod builds;
 mod busy;
