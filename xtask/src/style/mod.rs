@@ -110,7 +110,7 @@ mod tests {
             "engine",
             "protocols/http",
             "services/files",
-            "e2e",
+            "testkit",
         ] {
             let root = Path::new(directory).join("src/lib.rs");
             assert!(files.contains(&root), "{} was not seen", root.display());
