@@ -29,7 +29,7 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn memory_bytes(self) -> u64 {
-        self.status_kibibytes("RssAnon:") * 1024
+        self.status().rssanon.expect("the kernel states it") * 1024
     }
 
     /// The most memory that it ever had at once, the program's own pages included, in bytes.
@@ -38,7 +38,7 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn peak_bytes(self) -> u64 {
-        self.status_kibibytes("VmHWM:") * 1024
+        self.status().vmhwm.expect("the kernel states it") * 1024
     }
 
     /// The thread numbers of a server's workers, in order.
@@ -56,17 +56,12 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn threads(self, wanted: &str) -> Vec<u32> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0));
-        let mut threads: Vec<u32> = tasks
-            .expect("the process is there")
-            .flatten()
-            .filter(|task| {
-                // One that ends meanwhile has no name any more.
-                let name = std::fs::read_to_string(task.path().join("comm"));
-                name.is_ok_and(|name| name.trim_end() == wanted)
-            })
-            .filter_map(|task| task.file_name().to_str()?.parse().ok())
-            .collect();
+        let tasks = self.look().tasks().expect("the process is there").flatten();
+        let named = tasks.filter(|task| {
+            // One that ends meanwhile has no name any more.
+            task.stat().is_ok_and(|stat| stat.comm == wanted)
+        });
+        let mut threads: Vec<u32> = named.map(|task| task.tid.cast_unsigned()).collect();
         threads.sort_unstable();
         threads
     }
@@ -77,10 +72,10 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn open_files(self) -> Vec<PathBuf> {
-        let directory = std::fs::read_dir(format!("/proc/{}/fd", self.0));
-        directory
-            .expect("the process is there")
-            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.0));
+        let entries = entries.expect("the process is there").flatten();
+        entries
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
             .collect()
     }
 
@@ -90,8 +85,7 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn descriptors(self) -> usize {
-        let directory = std::fs::read_dir(format!("/proc/{}/fd", self.0));
-        directory.expect("the process is there").count()
+        self.look().fd_count().expect("the process is there")
     }
 
     /// Processor time used so far, by all threads.
@@ -100,19 +94,8 @@ impl Process {
     /// The process is gone.
     #[must_use]
     pub fn processor_time(self) -> Duration {
-        let stat = self.read("stat");
-        // The name in parentheses may hold anything; the fields after it are numbered from 3.
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
-        let ticks = |field: usize| -> u64 {
-            fields
-                .get(field - 3)
-                .and_then(|digits| digits.parse().ok())
-                .expect("a number of ticks")
-        };
-        const USER: usize = 14;
-        const SYSTEM: usize = 15;
-        let per_second = rustix::param::clock_ticks_per_second();
-        Duration::from_millis((ticks(USER) + ticks(SYSTEM)) * 1000 / per_second)
+        let stat = self.look().stat().expect("the process is there");
+        Duration::from_millis((stat.utime + stat.stime) * 1000 / procfs::ticks_per_second())
     }
 
     /// Sends a signal.
@@ -143,17 +126,12 @@ impl Process {
             .expect("a process number")
     }
 
-    fn status_kibibytes(self, field: &str) -> u64 {
-        let status = self.read("status");
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let digits = line.and_then(|line| line.split_whitespace().next());
-        digits
-            .and_then(|digits| digits.parse().ok())
-            .expect("the kernel states it")
+    fn look(self) -> procfs::process::Process {
+        procfs::process::Process::new(self.0.cast_signed()).expect("the process is there")
     }
 
-    fn read(self, file: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{file}", self.0)).expect("the process is there")
+    fn status(self) -> procfs::process::Status {
+        self.look().status().expect("the process is there")
     }
 }
 

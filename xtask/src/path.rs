@@ -16,15 +16,11 @@
 mod callgrind;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Result, ensure};
+use flatpath_testkit::Launch;
 
 use crate::{metrics, process, workspace};
 use callgrind::Function;
@@ -45,9 +41,6 @@ const WARM_UP: u64 = 50;
 const REQUESTS: u64 = 20;
 /// Where the server is built for this.
 const TARGET: &str = "target/path";
-/// For the start of a server under valgrind, one reply, and the end.
-const PATIENCE: Duration = Duration::from_secs(120);
-const BODY: &str = "one hot file\n";
 
 /// By file and name: lines that ran.
 type OnPath = BTreeMap<(String, String), BTreeSet<u64>>;
@@ -82,92 +75,29 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::root().join(TARGET).join("debug/flatpath"))
 }
 
-/// What ran while the server answered the warm-up and `requests` more.
+/// What ran while the server answered the warm-up and `requests` more, one after the other on one
+/// connection.
 fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>> {
     let home = workspace::root().join(TARGET);
     let (site, counts) = (home.join("site"), home.join("callgrind.out"));
     std::fs::create_dir_all(&site)?;
-    std::fs::write(site.join("file"), BODY)?;
-    let mut command = Command::new("valgrind");
-    command
-        .args(["--quiet", "--tool=callgrind"])
-        .arg(format!("--callgrind-out-file={}", counts.display()))
-        .arg(server)
-        .args(["serve", "--http", "127.0.0.1:0", "--driver", "epoll"])
-        .arg(&site)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut traced = Traced(command.spawn()?);
-    let address = traced.address()?;
-    ask(address, WARM_UP + requests)?;
-    traced.end()?;
+    std::fs::write(site.join("file"), "one hot file\n")?;
+    let output = format!("--callgrind-out-file={}", counts.display());
+    let mut traced = Launch::new("valgrind".into())
+        .with(["--quiet", "--tool=callgrind", &output])
+        .with([server.as_os_str()])
+        .with(["serve", "--http", "127.0.0.1:0", "--driver", "epoll"])
+        .with([&site])
+        .start();
+    let mut client = traced.client();
+    for _ in 0..WARM_UP + requests {
+        ensure!(client.get("/file").status == 200, "the file is not served");
+    }
+    // Callgrind writes its counts at the end.
+    traced.terminate();
+    let status = traced.exit_status();
+    ensure!(status.success(), "the server ended with {status}");
     Ok(callgrind::parse(&workspace::text(&counts)?))
-}
-
-/// The server under valgrind. Killed when dropped.
-struct Traced(Child);
-
-impl Traced {
-    /// Waits until it accepts connections.
-    fn address(&mut self) -> Result<SocketAddr> {
-        let (sender, receiver) = mpsc::channel();
-        let output = self.0.stdout.take();
-        std::thread::spawn(move || {
-            let lines = output
-                .into_iter()
-                .flat_map(|out| BufReader::new(out).lines());
-            for line in lines.map_while(Result::ok) {
-                if let Some(address) = line.strip_prefix("listening http ") {
-                    // The receiver may have given up.
-                    let _ = sender.send(address.parse());
-                }
-            }
-        });
-        let address = receiver.recv_timeout(PATIENCE);
-        Ok(address.context("the server does not begin to listen")??)
-    }
-
-    /// Ends it, so that callgrind writes its counts.
-    fn end(&mut self) -> Result<()> {
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // Fails only if it has ended.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while self.0.try_wait()?.is_none() {
-            ensure!(Instant::now() < deadline, "the server does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Traced {
-    fn drop(&mut self) {
-        // Fails only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// One request after the other on one connection.
-fn ask(address: SocketAddr, requests: u64) -> Result<()> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    for _ in 0..requests {
-        stream.write_all(b"GET /file HTTP/1.1\r\nHost: path\r\n\r\n")?;
-        let mut reply = Vec::new();
-        while !reply.ends_with(BODY.as_bytes()) {
-            let mut part = [0; 4096];
-            let count = stream.read(&mut part)?;
-            ensure!(count > 0, "the server closed the connection");
-            reply.extend_from_slice(&part[..count]);
-        }
-    }
-    Ok(())
 }
 
 /// The functions of our crates that run for each request.
