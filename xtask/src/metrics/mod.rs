@@ -27,7 +27,7 @@ const LIMITS: [(&str, usize); 5] = [
     ("circles of more than three files", 0),
     ("imports through a root", 0),
     ("lines of the product", 56_800),
-    ("lines of benches and tools", 21_950),
+    ("lines of benches and tools", 21_850),
 ];
 
 /// A circle may have so many files without being counted as a large one.
