@@ -23,6 +23,8 @@ mod process;
 mod test_summary;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
 #[derive(Parser)]
@@ -56,8 +58,18 @@ enum Command {
     Drill(drill::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    match run(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Ci { steps } => ci::run(&steps),
         Command::Style => style::run(),
         Command::Metrics => metrics::run(),
