@@ -428,7 +428,7 @@ impl Connection {
         if self.control.closing == Closing::Abort {
             return;
         }
-        // A spliced one may be slow for as long as anything moves between the two: `Phase::Spliced`.
+        // A spliced one may be slow while anything moves between the two: `Phase::Spliced`.
         if self.send != Send::Off && self.control.phase != Phase::Spliced {
             visit(
                 end_ns(self.clocks.send_ns, limits.write_timeout),

@@ -10,7 +10,7 @@ pub(crate) struct ConnectionId {
     pub(crate) listener: u16,
 }
 
-/// Names a connection of a running server, for [`Io::join`](crate::Io::join). It names
+/// Names a connection of a running server, for [`Io::splice`](crate::Io::splice). It names
 /// nothing once the connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionHandle(pub(crate) ConnectionId);

@@ -89,8 +89,8 @@ impl Io<'_> {
     /// arrives on either goes out of the other, with back-pressure and half-close, until both have
     /// ended or one breaks. Input that was not consumed goes along.
     /// [`Protocol::spliced`](crate::Protocol::spliced) is called for both, or
-    /// [`Protocol::splice_refused`](crate::Protocol::splice_refused) for this one: the other is gone,
-    /// is being closed, is spliced already, or belongs to another thread (see
+    /// [`Protocol::splice_refused`](crate::Protocol::splice_refused) for this one: the other is
+    /// gone, is being closed, is spliced already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
     pub fn splice(&mut self, other: ConnectionHandle) {
         self.connection.control.splice = Some(other.0);

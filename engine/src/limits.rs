@@ -296,8 +296,8 @@ pub(crate) const SHARE_LOG_NS: u64 = 60_000_000_000;
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes of a large page that are appended at a time to a remainder before it: enough for most heads,
-/// so that the rest of the page is offered where it lies.
+/// Bytes of a large page that are appended at a time to a remainder before it: enough for most
+/// heads, so that the rest of the page is offered where it lies.
 pub(crate) const JOIN_BYTES_MAX: usize = 4 * 1024;
 
 /// Bounds an operator may set. All durations are deadlines, none is a hint.

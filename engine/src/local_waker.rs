@@ -12,8 +12,8 @@ use crate::connection_handle::{ConnectionHandle, ConnectionId};
 pub struct LocalWaker(Rc<RefCell<Vec<ConnectionId>>>);
 
 impl LocalWaker {
-    /// Lets [`Protocol::notified`](crate::Protocol::notified) be called for a connection, once for each
-    /// time this is, before the turn ends. Does nothing if the connection is gone by then.
+    /// Lets [`Protocol::notified`](crate::Protocol::notified) be called for a connection, once for
+    /// each time this is, before the turn ends. Does nothing if the connection is gone by then.
     pub fn wake(&self, end: ConnectionHandle) {
         self.0.borrow_mut().push(end.0);
     }

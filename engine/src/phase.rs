@@ -16,7 +16,7 @@ pub enum Phase {
     /// The client waits for something that is not its own to bring: another client, say. Guarded by
     /// `wait_timeout`.
     Wait,
-    /// Spliced to another connection ([`Io::join`](crate::Io::join) sets it). Guarded by
+    /// Spliced to another connection ([`Io::splice`](crate::Io::splice) sets it). Guarded by
     /// `joined_timeout`, which counts from the last byte in either direction.
     Spliced,
 }

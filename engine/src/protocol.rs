@@ -177,15 +177,15 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// The connection is spliced; see [`Io::splice`](crate::Io::splice). What is written here goes out
-    /// before the first byte of the other. From now on only `expired`, `draining` and `closed` are
-    /// called.
+    /// The connection is spliced; see [`Io::splice`](crate::Io::splice). What is written here goes
+    /// out before the first byte of the other. From now on only `expired`, `draining` and `closed`
+    /// are called.
     fn spliced(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }
 
-    /// The connection could not be spliced and is as it was; see [`Io::splice`](crate::Io::splice). By
-    /// default it is closed after its output.
+    /// The connection could not be spliced and is as it was; see
+    /// [`Io::splice`](crate::Io::splice). By default it is closed after its output.
     fn splice_refused(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }

@@ -1,10 +1,12 @@
 //! Wakes the thread that starts workers (`scaler.rs`).
+//!
+//! Ordering: E1 wake-up, as in the header of `scaler.rs`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-/// See the module. The edges are those of `scaler.rs`.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ScalerWaker {
     pub(crate) is_woken: AtomicBool,

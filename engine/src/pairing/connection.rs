@@ -1,8 +1,9 @@
-//! A TCP connection as an end: joined to another one, or its bytes go to a callback.
+//! A TCP connection as an end: spliced to another one, or its bytes go to a callback.
 //!
-//! A protocol keeps one in the session of a connection, together with its [`Pairing`](super::Pairing), and asks it
-//! in three places: [`ConnectionEnd::meet`] after registering, [`ConnectionEnd::pass`] with input,
-//! and nothing when the connection is gone, because the session's end ends the registration.
+//! A protocol keeps one in the session of a connection, together with its
+//! [`Pairing`](super::Pairing), and asks it in two places: [`ConnectionEnd::meet`] after
+//! registering, and [`ConnectionEnd::pass`] with input. It does nothing when the connection is
+//! gone, because the session's end ends the registration.
 //!
 //! Connections are consumers of connections only: what else is produced has no place in a stream.
 

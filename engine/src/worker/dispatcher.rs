@@ -1,5 +1,5 @@
-//! The dispatcher: a network thread's side of dispatch. What is dispatched goes to the workers' queue, or
-//! waits here: for its listener's share of them, for its share of what may block, for memory.
+//! The dispatcher: a network thread's side of dispatch. A job goes to the workers' queue, or waits
+//! here: for its listener's share of them, for its share of what may block, for memory.
 //!
 //! Invariants: those of the module above. A job that waits has its reservation, so what waits is
 //! bounded as what is in flight.
