@@ -11,7 +11,7 @@ use crate::connection::{Closing, Connection};
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
 
-use super::listening::State;
+use super::listening::{Listener, State};
 use super::thread::Network;
 use super::user_data::{KIND_ACCEPT, user_data};
 
@@ -28,6 +28,8 @@ impl<D: Driver> Network<D> {
         let Some(listener) = known else {
             return self.thread.discard(completion.outcome);
         };
+        self.accepts_are_due |=
+            !completion.more || !matches!(completion.outcome, Outcome::Accepted(_));
         if !completion.more {
             let stopped = self.server_state > ServerState::Running;
             listener.state = if stopped { State::Stopped } else { State::Off };
@@ -147,6 +149,8 @@ impl<D: Driver> Network<D> {
                 _ => {}
             }
         }
+        let is_armed = |listener: &Listener| matches!(listener.state, State::Armed(_));
+        self.accepts_are_due = !self.listeners.iter().all(is_armed);
     }
 
     fn arm_accept(&mut self, index: usize, mode: OperationMode) {

@@ -27,6 +27,7 @@ use crate::limits::{
 };
 use crate::phase::Phase;
 
+use super::door::Door;
 use super::thread::Network;
 
 impl<D: Driver> Network<D> {
@@ -142,6 +143,33 @@ impl<D: Driver> Network<D> {
             .connections_max
             .min(descriptors_allow)
             .min(beside_files)
+    }
+
+    /// Whether nothing has changed that tending the door depends on.
+    pub(super) fn door_is_quiet(&self) -> bool {
+        let descriptors = &self.thread.common.shared.descriptors;
+        let now = Door {
+            open: self.open_connections(),
+            beside_files: descriptors.places(),
+            has_room: true,
+        };
+        let is_settled = now == self.door && !self.accepts_are_due;
+        is_settled
+            && self.next_episode_end_ns.is_none()
+            && descriptors.excess() == 0
+            && !descriptors.caches_block()
+    }
+
+    /// The end of a turn, for the connections that are there and those that want to come.
+    pub(super) fn tend_door(&mut self) {
+        self.make_room_for_files();
+        self.update_accepts();
+        self.end_episodes();
+        self.door = Door {
+            open: self.open_connections(),
+            beside_files: self.thread.common.shared.descriptors.places(),
+            has_room: self.counted_connections() < self.places(),
+        };
     }
 
     /// Closes what rests while files hold descriptors that connections have places for.
@@ -273,6 +301,7 @@ impl<D: Driver> Network<D> {
     /// The kernel has no descriptor for another connection. For a while the limit is somewhat below
     /// the connections that there are now, so that workers find descriptors for files.
     pub(super) fn no_descriptor(&mut self, errno: Errno) {
+        self.accepts_are_due = true;
         let victim = self.longest_resting(0);
         let price = match victim {
             Some(_) => Price::Closed,

@@ -26,6 +26,18 @@ use super::thread::Network;
 use super::waits::Wait;
 
 impl<D: Driver> Network<D> {
+    /// Whether there is, or may be, a shortage to work on.
+    #[inline]
+    pub(super) fn relief_is_due(&self) -> bool {
+        let (holders, common) = (&self.thread.holders, &self.thread.common);
+        let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
+            || common.dispatcher.waiting_for(Wanted::Small) > 0;
+        common.turn.now_ns >= holders.weigh_ns
+            || is_waited_for
+            || holders.shortage.is_some()
+            || common.shared.relief.is_asked(common.ring)
+    }
+
     /// Ends holders while connections wait for memory, those of another thread that asks for it
     /// too; called once per turn.
     pub(super) fn relieve(&mut self) {

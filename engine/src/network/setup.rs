@@ -18,6 +18,7 @@ use crate::returns::Returns;
 use crate::turn::Turn;
 use crate::worker::{Dispatcher, Shared};
 
+use super::door::Door;
 use super::holders::Holders;
 use super::listening::Listener;
 use super::resting::Resting;
@@ -130,6 +131,9 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             drain_started_ns: 0,
             accept_mode: setup.accept_mode,
+            accepts_are_due: true,
+            door: Door::default(),
+            next_episode_end_ns: None,
             pipes,
             _entered: entered,
             backlog: VecDeque::new(),

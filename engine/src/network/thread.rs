@@ -21,6 +21,7 @@ use crate::lifecycle::ServerState;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
 
+use super::door::Door;
 use super::holders::Holders;
 use super::listening::Listener;
 use super::resting::Resting;
@@ -37,6 +38,12 @@ pub(crate) struct Network<D: Driver> {
     pub(super) server_state: ServerState,
     pub(super) drain_started_ns: u64,
     pub(super) accept_mode: OperationMode,
+    /// Accept may have to be armed, cancelled or tried again on some listener.
+    pub(super) accepts_are_due: bool,
+    /// What the door was tended for last.
+    pub(super) door: Door,
+    /// When the next time is over of which the log has a line.
+    pub(super) next_episode_end_ns: Option<u64>,
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     pub(super) sources: Slots<Source>,
     pub(super) sources_refused: usize,

@@ -42,20 +42,31 @@ impl<D: Driver> Network<D> {
     /// 5. The turn's end for the protocols, and then the door: only now is it known how many
     ///    connections are open. The wake-up of a worker is the very last, for all jobs together.
     ///
+    /// Most turns have nothing to do for most steps: whether one is due is asked here, so that a
+    /// turn with a request in it is the path of that request.
+    ///
     /// # Errors
     /// The driver has lost completions or cannot go on: the thread must end.
     pub(crate) fn turn(&mut self) -> io::Result<After> {
         self.wait_for_events()?;
         self.complete_all();
-        self.collect_jobs();
+        if self.has_jobs() {
+            self.collect_jobs();
+        }
         self.take_returns();
         self.take_watches();
         self.retry_sources();
         self.fire_deadlines();
-        self.follow_state();
+        if self.thread.common.shared.server_state() > ServerState::Running {
+            self.follow_state();
+        }
         self.reconcile_again();
-        self.retry_waiting();
-        self.relieve();
+        if self.has_waiting() {
+            self.retry_waiting();
+        }
+        if self.relief_is_due() {
+            self.relieve();
+        }
         self.run_deferred();
         self.run_notified();
         self.run_long_sends();
@@ -63,16 +74,21 @@ impl<D: Driver> Network<D> {
         self.arm_crowding();
         self.send_fins();
         self.end_turn_of_listeners();
-        self.make_room_for_files();
-        self.update_accepts();
-        self.end_episodes();
-        self.trim();
+        if !self.door_is_quiet() {
+            self.tend_door();
+        }
+        if self.thread.common.turn.now_ns >= self.trimmed_ns + TRIM_PERIOD_NS {
+            self.trim();
+        }
         let common = &mut self.thread.common;
         if common.dispatcher.holds_back() {
             common.dispatcher.log_waits(common.ring, common.turn.now_ns);
         }
         common.dispatcher.flush();
-        Ok(self.after())
+        if self.server_state > ServerState::Running {
+            return Ok(self.after());
+        }
+        Ok(After::GoOn)
     }
 
     fn wait_for_events(&mut self) -> io::Result<()> {
@@ -122,7 +138,9 @@ impl<D: Driver> Network<D> {
         }
         self.completions = completions;
         self.trim_due |= left < TURN_COMPLETIONS_MAX || !self.arrivals.is_empty();
-        self.let_in();
+        if !self.arrivals.is_empty() {
+            self.let_in();
+        }
     }
 
     /// Finds whom a completion concerns, once for all that follows from it.
@@ -210,7 +228,7 @@ impl<D: Driver> Network<D> {
         if has_more || waits.are_due() || !self.thread.common.dispatcher.notified.is_empty() {
             return Some(0);
         }
-        let episode_end_ns = self.episode_end_ns();
+        self.next_episode_end_ns = self.episode_end_ns();
         let (waits, common) = (&self.thread.waits, &self.thread.common);
         let now_ns = self.thread.driver.now_ns();
         let mut timeout = self.thread.wheel.next_ns(now_ns);
@@ -218,10 +236,12 @@ impl<D: Driver> Network<D> {
         if waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources_refused > 0 {
             sooner(WAITING_NS);
         }
-        if let Some(ns) = self.accept_timeout_ns(now_ns) {
+        if self.accepts_are_due
+            && let Some(ns) = self.accept_timeout_ns(now_ns)
+        {
             sooner(ns);
         }
-        if let Some(end_ns) = episode_end_ns {
+        if let Some(end_ns) = self.next_episode_end_ns {
             sooner(end_ns.saturating_sub(now_ns));
         }
         if self.trim_due {
@@ -240,11 +260,7 @@ impl<D: Driver> Network<D> {
     /// Gives idle pooled memory and idle jobs back, once per period. Asks no more often than that,
     /// so the path does not pay for it.
     fn trim(&mut self) {
-        let now_ns = self.thread.common.turn.now_ns;
-        if now_ns < self.trimmed_ns + TRIM_PERIOD_NS {
-            return;
-        }
-        self.trimmed_ns = now_ns;
+        self.trimmed_ns = self.thread.common.turn.now_ns;
         self.thread.common.shared.pools.trim(IDLE_BYTES_KEPT);
         let mut trimmed = Trimmed::default();
         for listener in &mut self.listeners {

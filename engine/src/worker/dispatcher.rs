@@ -220,10 +220,16 @@ impl Dispatcher {
         self.shares.parked(listener, parked);
     }
 
+    /// Whether jobs have been parked since the last look.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        self.shared.inboxes[self.ring].parked.has_more()
+    }
+
     /// Lets jobs go out in the stead of those that have been parked since the last call.
     #[inline]
     pub(crate) fn follow_parked(&mut self, now_ns: u64) {
-        if self.shared.inboxes[self.ring].parked.has_more() {
+        if self.has_parked() {
             self.count_all_parked(now_ns);
         }
     }
