@@ -250,7 +250,7 @@ impl Parts {
         log::info!(
             "memory: sum={} buffers={} slack={} receive={} cache={} connections={} requests={} \
              nfs={} program={} connections_limit={} in_flight_max={}",
-            self.sum().unwrap_or(usize::MAX),
+            self.sum().expect("they were divided from a sum"),
             self.buffers,
             self.slack,
             self.receive,

@@ -78,10 +78,7 @@ impl Watchdog {
         let shared = Arc::clone(&self.shared);
         move |stopping| {
             let (time, why) = match stopping {
-                Stopping::Draining => (
-                    drain.saturating_add(DRAIN_MARGIN),
-                    "not ended within the drain time",
-                ),
+                Stopping::Draining => (drain + DRAIN_MARGIN, "not ended within the drain time"),
                 Stopping::Forced => (FORCE_MARGIN, "not ended when forced"),
             };
             if let Some(at) = Instant::now().checked_add(time) {

@@ -41,10 +41,14 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Pools for `budget_bytes`, and for `places` connections of each of so many network threads.
+    /// Pools for `budget_bytes`, and for `places` connections of each of the network threads.
+    ///
+    /// # Panics
+    /// For more connections than a process can have descriptors, 2^31.
     pub(crate) fn new(budget_bytes: usize, network_threads: usize, places: usize) -> Pools {
         let numbers = 1 + network_threads * places;
-        let owners = Owners::new(u32::try_from(numbers).unwrap_or(u32::MAX));
+        let numbers = u32::try_from(numbers).expect("descriptors bound the connections");
+        let owners = Owners::new(numbers);
         let reserve_bytes = (budget_bytes / RESERVE_PART)
             .max(RESERVE_BYTES_MIN)
             .min(budget_bytes / 2);
@@ -64,7 +68,7 @@ impl Pools {
             ),
             reserve: Pool::with_owners(config(reserve_bytes, &small), owners.clone()),
             owners,
-            places: u32::try_from(places).unwrap_or(u32::MAX),
+            places: u32::try_from(places).expect("fewer than of all threads"),
             share_bytes: (budget_bytes / SHARE_PART).max(SHARE_BYTES_MIN),
         }
     }

@@ -90,7 +90,7 @@ impl Queue {
         if line.len() > LINE_BYTES_MAX {
             let mut ends = (0..=LINE_BYTES_MAX).rev();
             let end = ends.find(|at| line.is_char_boundary(*at));
-            line.truncate(end.unwrap_or_default());
+            line.truncate(end.expect("a line begins at a boundary"));
             line.push('\n');
         }
         let mut state = self.state();

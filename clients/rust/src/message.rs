@@ -63,8 +63,8 @@ impl Fragment {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let region = &self.shared.regions[usize::from(self.given.region)];
-        // The range was checked when the fragment was made.
-        region.bytes(self.range.clone()).unwrap_or_default()
+        let bytes = region.bytes(self.range.clone());
+        bytes.expect("checked when the fragment was made")
     }
 
     /// Gives the memory back, as dropping it does.

@@ -196,7 +196,7 @@ impl Consumer {
         producer: u32,
         reserved: u32,
     ) -> Result<(), Ended> {
-        let count = fragments.len() as u32;
+        let count = u32::try_from(fragments.len()).expect("a window has few");
         debug_assert!(
             count <= reserved,
             "a message takes no more than it reserved"

@@ -110,7 +110,7 @@ impl Session {
             return true;
         };
         let need = match message.whole {
-            true => message.fragments.len() as u32,
+            true => u32::try_from(message.fragments.len()).expect("a window has few"),
             false => message.need,
         };
         // Bounded: each round ends a consumer's part in it, and consumers are few.

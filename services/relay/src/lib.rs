@@ -249,7 +249,7 @@ impl Protocol for Relay {
         context.session.0 = match std::mem::take(&mut context.session.0) {
             State::Met(client, partner) => {
                 Statistics::add(&self.statistics.matched);
-                let waited_ns = context.turn().now_ns.saturating_sub(partner.since_ns);
+                let waited_ns = context.turn().now_ns - partner.since_ns;
                 self.statistics.waited(waited_ns);
                 context.thread.0.dismiss_spares(&client);
                 State::Joined(client)
