@@ -51,7 +51,7 @@ impl Protocol for Rendezvous {
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
-            spread: Spread::OneRing,
+            spread: Spread::OneThread,
             ..ListenerOptions::default()
         }
     }

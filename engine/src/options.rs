@@ -37,10 +37,10 @@ pub struct ListenerOptions {
 pub enum Spread {
     /// All of them: connections are shared out by the kernel.
     #[default]
-    EveryRing,
+    EveryThread,
     /// One: all connections of the listener are on the same thread, so that any two of them can be
     /// spliced, and get that thread's share of `connections_max`.
-    OneRing,
+    OneThread,
 }
 
 /// Which memory a connection receives into.

@@ -231,7 +231,7 @@ fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<
             }
             Err(_) => return Err(Error::NoListener),
         };
-        let alone = endpoint.spread == Spread::OneRing;
+        let alone = endpoint.spread == Spread::OneThread;
         for (ring, listeners) in sockets.per_ring.iter_mut().enumerate() {
             // Listeners of one ring are shared out, too.
             if alone && ring != number % rings {

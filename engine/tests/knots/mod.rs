@@ -35,7 +35,7 @@ impl Protocol for Knots {
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
-            spread: Spread::OneRing,
+            spread: Spread::OneThread,
             ..ListenerOptions::default()
         }
     }

@@ -24,7 +24,7 @@
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other
 //!   direction stays open.
 //!
-//! Everything happens on one network thread ([`Spread::OneRing`]): a join needs both connections
+//! Everything happens on one network thread ([`Spread::OneThread`]): a join needs both connections
 //! there, and moving one between threads would cost more than the kernel's copies allow one
 //! thread to relay.
 //!
@@ -196,7 +196,7 @@ impl Protocol for Relay {
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
-            spread: Spread::OneRing,
+            spread: Spread::OneThread,
             ..ListenerOptions::default()
         }
     }
