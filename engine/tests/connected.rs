@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, DriverChoice, Protocol, Received, Server};
-use flatpath_driver::simulation::ClientState;
+use flatpath_driver::simulation::{Client, ClientState};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 /// Far beyond what anything here takes.
@@ -116,12 +116,12 @@ fn sim_a_peer_is_known_and_may_be_refused() {
                 *text += std::str::from_utf8(&client.read()).expect("text");
             }
         }
-        let states: Vec<_> = clients.iter().map(|client| client.state()).collect();
+        let states: Vec<_> = clients.iter().map(Client::state).collect();
         assert_eq!(texts, ["welcome\n127.0.0.1", "not you\n", "", ""]);
         assert_eq!(states[..2], [ClientState::Finished; 2], "seed {seed}");
         assert_eq!(states[2..], [ClientState::Reset; 2], "seed {seed}");
         assert_eq!(received.load(Relaxed), 1, "seed {seed}");
-        clients.iter().for_each(|client| client.abort());
+        clients.iter().for_each(Client::abort);
         server.drain();
         while !server.has_ended() {
             server.turn();

@@ -132,7 +132,9 @@ impl<D: Driver> Network<D> {
                 if self.is_spliced(key) {
                     self.pass_deferred(key);
                 } else {
-                    self.on(key, |event| event.offer_deferred());
+                    self.on(key, |event| {
+                        event.offer_deferred();
+                    });
                 }
                 if self.thread.driver.clock_ns() >= end_ns {
                     break;

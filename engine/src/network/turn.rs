@@ -197,7 +197,7 @@ impl<D: Driver> Network<D> {
             let connection = self.connections.get(id.key);
             if connection.is_some_and(|it| it.control.closing == Closing::No) {
                 self.on(id.key, |event| {
-                    event.call(|protocol, io| protocol.notified(io))
+                    event.call(|protocol, io| protocol.notified(io));
                 });
             }
         }
