@@ -90,8 +90,8 @@ impl Report {
         let line = format!(
             "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes \
              relayed ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
-             at most; closed: {} unmatched, {} impatient, {} bad handshakes, {} redundant, {} refused, \
-             {} displaced",
+             at most; closed: {} unmatched, {} impatient, {} bad handshakes, {} redundant, \
+             {} refused, {} displaced",
             now.waiting,
             now.paired,
             now.matched,

@@ -41,8 +41,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///
-    /// Where the worker's scope was told to come back later ([`flatpath::blocking::Entry::Later`]), what is
-    /// returned is dropped, and the same request comes again; so it is for [`Service::open`].
+    /// Where the worker's scope was told to come back later ([`flatpath::blocking::Entry::Later`]),
+    /// what is returned is dropped, and the same request comes again; so it is for
+    /// [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
 
     /// Whether the body of this request is taken piece by piece, by what [`Service::open`] makes

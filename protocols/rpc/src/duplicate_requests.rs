@@ -6,10 +6,10 @@
 //! never gets a reply that was not made for it, and a number used again for something else is a new
 //! call, also when it is a WRITE of other data to the same place.
 //!
-//! Two programs on one machine may still send calls that are alike in all that, one after the
-//! other or at the same time. So a reply is for the connection and the port of the call it was made
-//! for, for [`CACHED_REPLY_AGE_NS_MAX`], and for another port only if that connection broke ([`Origin`]),
-//! for [`CACHED_REPLY_MOVED_NS_MAX`]. Any other call is executed.
+//! Two programs on one machine may still send calls that are alike in all that, one after the other
+//! or at the same time. So a reply is for the connection and the port of the call it was made for,
+//! for [`CACHED_REPLY_AGE_NS_MAX`], and for another port only if that connection broke
+//! ([`Origin`]), for [`CACHED_REPLY_MOVED_NS_MAX`]. Any other call is executed.
 //!
 //! A call that is repeated at once may overtake the news that its connection broke; while that is
 //! unclear, the caller is to ask again ([`Lookup::Unclear`]).

@@ -2,8 +2,9 @@
 //!
 //! A reader's way through: `record` finds records in bytes, `message` opens calls, `auth` says who
 //! calls, `xdr` reads arguments and writes results, `reply` builds an answer in pooled buffers,
-//! `duplicate_requests` answers repeated calls, and `server` makes all of it a protocol of the engine. Everything
-//! but `server` and `job` is without input and output: no descriptor, no clock, no thread.
+//! `duplicate_requests` answers repeated calls, and `server` makes all of it a protocol of the
+//! engine. Everything but `server` and `job` is without input and output: no descriptor, no clock,
+//! no thread.
 //!
 //! Not here: datagrams (an amplifier), calls to clients, RPCSEC_GSS, TLS.
 #![forbid(unsafe_code)]

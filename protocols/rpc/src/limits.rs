@@ -21,9 +21,9 @@ pub const CONTIGUOUS_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 /// 20: 928, rounded up.
 pub const FRONT_BYTES_MIN: usize = 1024;
 
-/// Pages that the records of one connection may retain; what comes beyond is copied. Two WRITEs of a
-/// megabyte as they come where the network is slower than the server, in pieces of a few segments,
-/// and what arrives meanwhile.
+/// Pages that the records of one connection may retain; what comes beyond is copied. Two WRITEs of
+/// a megabyte as they come where the network is slower than the server, in pieces of a few
+/// segments, and what arrives meanwhile.
 pub const PAGES_RETAINED_MAX: u32 = 48;
 
 /// Pages that whole records hold from which on a chunk of [`CHUNK_BYTES_LARGE`] or more of the next

@@ -2,8 +2,8 @@
 //!
 //! A record that arrived in one chunk is used where it lies; any other is assembled here as its
 //! bytes arrive: a long one in the pages where they were received, as far as the engine lets them
-//! be retained, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most as
-//! large as what has arrived before it, or one small buffer.
+//! be retained, anything else in pooled buffers. Nothing is sized by a marker: a buffer is at most
+//! as large as what has arrived before it, or one small buffer.
 //!
 //! Invariants
 //! - R1: `received + left <= RECORD_BYTES_MAX`, checked before the fragment is begun.

@@ -518,7 +518,8 @@ fn refuse(request: &Request, error: FilesError) -> Response {
     status_text(error.status())
 }
 
-/// As [`status_text`], with those headers of the file that are true whatever becomes of the request.
+/// As [`status_text`], with those headers of the file that are true whatever becomes of the
+/// request.
 fn status_text_with(status: StatusCode, headers: HeaderMap) -> Response {
     let mut response = status_text(status);
     response.headers_mut().extend(without_content(&headers));

@@ -1,9 +1,9 @@
 //! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
 //! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
-//! inside the directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity` lets a
-//! worker act as the caller, `request` is a call on its worker, `procedures` has one file per group of
-//! procedures, and `service` routes calls to them.
+//! inside the directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity`
+//! lets a worker act as the caller, `request` is a call on its worker, `procedures` has one file
+//! per group of procedures, and `service` routes calls to them.
 //!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]

@@ -15,8 +15,8 @@ pub const HANDLE_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Last such pause; all of them together are half a second of one worker.
 pub const HANDLE_PAUSE_MAX: Duration = Duration::from_millis(256);
 
-/// Names are read from the wire up to this length, so that the answer to a longer one is "too long" and
-/// not that it is garbage, in bytes.
+/// Names are read from the wire up to this length, so that the answer to a longer one is "too long"
+/// and not that it is garbage, in bytes.
 pub const NAME_BYTES_READ_MAX: usize = 1024;
 
 /// The longest target of a symbolic link and the longest path to mount, in bytes.

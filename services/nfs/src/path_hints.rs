@@ -1,8 +1,9 @@
 //! Where files are that the kernel cannot find by handle: parent and name, as last seen.
 //!
-//! A hint proves nothing: its user opens the name and checks that the file is there. That a file is gone is knowledge: its last name was taken away, and no file gets a name
-//! back. Only a new file may look like it, where inode numbers are used again within one tick of
-//! the clock; such a file is seen before it is asked for, and that wins.
+//! A hint proves nothing: its user opens the name and checks that the file is there. That a file is
+//! gone is knowledge: its last name was taken away, and no file gets a name back. Only a new file
+//! may look like it, where inode numbers are used again within one tick of the clock; such a file
+//! is seen before it is asked for, and that wins.
 //!
 //! Invariants
 //! - P1: at most `PATH_HINTS_MAX` files are known, in two generations: the older half goes at once.

@@ -3,8 +3,8 @@
 //! For clients that ask port 111 where NFS and MOUNT are. Only when wanted, and only over TCP to
 //! the loopback address, which is where rpcbind takes registrations from.
 //!
-//! What another server has registered stays, unless no server listens there any more: then it is left
-//! over from one that was killed.
+//! What another server has registered stays, unless no server listens there any more: then it is
+//! left over from one that was killed.
 //!
 //! Cost: a few calls at the start and at the end, each within [`RPCBIND_CALL_TIME_MAX`].
 

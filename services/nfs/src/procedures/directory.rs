@@ -4,8 +4,8 @@
 //! and go, and after a restart. The verifier belongs to the directory and never changes: with a
 //! verifier that changed with the directory, a client that removes what it lists could not go on.
 //!
-//! Entries are collected first, because they are looked up as the caller while the reply's buffer is
-//! borrowed; one that does not fit is listed again from the cookie before it.
+//! Entries are collected first, because they are looked up as the caller while the reply's buffer
+//! is borrowed; one that does not fit is listed again from the cookie before it.
 
 use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Reader, Writer};
