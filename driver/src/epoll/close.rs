@@ -1,4 +1,4 @@
-//! Close, reset, finish and cancel: one system call each, at once; a cancel costs none.
+//! Close, abort, shutdown_write and cancel: one system call each, at once; a cancel costs none.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Epoll {
         self.counters.sockets -= 1;
     }
 
-    pub(super) fn start_reset(&mut self, socket: Socket) {
+    pub(super) fn start_abort(&mut self, socket: Socket) {
         if let Some(socket) = &self.entry_of(super::descriptor_of(socket)).socket {
             // Fails only on what is no socket; then there is nothing to reset.
             let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
@@ -54,7 +54,7 @@ impl Epoll {
         self.start_close(socket);
     }
 
-    pub(super) fn start_finish(&mut self, socket: Socket) {
+    pub(super) fn start_shutdown_write(&mut self, socket: Socket) {
         let entry = self.entry_of(super::descriptor_of(socket));
         debug_assert!(
             entry.send.is_none(),
@@ -71,7 +71,7 @@ impl Epoll {
     pub(super) fn start_cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         match operation {
             Operation::Accept(listener) => self.cancel_accept(listener, user_data),
-            Operation::PollEventfd(event) => self.cancel_watch(event, user_data),
+            Operation::PollEventfd(event) => self.cancel_poll(event, user_data),
             Operation::Receive(socket) => {
                 let entry = self.entry_of(super::descriptor_of(socket));
                 if entry

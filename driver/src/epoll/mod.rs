@@ -38,7 +38,7 @@ use rustix::time::Timespec;
 use slab::Slab;
 
 use self::accept::Accepting;
-use self::poll_eventfd::Watch;
+use self::poll_eventfd::EventfdPoll;
 use self::table::{Entry, Interest, Send};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -59,7 +59,7 @@ const EVENTS_MAX: usize = 1024;
 /// Marks the data of a listener's events; the rest is its index.
 const LISTENER: u64 = 1 << 62;
 /// Marks the data of an eventfd's events; the rest is its index.
-const WATCH: u64 = 1 << 61;
+const POLL_EVENTFD: u64 = 1 << 61;
 /// The data of the waker's events.
 const WAKE: u64 = 1 << 63;
 
@@ -69,7 +69,7 @@ enum Work {
     Accept(usize),
     Receive(RawFd),
     Send(RawFd),
-    Watch(usize),
+    PollEventfd(usize),
 }
 
 /// The epoll driver. See the module.
@@ -79,7 +79,7 @@ pub struct Epoll {
     entries: Vec<Entry>,
     listeners: Vec<Accepting>,
     sends: Slab<Send>,
-    watches: Slab<Watch>,
+    polls: Slab<EventfdPoll>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
@@ -125,7 +125,7 @@ impl Epoll {
             entries: Vec::new(),
             listeners: Vec::new(),
             sends: Slab::new(),
-            watches: Slab::new(),
+            polls: Slab::new(),
             buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),
@@ -183,7 +183,7 @@ impl Epoll {
                 Some(Work::Accept(index)) => self.run_accept(index, completions),
                 Some(Work::Receive(descriptor)) => self.run_receive(descriptor, completions),
                 Some(Work::Send(descriptor)) => self.run_send(descriptor, completions),
-                Some(Work::Watch(index)) => self.run_watch(index, completions),
+                Some(Work::PollEventfd(index)) => self.run_poll(index, completions),
                 None => return,
             }
         }
@@ -214,8 +214,8 @@ impl Epoll {
             self.listener_ready((data & !LISTENER) as usize);
             return;
         }
-        if data & WATCH != 0 {
-            self.watch_ready((data & !WATCH) as usize);
+        if data & POLL_EVENTFD != 0 {
+            self.poll_ready((data & !POLL_EVENTFD) as usize);
             return;
         }
         let descriptor = data as RawFd;
@@ -317,7 +317,7 @@ impl Driver for Epoll {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
-        self.pull_now(socket, pipes, bytes)
+        self.splice_now(socket, pipes, bytes)
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
@@ -331,7 +331,7 @@ impl Driver for Epoll {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        self.start_finish(socket);
+        self.start_shutdown_write(socket);
     }
 
     fn close(&mut self, socket: Socket) {
@@ -339,7 +339,7 @@ impl Driver for Epoll {
     }
 
     fn abort(&mut self, socket: Socket) {
-        self.start_reset(socket);
+        self.start_abort(socket);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {

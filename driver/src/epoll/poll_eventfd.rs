@@ -1,4 +1,5 @@
-//! Watch: an eventfd among the descriptors that epoll reports, by edges, and one read for each.
+//! poll_eventfd: an eventfd among the descriptors that epoll reports, by edges, and one read for
+//! each.
 //!
 //! Every write is an edge, and what is there already when the watch begins is reported at once.
 //!
@@ -10,12 +11,12 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Epoll, WATCH, Work};
+use super::{Epoll, POLL_EVENTFD, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
 /// A watch under way.
-pub(super) struct Watch {
+pub(super) struct EventfdPoll {
     user_data: u64,
     event: Arc<Eventfd>,
     /// It stands in the work list.
@@ -27,8 +28,8 @@ impl Epoll {
         let Some(descriptor) = event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
-        let vacant = self.watches.vacant_entry();
-        let data = EventData::new_u64(WATCH | vacant.key() as u64);
+        let vacant = self.polls.vacant_entry();
+        let data = EventData::new_u64(POLL_EVENTFD | vacant.key() as u64);
         let flags = EventFlags::IN | EventFlags::ET;
         self.counters.system_calls += 1;
         self.counters.submissions += 1;
@@ -37,7 +38,7 @@ impl Epoll {
                 .unasked
                 .push(Completion::last(user_data, Outcome::Failed(errno)));
         }
-        vacant.insert(Watch {
+        vacant.insert(EventfdPoll {
             user_data,
             event,
             queued: false,
@@ -46,17 +47,17 @@ impl Epoll {
 
     /// An event: something was written. One for a place that is vacant by now is dropped, and for
     /// its next owner it costs a read in vain.
-    pub(super) fn watch_ready(&mut self, index: usize) {
-        if let Some(watch) = self.watches.get_mut(index)
+    pub(super) fn poll_ready(&mut self, index: usize) {
+        if let Some(watch) = self.polls.get_mut(index)
             && !watch.queued
         {
             watch.queued = true;
-            self.work.push_back(Work::Watch(index));
+            self.work.push_back(Work::PollEventfd(index));
         }
     }
 
-    pub(super) fn run_watch(&mut self, index: usize, completions: &mut Vec<Completion>) {
-        let Some(watch) = self.watches.get_mut(index) else {
+    pub(super) fn run_poll(&mut self, index: usize, completions: &mut Vec<Completion>) {
+        let Some(watch) = self.polls.get_mut(index) else {
             return;
         };
         watch.queued = false;
@@ -66,23 +67,23 @@ impl Epoll {
             Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
-                completions.push(self.end_watch(index, errno));
+                completions.push(self.end_poll(index, errno));
             }
         }
     }
 
-    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, user_data: u64) {
+    pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) {
         let meant =
-            |watch: &Watch| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let found = self.watches.iter().find(|(_, watch)| meant(watch));
+            |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
+        let found = self.polls.iter().find(|(_, watch)| meant(watch));
         if let Some((index, _)) = found {
-            let completion = self.end_watch(index, Errno::CANCELED);
+            let completion = self.end_poll(index, Errno::CANCELED);
             self.unasked.push(completion);
         }
     }
 
-    fn end_watch(&mut self, index: usize, errno: Errno) -> Completion {
-        let watch = self.watches.remove(index);
+    fn end_poll(&mut self, index: usize, errno: Errno) -> Completion {
+        let watch = self.polls.remove(index);
         if let Some(descriptor) = watch.event.descriptor() {
             self.counters.system_calls += 1;
             // It is registered (W1); if not after all, there is nothing to undo.

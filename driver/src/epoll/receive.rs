@@ -67,7 +67,7 @@ impl Epoll {
     pub(super) fn run_receive(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
         self.entry_of(descriptor).receive_queued = false;
         if let Some(buffer) = self.entry_of(descriptor).buffer.take() {
-            return self.run_fill(descriptor, buffer, completions);
+            return self.run_recv_into(descriptor, buffer, completions);
         }
         for _ in 0..PIECES_PER_TURN_MAX {
             let entry = self.entry_of(descriptor);

@@ -1,4 +1,4 @@
-//! RecvInto: one read in the turn it was started, if the socket may have something.
+//! recv_into: one read in the turn it was started, if the socket may have something.
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, RawFd};
@@ -41,7 +41,7 @@ impl Epoll {
 
     /// What events say of the socket stays as it is: the next receive finds out by itself that
     /// nothing is left.
-    pub(super) fn pull_now(
+    pub(super) fn splice_now(
         &mut self,
         socket: Socket,
         pipes: &Pipes,
@@ -54,7 +54,7 @@ impl Epoll {
         spliced
     }
 
-    pub(super) fn run_fill(
+    pub(super) fn run_recv_into(
         &mut self,
         descriptor: RawFd,
         buffer: Buffer,
@@ -64,11 +64,11 @@ impl Epoll {
         let Some(Receive { user_data, .. }) = self.entry_of(descriptor).receive.take() else {
             return;
         };
-        let outcome = self.fill_now(descriptor, buffer);
+        let outcome = self.recv_now(descriptor, buffer);
         completions.push(Completion::last(user_data, outcome));
     }
 
-    fn fill_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {
+    fn recv_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {
         let entry = &mut self.entries[descriptor as usize];
         if !entry.readable {
             return Outcome::ReceivedInto(buffer);

@@ -279,14 +279,17 @@ impl Driver for Simulation {
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         let world = self.network.world();
-        let same =
-            |kind: &Kind| matches!(kind, Kind::Watch { event: on } if Arc::ptr_eq(on, &event));
+        let same = |kind: &Kind| matches!(kind, Kind::PollEventfd { event: on } if Arc::ptr_eq(on, &event));
         if world.operations.has(same) {
             world.broken_promise("C2: a second watch of an eventfd");
         }
         drop(world);
         // Not `Many`: a driver keeps a watch alive through an overflow.
-        self.start(user_data, Kind::Watch { event }, OperationMode::Single);
+        self.start(
+            user_data,
+            Kind::PollEventfd { event },
+            OperationMode::Single,
+        );
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
@@ -315,7 +318,7 @@ impl Driver for Simulation {
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
             (Operation::Receive(of), Kind::Receive { socket, .. }) => number_of(*of) == *socket,
-            (Operation::PollEventfd(of), Kind::Watch { event }) => Arc::ptr_eq(of, event),
+            (Operation::PollEventfd(of), Kind::PollEventfd { event }) => Arc::ptr_eq(of, event),
             (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
             _ => false,
         };
@@ -403,7 +406,7 @@ impl Driver for Simulation {
 fn end(network: &Network, socket: u32, reset: bool) {
     let mut world = network.world();
     let uses = |kind: &Kind| match kind {
-        Kind::Accept { .. } | Kind::Watch { .. } => false,
+        Kind::Accept { .. } | Kind::PollEventfd { .. } => false,
         Kind::Receive { socket: on, .. } | Kind::Send { socket: on, .. } => *on == socket,
     };
     if let Some(running) = world.operations.find(|running| uses(&running.kind)) {

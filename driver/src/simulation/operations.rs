@@ -40,7 +40,7 @@ pub(super) enum Kind {
         list: SendList,
         after: AfterSend,
     },
-    Watch {
+    PollEventfd {
         event: Arc<Eventfd>,
     },
 }

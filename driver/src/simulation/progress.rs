@@ -11,7 +11,7 @@ use crate::eventfd::Eventfd;
 use crate::socket::{Handle, Socket};
 
 /// Completions of one operation per turn at most.
-const SHOTS_PER_TURN_MAX: usize = 8;
+const COMPLETIONS_PER_TURN_MAX: usize = 8;
 
 impl World {
     /// Lets every operation come to what it can come to now.
@@ -35,7 +35,7 @@ impl World {
     }
 
     fn progress_one(&mut self, number: u64, buffers: &mut [Buffers]) {
-        for _ in 0..SHOTS_PER_TURN_MAX {
+        for _ in 0..COMPLETIONS_PER_TURN_MAX {
             let running = self.operations.at(number);
             if running.over {
                 return;
@@ -51,9 +51,9 @@ impl World {
                     self.progress_receive(number, socket, &mut buffers[usize::from(region_id)])
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
-                Kind::Watch { ref event } => {
+                Kind::PollEventfd { ref event } => {
                     let event = Arc::clone(event);
-                    self.progress_watch(number, &event)
+                    self.progress_poll(number, &event)
                 }
             };
             if !came_to_something {
@@ -241,7 +241,7 @@ impl World {
     }
 
     /// Takes a count, now or later: a kernel may notice two writes at once, or one by one.
-    fn progress_watch(&mut self, number: u64, event: &Eventfd) -> bool {
+    fn progress_poll(&mut self, number: u64, event: &Eventfd) -> bool {
         if !event.is_raised() || self.random.chance(self.faults.late_permille) {
             return false;
         }
@@ -280,7 +280,7 @@ impl World {
         }
         let left = match &self.operations.at(number).kind {
             Kind::Send { list, .. } => list.bytes(),
-            Kind::Accept { .. } | Kind::Receive { .. } | Kind::Watch { .. } => {
+            Kind::Accept { .. } | Kind::Receive { .. } | Kind::PollEventfd { .. } => {
                 unreachable!("a send")
             }
         };

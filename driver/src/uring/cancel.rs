@@ -16,7 +16,7 @@ impl Uring {
             Operation::Accept(_) => Origin::Accept { user_data },
             Operation::Receive(_) => Origin::Receive { user_data },
             Operation::PollEventfd(event) => {
-                let Some(index) = self.cancel_watch(event, user_data) else {
+                let Some(index) = self.cancel_poll(event, user_data) else {
                     return;
                 };
                 Origin::PollEventfd { index }

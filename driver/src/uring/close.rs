@@ -19,7 +19,7 @@ impl Uring {
         unsafe { self.ring.push(close_entry(fd_of(socket)), None) };
     }
 
-    pub(super) fn start_reset(&mut self, socket: Socket) {
+    pub(super) fn start_abort(&mut self, socket: Socket) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: {socket:?} is aborted after its close"
@@ -33,7 +33,7 @@ impl Uring {
         self.start_close(socket);
     }
 
-    pub(super) fn start_finish(&mut self, socket: Socket) {
+    pub(super) fn start_shutdown_write(&mut self, socket: Socket) {
         debug_assert!(
             self.sockets.is_open(socket),
             "C4: {socket:?} is finished after its close"

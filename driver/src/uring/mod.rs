@@ -47,7 +47,7 @@ use self::buffers::BufferRing;
 use self::origin::{Origin, Own};
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
-use self::table::{RecvIntoTable, SendTable, WatchTable};
+use self::table::{PollTable, RecvIntoTable, SendTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
@@ -71,7 +71,7 @@ pub struct Uring {
     buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
     recv_intos: ManuallyDrop<RecvIntoTable>,
-    watches: WatchTable,
+    polls: PollTable,
     sockets: SocketTable,
     waker: Waker,
     clock: Clock,
@@ -137,7 +137,7 @@ impl Uring {
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::default(),
             recv_intos: ManuallyDrop::default(),
-            watches: WatchTable::default(),
+            polls: PollTable::default(),
             sockets: SocketTable::default(),
             waker,
             clock: Clock::new(),
@@ -179,9 +179,9 @@ impl Uring {
                 self.accepted(user_data, entry.result(), more, completions);
             }
             Origin::Receive { user_data } => self.received(user_data, entry, completions),
-            Origin::RecvInto { index } => self.filled(index, entry.result(), completions),
+            Origin::RecvInto { index } => self.received_into(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
-            Origin::PollEventfd { index } => self.watched(index, entry, completions),
+            Origin::PollEventfd { index } => self.poll_fired(index, entry, completions),
             Origin::Own(own) => self.own(own, entry),
         }
     }
@@ -287,7 +287,7 @@ impl Driver for Uring {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
-        self.pull_now(socket, pipes, bytes)
+        self.splice_now(socket, pipes, bytes)
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
@@ -301,7 +301,7 @@ impl Driver for Uring {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        self.start_finish(socket);
+        self.start_shutdown_write(socket);
     }
 
     fn close(&mut self, socket: Socket) {
@@ -309,7 +309,7 @@ impl Driver for Uring {
     }
 
     fn abort(&mut self, socket: Socket) {
-        self.start_reset(socket);
+        self.start_abort(socket);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {

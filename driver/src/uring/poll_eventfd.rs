@@ -1,4 +1,4 @@
-//! Watch: a multishot poll on an eventfd, and one read for each time it fires.
+//! poll_eventfd: a multishot poll on an eventfd, and one read for each time it fires.
 //!
 //! A read of the ring would save the call where nothing waits, but it waits in the queue until the
 //! next turn, and it fails at once on a descriptor in non-blocking mode, which is its owner's to
@@ -19,34 +19,34 @@ use io_uring::{cqueue, opcode, types};
 
 use super::Uring;
 use super::origin::{Origin, Own};
-use super::table::Watch;
+use super::table::EventfdPoll;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
 impl Uring {
     pub(super) fn start_poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         self.outstanding += 1;
-        let index = self.watches.insert(Watch {
+        let index = self.polls.insert(EventfdPoll {
             user_data,
             event,
             cancelled: false,
             failed: None,
         }) as u32;
-        self.arm_watch(index);
+        self.arm_poll(index);
     }
 
     /// Marks a watch as cancelled; its index.
-    pub(super) fn cancel_watch(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
+    pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
         let meant =
-            |watch: &Watch| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let (index, watch) = self.watches.iter_mut().find(|(_, watch)| meant(watch))?;
+            |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
+        let (index, watch) = self.polls.iter_mut().find(|(_, watch)| meant(watch))?;
         watch.cancelled = true;
         Some(index as u32)
     }
 
-    fn arm_watch(&mut self, index: u32) {
+    fn arm_poll(&mut self, index: u32) {
         // W1: an armed watch is in the table.
-        let watch = &self.watches[index as usize];
+        let watch = &self.polls[index as usize];
         let Some(descriptor) = watch.event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
@@ -61,9 +61,9 @@ impl Uring {
 
     /// A watch cannot be read: ends its poll, whose last completion says so.
     #[cold]
-    fn fail_watch(&mut self, index: u32, errno: Errno) {
+    fn fail_poll(&mut self, index: u32, errno: Errno) {
         // W1: a watch that fires is in the table.
-        let watch = &mut self.watches[index as usize];
+        let watch = &mut self.polls[index as usize];
         if watch.failed.replace(errno).is_some() || watch.cancelled {
             return;
         }
@@ -76,14 +76,14 @@ impl Uring {
     }
 
     /// The poll of a watch has fired, or ended.
-    pub(super) fn watched(
+    pub(super) fn poll_fired(
         &mut self,
         index: u32,
         entry: &cqueue::Entry,
         completions: &mut Vec<Completion>,
     ) {
         // W1: a watch that fires is in the table.
-        let watch = &self.watches[index as usize];
+        let watch = &self.polls[index as usize];
         let armed = cqueue::more(entry.flags());
         let user_data = watch.user_data;
         let failed = match entry.result() {
@@ -106,17 +106,17 @@ impl Uring {
         match taken {
             Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) if armed => self.fail_watch(index, errno),
+            Err(errno) if armed => self.fail_poll(index, errno),
             Err(errno) => end = end.or(Some(errno)),
         }
         if armed {
             return;
         }
         let Some(errno) = end else {
-            return self.arm_watch(index);
+            return self.arm_poll(index);
         };
         self.outstanding -= 1;
-        self.watches.remove(index as usize);
+        self.polls.remove(index as usize);
         completions.push(Completion::last(user_data, Outcome::Failed(errno)));
     }
 }

@@ -1,4 +1,4 @@
-//! RecvInto: receive what is there into the caller's buffer, and complete at once if nothing is.
+//! recv_into: receive what is there into the caller's buffer, and complete at once if nothing is.
 //!
 //! MSG_DONTWAIT makes the kernel answer EAGAIN instead of waiting with the buffer in hand.
 //!
@@ -42,7 +42,7 @@ impl Uring {
         unsafe { self.ring.push(entry, None) };
     }
 
-    pub(super) fn pull_now(
+    pub(super) fn splice_now(
         &mut self,
         socket: Socket,
         pipes: &Pipes,
@@ -61,7 +61,12 @@ impl Uring {
         spliced
     }
 
-    pub(super) fn filled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
+    pub(super) fn received_into(
+        &mut self,
+        index: u32,
+        result: i32,
+        completions: &mut Vec<Completion>,
+    ) {
         self.outstanding -= 1;
         // A recv_into completes once (F1).
         let RecvInto {

@@ -31,7 +31,7 @@ pub(super) struct RecvInto {
 }
 
 /// One watch under way.
-pub(super) struct Watch {
+pub(super) struct EventfdPoll {
     pub(super) user_data: u64,
     pub(super) event: Arc<Eventfd>,
     pub(super) cancelled: bool,
@@ -43,7 +43,7 @@ pub(super) struct Watch {
 pub(super) type RecvIntoTable = Slab<RecvInto>;
 
 /// Watches under way, by index.
-pub(super) type WatchTable = Slab<Watch>;
+pub(super) type PollTable = Slab<EventfdPoll>;
 
 /// One send under way.
 pub(super) struct Send {
