@@ -23,8 +23,9 @@
 //! | watch.rs     | eventfds whose consumers are called here                        |
 //! | ending.rs    | deadlines, drain, close                                         |
 //!
-//! The other files hold plain state: waits.rs, holders.rs, resting.rs, door.rs, starved.rs, listening.rs,
-//! sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the thread.
+//! The other files hold plain state: waits.rs, holders.rs, resting.rs, door.rs, starved.rs,
+//! listening.rs, sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the
+//! thread.
 
 mod accept;
 mod admission;

@@ -5,7 +5,7 @@
 //! received in, and workers add them up. The tests run it on real sockets and in the simulation.
 #![forbid(unsafe_code)]
 
-use flatpath::memory::{Payload, RegionConfig};
+use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::{
     Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, WorkerScope,
 };
@@ -108,7 +108,7 @@ impl Protocol for Sums {
     }
 
     fn run(&self, block: &mut Block, _scope: &mut WorkerScope<'_>) {
-        let bytes = block.bytes.parts().flat_map(|part| part.bytes());
+        let bytes = block.bytes.parts().flat_map(Part::bytes);
         block.sum = bytes.map(|byte| u64::from(*byte)).sum();
         // Back to the kernel as early as possible.
         block.bytes = Payload::new();
