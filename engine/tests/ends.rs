@@ -66,14 +66,20 @@ fn left_behind(choice: DriverChoice, word: &[u8], is_forced: bool) -> Vec<flatpa
     }
 }
 
+/// The threads that were left behind at work. A busy machine may not have run the others in time.
+fn at_work(left: &[flatpath::LeftBehind]) -> Vec<(&str, &'static str)> {
+    let at_work = left
+        .iter()
+        .filter_map(|one| Some((one.thread.as_str(), one.listener?)));
+    at_work.collect()
+}
+
 #[test]
 fn a_handler_that_never_returns_holds_up_no_end() {
     on_both(|choice| {
         for is_forced in [false, true] {
             let left = left_behind(choice, b"w", is_forced);
-            assert_eq!(left.len(), 1, "{left:?}");
-            assert_eq!(left[0].thread, "a worker");
-            assert_eq!(left[0].listener, Some("gated"));
+            assert_eq!(at_work(&left), [("a worker", "gated")], "{left:?}");
         }
     });
 }
@@ -83,9 +89,7 @@ fn a_network_thread_that_is_blocked_holds_up_no_end() {
     on_both(|choice| {
         for is_forced in [false, true] {
             let left = left_behind(choice, b"i", is_forced);
-            assert_eq!(left.len(), 1, "{left:?}");
-            assert_eq!(left[0].thread, "network thread 0");
-            assert_eq!(left[0].listener, Some("gated"));
+            assert_eq!(at_work(&left), [("network thread 0", "gated")], "{left:?}");
         }
     });
 }
