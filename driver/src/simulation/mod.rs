@@ -279,8 +279,9 @@ impl Driver for Simulation {
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         let world = self.network.world();
-        let same = |kind: &Kind| {
-            matches!(kind, Kind::PollEventfd { event: on } if Arc::ptr_eq(on, &event))
+        let same = |kind: &Kind| match kind {
+            Kind::PollEventfd { event: on } => Arc::ptr_eq(on, &event),
+            _ => false,
         };
         if world.operations.has(same) {
             world.broken_promise("C2: a second watch of an eventfd");
