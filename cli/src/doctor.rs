@@ -50,7 +50,7 @@ struct Report {
 struct MachineLimits {
     descriptors: Bounds,
     locked_memory_bytes: Bounds,
-    /// `kernel.io_uring_disabled`: 0 for everybody, 1 for a group, 2 for nobody.
+    /// `kernel.io_uring_disabled`: 0 allows every process, 1 a group, 2 none.
     io_uring_disabled: Option<u64>,
     /// `kernel.io_uring_group`: who may all the same, when it is 1.
     io_uring_group: Option<i64>,

@@ -8,7 +8,7 @@ use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
 
-/// The service with these settings, and the control where its consumers attach.
+/// The service with these settings, and the thread that attaches its consumers.
 pub(crate) fn open(settings: &Settings) -> Result<(Ingest, ControlThread), Failure> {
     let Some(socket) = &settings.ingest_socket else {
         return Err(Failure::WrongUse(
@@ -54,7 +54,7 @@ fn explain(error: &Error) -> Failure {
             ))
         }
         Error::Socket(path, cause) => Failure::Failed(format!(
-            "--ingest-socket {}: {cause}; stop who listens there, or name another path",
+            "--ingest-socket {}: {cause}; stop the program that listens there, or name another path",
             path.display()
         )),
         Error::Control(_) => Failure::Failed(error.to_string()),

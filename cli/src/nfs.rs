@@ -71,7 +71,7 @@ pub(crate) fn register(bound: SocketAddr) -> Result<(Sender<()>, JoinHandle<()>)
     Ok((draining, thread))
 }
 
-/// Waits until rpcbind was told, which takes seconds at most.
+/// Waits for the end of the withdrawal, which takes seconds at most.
 pub(crate) fn await_withdrawal(thread: JoinHandle<()>) {
     if thread.join().is_err() {
         log::error!("the thread that talks to rpcbind panicked; this is a bug");

@@ -264,7 +264,7 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
     limits
 }
 
-/// Tells the world where to connect. Whoever started the server may have stopped listening to it,
+/// Announces the listeners. The program that reads them may have closed the pipe,
 /// which is no reason not to serve.
 fn announce(running: &Running) {
     let mut lines = String::new();
@@ -292,7 +292,7 @@ fn explain(error: &Error) -> Failure {
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
             let port = address.port();
             Failure::Failed(format!(
-                "cannot listen on {address}: port {port} is taken; stop who has it, or name \
+                "cannot listen on {address}: port {port} is taken; stop the program that uses it, or name \
                  another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 picks a free \
                  one)"
             ))

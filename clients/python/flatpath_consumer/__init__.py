@@ -14,7 +14,7 @@ gets no more (the window), and the producers wait.
 Delivery is at most once: what was delivered to a consumer that dies is not delivered again.
 
 Pure Python over mmap, memoryview, struct and sockets. Python has no atomic operations, and none
-are needed: what is new is told through pipes, and the kernel's lock of a pipe orders what was
+are needed: pipes announce what is new, and the kernel's lock of a pipe orders what was
 written before ``write`` and what is read after ``read``. See docs/ingest.md of the project.
 
 One thread at a time may receive; messages may be released by any thread.

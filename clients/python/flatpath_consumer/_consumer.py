@@ -1,4 +1,4 @@
-"""The consumer: attach, wait for the bell, read descriptors, give tokens back."""
+"""The consumer: attach, wait for the doorbell, read descriptors, give tokens back."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class ProtocolError(ConsumerError):
     """The server wrote what its own protocol does not allow."""
 
 
-class _Returns:
+class _ReturnQueue:
     """Fragments on their way back, from any thread.
 
-    An entry is written before the bell tells of it, both under the lock. What was not told yet is
-    told before anybody waits, and at once while somebody waits. What is still used waits in
-    ``_used`` and is looked at again by ``flush`` and before a wait.
+    An entry is written before the doorbell announces it, both under the lock. All entries are
+    announced before a thread waits, and at once while one waits. Fragments in use stay in
+    ``_used``, and ``flush`` and a wait check them again.
     """
 
-    def __init__(self, ring: mmap.mmap, entries: int, bell: int) -> None:
+    def __init__(self, ring: mmap.mmap, entries: int, doorbell: int) -> None:
         self._ring = ring
         self._entries = entries
-        self._bell = bell
+        self._doorbell = doorbell
         # A fragment may be collected, and so released, while this thread is in here.
         self._lock = threading.RLock()
         self._written = 0
@@ -88,7 +88,7 @@ class _Returns:
                 self._retry()
                 self._tell()
                 self._open = False
-                os.close(self._bell)
+                os.close(self._doorbell)
 
     def _retry(self) -> None:
         used, self._used = self._used, []
@@ -96,7 +96,7 @@ class _Returns:
         self._used.extend(still)
 
     def _write(self, fragments: List["Fragment"]) -> List["Fragment"]:
-        """Writes entries for all that nobody uses; the others."""
+        """Writes entries for all that are not in use; returns the others."""
         if not self._open:
             return []
         used: List["Fragment"] = []
@@ -115,7 +115,7 @@ class _Returns:
             return
         untold, self._untold = self._untold, 0
         try:
-            os.write(self._bell, wire.announcement(untold))
+            os.write(self._doorbell, wire.announcement(untold))
         except (BrokenPipeError, BlockingIOError):
             # A server that is gone needs nothing back; the pipe has room for every entry.
             pass
@@ -144,7 +144,7 @@ class _Held:
 
     __slots__ = ("_returns",)
 
-    def __init__(self, returns: _Returns) -> None:
+    def __init__(self, returns: _ReturnQueue) -> None:
         self._returns = returns
 
     def _pieces(self) -> List["Fragment"]:
@@ -175,7 +175,7 @@ class Fragment(_Held):
 
     __slots__ = ("_data", "_released", "_token", "_region")
 
-    def __init__(self, data: memoryview, token: int, region: int, returns: _Returns) -> None:
+    def __init__(self, data: memoryview, token: int, region: int, returns: _ReturnQueue) -> None:
         super().__init__(returns)
         self._data: Optional[memoryview] = data
         self._released = False
@@ -223,7 +223,7 @@ class Message(_Held):
     __slots__ = ("_fragments", "_bytes", "producer")
 
     def __init__(
-        self, fragments: List[Fragment], message_bytes: int, producer: int, returns: _Returns
+        self, fragments: List[Fragment], message_bytes: int, producer: int, returns: _ReturnQueue
     ) -> None:
         super().__init__(returns)
         self._fragments = fragments
@@ -316,10 +316,10 @@ class Consumer:
         # The mappings hold the memory; the pipes are kept.
         for file in files[: count + 2]:
             os.close(file)
-        self._bell, return_bell = files[count + 2 :]
+        self._doorbell, return_doorbell = files[count + 2 :]
         del files[:]
         self._regions = maps
-        self._returns = _Returns(returns, welcome.entries, return_bell)
+        self._returns = _ReturnQueue(returns, welcome.entries, return_doorbell)
         self._welcome = welcome
         self._read = 0
         self._fresh = 0
@@ -340,7 +340,7 @@ class Consumer:
 
     def fileno(self) -> int:
         """Readable when a message may have come; for ``select``. Call ``flush`` before waiting."""
-        return self._bell
+        return self._doorbell
 
     def receive(self, timeout: Optional[float] = None) -> Optional[Message]:
         """Waits for a message. ``None``: the server is gone, and nothing will come any more.
@@ -357,7 +357,7 @@ class Consumer:
             if self._ended:
                 return None
             try:
-                told = os.read(self._bell, wire.BELL_BYTES_MAX)
+                told = os.read(self._doorbell, wire.DOORBELL_BYTES_MAX)
             except BlockingIOError:
                 self._wait(deadline)
                 continue
@@ -383,7 +383,7 @@ class Consumer:
         self._ready.clear()
         self._partial = []
         self._returns.close()
-        os.close(self._bell)
+        os.close(self._doorbell)
         self._socket.close()
 
     def __iter__(self) -> Iterator[Message]:
@@ -414,7 +414,7 @@ class Consumer:
         self._returns.waits(True)
         try:
             poll = select.poll()
-            poll.register(self._bell, select.POLLIN)
+            poll.register(self._doorbell, select.POLLIN)
             if not poll.poll(milliseconds):
                 raise TimeoutError("nothing came in time") from None
         finally:
@@ -441,7 +441,7 @@ class Consumer:
 
 
 def _receive(connection: socket.socket) -> Tuple[bytes, List[int]]:
-    """A packet and its descriptors, which nobody inherits."""
+    """A packet and its descriptors, which no child process inherits."""
     most = wire.REGIONS_MAX + wire.DESCRIPTORS_BESIDE
     size = array.array("i").itemsize
     space = socket.CMSG_SPACE(most * size)

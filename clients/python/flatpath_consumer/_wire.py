@@ -10,7 +10,7 @@ VERSION = 1
 ENTRIES_MAX = 4096
 REGIONS_MAX = 64
 DESCRIPTORS_BESIDE = 4
-BELL_BYTES_MAX = 4096
+DOORBELL_BYTES_MAX = 4096
 
 HELLO = struct.Struct("<IHxxQ")
 WELCOME = struct.Struct("<IHHIIIII12x")
@@ -76,13 +76,13 @@ def read_welcome(packet: bytes) -> Welcome:
 
 
 def announcement(entries: int) -> bytes:
-    """The bytes that tell of so many new entries: each counts from 1 to 255."""
+    """The bytes that announce new entries: each counts from 1 to 255."""
     full, rest = divmod(entries, 255)
     return b"\xff" * full + (bytes((rest,)) if rest else b"")
 
 
 def announced(data: bytes) -> int:
-    """How many entries the bytes of a bell tell of."""
+    """How many entries the bytes of a doorbell tell of."""
     return sum(data)
 
 

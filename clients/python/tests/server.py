@@ -43,8 +43,8 @@ class Server:
         self.return_file = os.memfd_create("returns")
         os.ftruncate(self.return_file, size)
         self.returns = mmap.mmap(self.return_file, size)
-        self.theirs, self.descriptor_bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.return_bell, self.their_returns = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.theirs, self.descriptor_doorbell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.return_doorbell, self.their_returns = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.answer = answer
         #: What the consumer has to name.
         self.token = token
@@ -80,7 +80,7 @@ class Server:
         self.written += 1
 
     def ring(self, entries: int) -> None:
-        os.write(self.descriptor_bell, wire.announcement(entries))
+        os.write(self.descriptor_doorbell, wire.announcement(entries))
 
     def deliver(self, *pieces: bytes, at: int = 0, token: int = 0) -> None:
         """A message of these pieces, 1,000 bytes apart in the region."""
@@ -97,7 +97,7 @@ class Server:
     def returned(self) -> List[int]:
         """Tokens that were told of since the last call."""
         try:
-            told = os.read(self.return_bell, 4096)
+            told = os.read(self.return_doorbell, 4096)
         except BlockingIOError:
             return []
         tokens = []
@@ -111,16 +111,16 @@ class Server:
 
     def go(self) -> None:
         """The server is gone."""
-        if self.descriptor_bell >= 0:
-            os.close(self.descriptor_bell)
-            self.descriptor_bell = -1
+        if self.descriptor_doorbell >= 0:
+            os.close(self.descriptor_doorbell)
+            self.descriptor_doorbell = -1
 
     def close(self) -> None:
         self.thread.join(10)
         self.go()
         self.listener.close()
         self.connection.close()
-        os.close(self.return_bell)
+        os.close(self.return_doorbell)
         for file in (self.region_file, self.descriptor_file, self.return_file):
             os.close(file)
         self.directory.cleanup()

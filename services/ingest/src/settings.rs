@@ -8,7 +8,7 @@ use flatpath_messages::handshake::REGIONS_MAX;
 use flatpath_messages::layout::ENTRIES_MAX;
 use flatpath_messages::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX};
 
-/// Of so many pages one is never kept, so that the kernel always has some.
+/// One page of this many is never retained, so that the kernel always has some.
 const RESERVE_SHARE: u32 = 16;
 
 /// Settings of one ingest listener.

@@ -11,7 +11,7 @@
 //! - M1: a client is registered, or a spare, or neither; never two of them.
 //! - M2: two clients are registered under one key exactly if each has the other as its partner.
 //! - M3: the key is a hash of the token, keyed at random; the tokens themselves are compared when
-//!   two meet, so that a collision joins nobody.
+//!   two meet, so that a collision joins no pair.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
