@@ -70,6 +70,24 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     pipes
 }
 
+impl<D: Driver> Thread<D> {
+    fn new(driver: D, common: Common, places: usize, region_count: usize) -> Thread<D> {
+        Thread {
+            common,
+            wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
+            waits: Waits::default(),
+            resting: Resting::new(places),
+            starved: Starved::new(places, region_count),
+            holders: Holders::new(places),
+            pages_held: 0,
+            receive_buffer_bytes: driver.region(0).page_bytes() as usize,
+            driver,
+            is_behind: false,
+            long_send_bytes: 0,
+        }
+    }
+}
+
 impl<D: Driver> Network<D> {
     #[expect(clippy::too_many_lines, reason = "one line for each field")]
     pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
@@ -95,7 +113,6 @@ impl<D: Driver> Network<D> {
         let regions = name_regions(&driver, ring, &listeners);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(ring, regions.into_iter());
-        let receive_buffer_bytes = driver.region(0).page_bytes() as usize;
         let pipes = counted_pipes(setup.shared.descriptors.clone());
         let common = Common {
             ring: setup.ring,
@@ -109,19 +126,7 @@ impl<D: Driver> Network<D> {
             dispatcher,
             returns: Returns::new(driver.waker()),
         };
-        let thread = Thread {
-            driver,
-            common,
-            wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
-            waits: Waits::default(),
-            resting: Resting::new(places),
-            starved: Starved::new(places, region_count),
-            holders: Holders::new(places),
-            pages_held: 0,
-            receive_buffer_bytes,
-            is_behind: false,
-            long_send_bytes: 0,
-        };
+        let thread = Thread::new(driver, common, places, region_count);
         Network {
             thread,
             listeners,
