@@ -54,7 +54,8 @@ fn explain(error: &Error) -> Failure {
             ))
         }
         Error::Socket(path, cause) => Failure::Failed(format!(
-            "--ingest-socket {}: {cause}; stop the program that listens there, or name another path",
+            "--ingest-socket {}: {cause}; stop the program that listens there, or name another \
+             path",
             path.display()
         )),
         Error::Control(_) => Failure::Failed(error.to_string()),

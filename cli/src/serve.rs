@@ -292,9 +292,9 @@ fn explain(error: &Error) -> Failure {
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
             let port = address.port();
             Failure::Failed(format!(
-                "cannot listen on {address}: port {port} is taken; stop the program that uses it, or name \
-                 another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 picks a free \
-                 one)"
+                "cannot listen on {address}: port {port} is taken; stop the program that uses it, \
+                 or name another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 \
+                 picks a free one)"
             ))
         }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {

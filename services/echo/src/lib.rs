@@ -3,7 +3,8 @@
 //! - Half-close: after the client's FIN all that came before it still goes out, and then our FIN.
 //! - Back-pressure: a client that does not read is not read from. Nothing is dropped, and no more
 //!   than the engine's output bound is kept for it.
-//! - An idle client is disconnected after the engine's `idle_timeout`, a silent one after `head_timeout`.
+//! - An idle client is disconnected after the engine's `idle_timeout`, a silent one after
+//!   `head_timeout`.
 //!
 //! It has no requests: nothing ever goes to a worker.
 //!
