@@ -8,7 +8,7 @@
 //!   outstanding on a socket whose writing side is shut down.
 //! - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
 //!   its final completion says `closed`.
-//! - C5: every [`Piece`](crate::Piece) is recycled once, to the driver it came from.
+//! - C5: every [`Piece`] is recycled once, to the driver it came from.
 //! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
 //!   also when its user_data means nothing to the caller any more (a late completion after a
 //!   cancel).

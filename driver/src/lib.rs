@@ -7,7 +7,7 @@
 //! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its
 //! words, `segment` what is sent, `region` and `fragment` what is received and kept, `waker`
 //! how another thread ends a wait, `eventfd` what others raise and a driver watches. Then `uring`,
-//! `epoll` and [`simulation`], each with one file per operation. [`probe`] and [`select`] tell
+//! `epoll` and [`simulation`], each with one file per operation. [`probe`] and [`select()`] tell
 //! which of them this machine takes.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),

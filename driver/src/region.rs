@@ -72,7 +72,7 @@ pub enum Backing {
 /// How large a region is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionConfig {
-    /// How many pages: a power of two, at most [`BUFFERS_MAX`](crate::BUFFERS_MAX).
+    /// How many pages: a power of two, at most [`BUFFERS_MAX`].
     pub pages: u32,
     /// Bytes of one page, which one receive fills at most.
     pub page_bytes: u32,

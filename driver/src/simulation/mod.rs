@@ -284,7 +284,7 @@ impl Driver for Simulation {
             _ => false,
         };
         if world.operations.has(same) {
-            world.broken_promise("C2: a second watch of an eventfd");
+            world.broken_promise("C2: a second poll of an eventfd");
         }
         drop(world);
         // Not `Many`: a driver keeps a watch alive through an overflow.
