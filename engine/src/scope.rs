@@ -33,7 +33,7 @@ impl<'a> WorkerScope<'a> {
         std::thread::sleep(PAUSE);
     }
 
-    /// Whether the job was told [`Entry::Later`](crate::blocking::Entry::Later): what it made is
+    /// Whether the job was told [`Entry::Later`]: what it made is
     /// dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
         self.visitor.parked.is_some()

@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     pub(crate) spread: Spread,
 }
 
-/// Everything that can be set, with the defaults of [`Server::new`].
+/// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) network_threads: usize,
