@@ -54,6 +54,11 @@ pub(crate) const RESERVE_BYTES_MIN: usize = 256 * 1024;
 /// most clients send them.
 pub(crate) const RESERVE_TAKE_MAX: usize = BUFFER_CLASSES[1];
 
+/// A connection that holds this much gets nothing from the reserve, in bytes: a kept request and
+/// the beginning of its reply. Without it 40 short replies that one client does not read take the
+/// reserve that is there for the requests of all.
+pub(crate) const RESERVE_HELD_MAX: usize = 2 * RESERVE_TAKE_MAX;
+
 /// The part of the budget that one connection may hold before its own input stalls, at least
 /// [`SHARE_BYTES_MIN`].
 pub(crate) const SHARE_PART: usize = 16;

@@ -3,7 +3,7 @@
 //! Every buffer is taken for a connection, by its network thread or by the worker that runs its
 //! job, and counted for it until it is dropped, wherever that is. What fits
 //! [`RESERVE_TAKE_MAX`] may come from the reserve when everything else is in use: so a full budget
-//! stops no short request and no reply.
+//! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
 //!
 //! Invariants
 //! - B1: both pools together never have more than the budget.
@@ -15,7 +15,8 @@
 use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
 
 use crate::limits::{
-    BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_PART, RESERVE_TAKE_MAX, SHARE_BYTES_MIN, SHARE_PART,
+    BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART, RESERVE_TAKE_MAX,
+    SHARE_BYTES_MIN, SHARE_PART,
 };
 
 /// How much memory a job waits for, see
@@ -77,7 +78,12 @@ impl Pools {
     #[inline]
     pub(crate) fn handle(&self, ring: u16, index: u32) -> PoolHandle<'_> {
         let owner = self.owner(ring, index);
-        PoolHandle::new(&self.main, owner).with_reserve(&self.reserve, RESERVE_TAKE_MAX)
+        let handle = PoolHandle::new(&self.main, owner);
+        if self.owners.held_bytes(owner) < RESERVE_HELD_MAX {
+            handle.with_reserve(&self.reserve, RESERVE_TAKE_MAX)
+        } else {
+            handle
+        }
     }
 
     #[inline]
@@ -140,5 +146,25 @@ impl Pools {
         sum.in_use_bytes += reserve.in_use_bytes;
         sum.idle_bytes += reserve.idle_bytes;
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_holds_much_leaves_the_reserve_to_the_others() {
+        let pools = Pools::new(1 << 20, 1, 4);
+        let rest: Vec<_> =
+            std::iter::from_fn(|| pools.handle(0, 0).for_bulk().take(RESERVE_TAKE_MAX)).collect();
+        let replies: Vec<_> = std::iter::from_fn(|| pools.handle(0, 1).take(1)).collect();
+        let held_bytes = pools.held_bytes(0, 1);
+        assert_eq!(held_bytes, RESERVE_HELD_MAX);
+        assert!(pools.reserve_bytes() > 0);
+        assert!(pools.handle(0, 2).take(RESERVE_TAKE_MAX).is_some());
+        drop(replies);
+        assert!(pools.handle(0, 1).take(1).is_some(), "once they are read");
+        drop(rest);
     }
 }
