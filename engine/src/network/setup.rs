@@ -89,7 +89,6 @@ impl<D: Driver> Thread<D> {
 }
 
 impl<D: Driver> Network<D> {
-    #[expect(clippy::too_many_lines, reason = "one line for each field")]
     pub(crate) fn new(driver: D, setup: Setup) -> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
         let places = places_of(connections_max);
