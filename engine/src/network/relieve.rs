@@ -257,12 +257,7 @@ impl<D: Driver> Network<D> {
     /// Looks at the first of a list, which is somewhere else afterwards or is to be ended.
     fn look_at(&mut self, index: u32, class: usize, now_ms: u32) -> Option<Key> {
         let key = self.connections.key_at(index)?;
-        let held_bytes = self
-            .thread
-            .common
-            .shared
-            .pools
-            .held_bytes(self.thread.common.ring, index);
+        let held_bytes = self.thread.held_bytes(index);
         let connection = self.connections.get_mut(key)?;
         let now_class = class_of(buffers_of(held_bytes));
         connection.holds.buffers = buffers_of(held_bytes);
@@ -287,12 +282,7 @@ impl<D: Driver> Network<D> {
             *steps += 1;
             let index = self.thread.holders.hand;
             self.thread.holders.hand = (index + 1) % self.connections.capacity();
-            let held_bytes = self
-                .thread
-                .common
-                .shared
-                .pools
-                .held_bytes(self.thread.common.ring, index);
+            let held_bytes = self.thread.held_bytes(index);
             let Some(key) = self.connections.key_at(index).filter(|_| held_bytes > 0) else {
                 continue;
             };
