@@ -1,6 +1,6 @@
 //! `flatpath bench` finds the program that measures and becomes it.
 //!
-//! `/bin/sh` stands in for that program: it prints its arguments and its environment, and exits
+//! `/bin/sh` runs in place of it: it prints its arguments and its environment, and exits
 //! with the status that its script sets.
 
 mod support;

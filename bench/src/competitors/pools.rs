@@ -52,7 +52,7 @@ fn filled<R: Recycler<Item = Memory>>(queue: R, idle: usize) -> R {
     queue
 }
 
-/// All of them, with so many idle pieces of memory.
+/// All of them; each keeps this number of idle pieces of memory.
 fn all(
     idle: usize,
 ) -> (
