@@ -260,7 +260,7 @@ fn build(sources: &Path, how: How, edge: Option<&str>) -> Result<PathBuf> {
     if let Some(name) = edge {
         command.args(["--", "--cfg", &format!("drill=\"{name}\"")]);
     }
-    let report = process::watch(&mut command, BUILD_TIME_MAX, Show::Nothing)?;
+    let report = process::watch(&command, BUILD_TIME_MAX, Show::Nothing)?;
     let built = report.lines.iter().rev().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message.get("executable")?.as_str().map(PathBuf::from)
@@ -277,7 +277,7 @@ fn run_test(binary: &Path, entry: &Entry) -> Result<process::Report> {
         .arg(&entry.test)
         .current_dir(workspace::root().join("structures"));
     configure(&mut command, entry.how);
-    process::watch(&mut command, TEST_TIME_MAX, Show::Nothing)
+    process::watch(&command, TEST_TIME_MAX, Show::Nothing)
 }
 
 fn configure(command: &mut Command, how: How) {

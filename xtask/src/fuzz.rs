@@ -69,7 +69,7 @@ fn libfuzzer(seconds: u64, named: &[&str]) -> Result<()> {
             .args([target, corpus.as_str(), "--", "-max_len=8192"])
             .arg(format!("-max_total_time={seconds}"));
         let time_max = Duration::from_secs(seconds.saturating_add(60 * 60));
-        let report = process::watch(&mut command, time_max, Show::Lines)?;
+        let report = process::watch(&command, time_max, Show::Lines)?;
         ensure!(
             report.succeeded(),
             "{target} fails; see fuzz/artifacts/{target}"

@@ -50,7 +50,7 @@ pub(crate) fn run(checker: &str, prefixes: &[&str], filters: &[String]) -> Resul
         command.args(filters);
     }
     configure(&mut command, checker);
-    let report = process::watch(&mut command, TIME_MAX, Show::Lines)?;
+    let report = process::watch(&command, TIME_MAX, Show::Lines)?;
     let summary = TestSummary::of(&report.lines);
     match report.end {
         End::TimedOut => bail!("still running after {TIME_MAX:?}"),

@@ -1,18 +1,19 @@
 //! Running other programs: shown, watched line by line, with a deadline.
 //!
-//! A watched program runs in a process group of its own, so that at the deadline its children (a
+//! A watched program runs under `timeout` of the coreutils, so that at the deadline its children (a
 //! test binary under cargo) end with it.
 
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::workspace;
+
+/// How `timeout` ends when the deadline passed, and when it took the second signal.
+const TIMED_OUT: i32 = 124;
+const KILLED: i32 = 137;
 
 /// How a watched program ended.
 #[derive(Debug)]
@@ -81,62 +82,60 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command`, collects its lines, and kills it with its children at the deadline. A program
+/// Runs `command`, collects its lines, and ends it with its children at the deadline. A program
 /// that fails is not an error: see [`Report`].
-pub(crate) fn watch(command: &mut Command, time_max: Duration, show: Show) -> Result<Report> {
+pub(crate) fn watch(command: &Command, time_max: Duration, show: Show) -> Result<Report> {
     if show == Show::Lines {
         println!("$ {command:?}");
     }
     let (reader, writer) = io::pipe()?;
-    command
+    let mut child = limited(command, time_max)
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
         .stderr(writer)
-        .process_group(0);
-    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
-    // The pipe ends with the program: the command must not hold it open.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Bytes that are not UTF-8 do not end the reading.
-        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let deadline = Instant::now() + time_max;
+        .spawn()
+        .with_context(|| format!("{command:?}"))?;
     let mut lines = Vec::new();
-    let end = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match receiver.recv_timeout(left) {
-            Ok(line) => {
-                if show == Show::Lines {
-                    println!("{line}");
-                }
-                lines.push(line);
-            }
-            Err(RecvTimeoutError::Disconnected) => break End::Exited(child.wait()?),
-            Err(RecvTimeoutError::Timeout) => {
-                kill_group(&mut child);
-                break End::TimedOut;
-            }
+    // Bytes that are not UTF-8 do not end the reading.
+    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if show == Show::Lines {
+            println!("{line}");
         }
+        lines.push(line);
+    }
+    let status = child.wait()?;
+    let end = match status.code() {
+        Some(TIMED_OUT | KILLED) => End::TimedOut,
+        _ => End::Exited(status),
     };
     Ok(Report { end, lines })
 }
 
-fn kill_group(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // The group may have ended by itself a moment ago: then there is nothing to kill.
-        let _ = kill_process_group(group, Signal::KILL);
+/// `command` under `timeout`, which gives it a process group of its own and ends the whole group.
+fn limited(command: &Command, time_max: Duration) -> Command {
+    let mut limited = Command::new("timeout");
+    limited
+        .arg("--kill-after=5")
+        .arg(time_max.as_secs_f64().to_string())
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        limited.current_dir(directory);
     }
-    let _ = child.wait();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn shell(script: &str) -> Command {
@@ -147,8 +146,8 @@ mod tests {
 
     #[test]
     fn watch_collects_both_streams_and_the_exit_code() {
-        let mut command = shell("echo out; echo err >&2; exit 3");
-        let report = watch(&mut command, Duration::from_secs(30), Show::Nothing).unwrap();
+        let command = shell("echo out; echo err >&2; exit 3");
+        let report = watch(&command, Duration::from_secs(30), Show::Nothing).unwrap();
         let mut lines = report.lines.clone();
         lines.sort();
         assert_eq!(lines, ["err", "out"]);
@@ -159,8 +158,8 @@ mod tests {
     #[test]
     fn watch_kills_the_whole_group_at_the_deadline() {
         // The grandchild holds the pipe: without the group kill it would live on for an hour.
-        let mut command = shell("sleep 3600 & echo $!; wait");
-        let report = watch(&mut command, Duration::from_millis(500), Show::Nothing).unwrap();
+        let command = shell("sleep 3600 & echo $!; wait");
+        let report = watch(&command, Duration::from_millis(500), Show::Nothing).unwrap();
         assert!(matches!(report.end, End::TimedOut));
         let grandchild = report.lines.first().expect("the shell names its child");
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::style::layering::PRODUCT;
 use crate::style::source::Source;
 use crate::workspace;
 
@@ -19,18 +20,6 @@ pub(super) enum Kind {
     /// Benches, test kits and the project's own commands.
     Tool,
 }
-
-/// Directories whose crates are the product.
-const PRODUCT: &[&str] = &[
-    "sys",
-    "structures",
-    "driver",
-    "engine",
-    "protocols",
-    "clients",
-    "services",
-    "cli",
-];
 
 /// What tests share is no test itself: a tool.
 const TEST_KIT: &str = "e2e/src";

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use super::Fault;
 use crate::{process, workspace};
 
-/// The layers from the bottom up, by directory.
-const LAYERS: &[&str] = &[
+/// The layers of the product from the bottom up, by directory.
+pub(crate) const PRODUCT: &[&str] = &[
     "sys",
     "structures",
     "driver",
@@ -22,10 +22,9 @@ const LAYERS: &[&str] = &[
     "clients",
     "services",
     "cli",
-    "testkit",
-    "bench/common",
-    "bench",
 ];
+/// The layers of tools above them.
+const TOOLS: &[&str] = &["testkit", "bench/common", "bench"];
 /// What stands beside the layers.
 const BESIDE: &[&str] = &["bench/peers", "e2e", "examples", "fuzz", "xtask"];
 
@@ -88,9 +87,9 @@ fn check_packages(metadata: &Metadata, root: &Path, faults: &mut Vec<Fault>) {
 fn height(directory: &str) -> Option<usize> {
     let is_in = |layer: &&str| Path::new(directory).starts_with(layer);
     if BESIDE.iter().any(is_in) {
-        return Some(LAYERS.len());
+        return Some(PRODUCT.len() + TOOLS.len());
     }
-    LAYERS.iter().position(is_in)
+    PRODUCT.iter().chain(TOOLS).position(is_in)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod drills;
 mod files;
 mod forbidden;
 mod hazard_table;
-mod layering;
+pub(crate) mod layering;
 mod names;
 mod repository;
 pub(crate) mod source;
