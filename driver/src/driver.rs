@@ -258,7 +258,9 @@ pub trait Driver {
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64);
 
     /// The bytes of a piece.
-    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8];
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        self.region(piece.region_id).bytes_of(piece)
+    }
 
     /// Gives a piece back; its buffer may be received into again, or, when something of it was
     /// [retained](Region::retain), once that is dropped.

@@ -33,6 +33,7 @@
 //! Cost: a keep is two or three atomic additions, a drop two; nothing is allocated. Four bytes of
 //! count and four of link per page. Untouched pages are not in memory.
 
+use std::cell::OnceCell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -254,11 +255,7 @@ impl Region {
     /// # Panics
     /// When the piece is of another region, or the range is empty or beyond the piece.
     pub fn retain(&self, piece: &Piece, range: Range<usize>, quota: &Quota) -> Option<Fragment> {
-        assert_eq!(
-            piece.region_serial,
-            self.serial(),
-            "the piece is of another region"
-        );
+        self.check(piece);
         assert!(
             range.start < range.end && range.end <= piece.len(),
             "no such bytes in the piece"
@@ -290,16 +287,32 @@ impl Region {
     /// # Panics
     /// When the piece is of another region.
     pub fn bytes_of<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        assert_eq!(
-            piece.region_serial,
-            self.serial(),
-            "C5: the piece is of another driver"
-        );
+        self.check(piece);
         // SAFETY: the piece is out for as long as it is borrowed (G1), and has so many bytes.
         unsafe {
             self.of()
                 .bytes(u32::from(piece.buffer), piece.offset, piece.bytes)
         }
+    }
+
+    /// Received bytes, which are the caller's from now on.
+    pub(crate) fn piece(&self, region_id: u16, buffer: u16, offset: u32, bytes: u32) -> Piece {
+        assert!(bytes <= self.page_bytes() - offset, "more than a page has");
+        Piece {
+            buffer,
+            region_id,
+            offset,
+            bytes,
+            region_serial: self.serial(),
+            base: OnceCell::new(),
+        }
+    }
+
+    /// C5
+    #[track_caller]
+    pub(crate) fn check(&self, piece: &Piece) {
+        let (is_ours, buffer) = (piece.region_serial == self.serial(), piece.buffer);
+        assert!(is_ours, "C5: piece {buffer} is of another driver or region");
     }
 
     /// The page to receive into.
@@ -319,9 +332,8 @@ impl Region {
     /// Where a page is.
     pub(crate) fn address(&self, page: u32) -> NonNull<u8> {
         assert!(page < self.pages(), "no such page");
-        let offset = page as usize * self.page_bytes() as usize;
         // SAFETY: the page is one of the mapping's.
-        unsafe { self.of().base.add(offset) }
+        unsafe { self.of().address(page, 0) }
     }
 
     /// The driver to wake when a page comes back that it awaits.
@@ -390,6 +402,16 @@ impl std::fmt::Debug for Region {
 }
 
 impl RegionMemory {
+    /// Where in memory byte `offset` of a page is.
+    ///
+    /// # Safety
+    /// It is in the mapping.
+    unsafe fn address(&self, page: u32, offset: u32) -> NonNull<u8> {
+        let start = page as usize * self.page_bytes as usize + offset as usize;
+        // SAFETY: promised by the caller.
+        unsafe { self.base.add(start) }
+    }
+
     /// Copies `bytes` into a page, `offset` bytes from its beginning.
     ///
     /// # Safety
@@ -400,9 +422,8 @@ impl RegionMemory {
     pub(crate) unsafe fn write(&self, page: u32, offset: u32, bytes: &[u8]) {
         let end = offset as usize + bytes.len();
         assert!(end <= self.page_bytes as usize, "beyond the page");
-        let start = page as usize * self.page_bytes as usize + offset as usize;
-        // SAFETY: within the mapping, as pages that are counted are.
-        let target = unsafe { self.base.add(start) };
+        // SAFETY: pages that are counted are in the mapping.
+        let target = unsafe { self.address(page, offset) };
         // SAFETY: room for the bytes, checked; the source is a borrow, and so cannot be that part
         // of the page, which by contract nobody reads.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
@@ -414,10 +435,9 @@ impl RegionMemory {
     /// The caller holds a count of the page, or its piece, for as long as the result is used, and
     /// the bytes were received.
     pub(crate) unsafe fn bytes(&self, page: u32, offset: u32, length: u32) -> &[u8] {
-        let start = page as usize * self.page_bytes as usize + offset as usize;
         debug_assert!(offset + length <= self.page_bytes, "bytes beyond the page");
-        // SAFETY: within the mapping.
-        let start = unsafe { self.base.add(start) };
+        // SAFETY: pages that are counted are in the mapping.
+        let start = unsafe { self.address(page, offset) };
         // SAFETY: within the mapping; G2: nobody writes to a page that is counted, or that is out
         // as a piece, and what maps it elsewhere cannot write (G5).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) }

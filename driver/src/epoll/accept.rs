@@ -196,17 +196,14 @@ impl Epoll {
     /// Enters an accepted or registered socket into the table.
     pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
         let descriptor = socket.as_raw_fd();
+        let entries = self.entries.len().max(descriptor as usize + 1);
+        self.entries.resize_with(entries, Entry::default);
         let entry = self.entry_of(descriptor);
         debug_assert!(
             entry.socket.is_none(),
             "T1: descriptor {descriptor} is open already"
         );
-        let (receive_queued, send_queued) = (entry.receive_queued, entry.send_queued);
-        *entry = Entry {
-            receive_queued,
-            send_queued,
-            ..Entry::open(socket)
-        };
+        entry.reset(Some(socket));
         self.counters.sockets += 1;
         Socket::new(Handle::Descriptor(descriptor))
     }

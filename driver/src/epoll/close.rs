@@ -6,7 +6,6 @@ use std::time::Duration;
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::Epoll;
-use super::table::Entry;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Operation;
 use crate::socket::Socket;
@@ -33,14 +32,9 @@ impl Epoll {
         let entry = self.entry_of(descriptor);
         debug_assert!(
             entry.receive.is_none(),
-            "C3: closed behind a send during a receive"
+            "C3: closed after a send during a receive"
         );
-        let wiped = Entry {
-            receive_queued: entry.receive_queued,
-            send_queued: entry.send_queued,
-            ..Entry::default()
-        };
-        *entry = wiped;
+        entry.reset(None);
         self.counters.system_calls += 1;
         self.counters.sockets -= 1;
     }
@@ -86,14 +80,10 @@ impl Epoll {
             }
             Operation::Send(socket) => {
                 let descriptor = super::descriptor_of(socket);
-                let Some(index) = self.entry_of(descriptor).send else {
-                    return;
-                };
-                if self.sends[index].user_data == user_data {
-                    let mut completions = std::mem::take(&mut self.unasked);
-                    let outcome = Outcome::Failed(Errno::CANCELED);
-                    self.end_send(descriptor, index, outcome, &mut completions);
-                    self.unasked = completions;
+                let send = self.entry_of(descriptor).send;
+                if send.is_some_and(|index| self.sends[index].user_data == user_data) {
+                    let completion = self.fail_send(descriptor, Errno::CANCELED);
+                    self.unasked.extend(completion);
                 }
             }
         }

@@ -67,8 +67,7 @@ const WAKE: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Accept(usize),
-    Receive(RawFd),
-    Send(RawFd),
+    Socket(RawFd),
     PollEventfd(usize),
 }
 
@@ -145,20 +144,22 @@ impl Epoll {
     }
 
     fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
-        let index = descriptor as usize;
-        if index >= self.entries.len() {
-            self.entries.resize_with(index + 1, Entry::default);
+        &mut self.entries[descriptor as usize]
+    }
+
+    /// Lists a socket if one of its operations is worth trying (T2).
+    fn list(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        if entry.is_due() && !std::mem::replace(&mut entry.listed, true) {
+            self.work.push_back(Work::Socket(descriptor));
         }
-        &mut self.entries[index]
     }
 
     /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
     fn register_interest(&mut self, descriptor: RawFd, wanted: Interest) -> Result<(), Errno> {
         let entry = &mut self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else {
-            unreachable!("T1: a closed socket is watched")
-        };
-        if entry.interest == wanted || entry.interest == Interest::Both {
+        let socket = entry.socket();
+        if entry.interest == wanted {
             return Ok(());
         }
         let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
@@ -180,87 +181,72 @@ impl Epoll {
     fn run_work(&mut self, completions: &mut Vec<Completion>) {
         for _ in 0..self.work.len() {
             match self.work.pop_front() {
+                Some(Work::Socket(descriptor)) => {
+                    self.entry_of(descriptor).listed = false;
+                    self.run_receive(descriptor, completions);
+                    self.run_send(descriptor, completions);
+                    // What a bound left over.
+                    self.list(descriptor);
+                }
                 Some(Work::Accept(index)) => self.run_accept(index, completions),
-                Some(Work::Receive(descriptor)) => self.run_receive(descriptor, completions),
-                Some(Work::Send(descriptor)) => self.run_send(descriptor, completions),
                 Some(Work::PollEventfd(index)) => self.run_poll(index, completions),
                 None => return,
             }
         }
     }
 
-    /// Takes events and notes what they say.
-    fn take_events(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+    /// Takes events and notes what they report; blocks if there is nothing else to do.
+    fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
+        let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
+        let buffers = &self.buffers;
+        let ready = || ready() || buffers.iter().any(|buffers| buffers.region().is_relieved());
+        let sleeps = may_block && self.waker.may_sleep(&ready);
+        let timeout = if sleeps { timeout_ns } else { Some(0) }.map(timespec);
         self.events.clear();
         self.counters.enters += 1;
         let spare = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, spare, timeout) {
-            Ok(_) => {}
-            Err(Errno::INTR) => self.events.clear(),
-            Err(errno) => return Err(errno.into()),
+        let taken = epoll::wait(&self.epoll, spare, timeout.as_ref());
+        if sleeps {
+            self.waker.awake();
         }
         for index in 0..self.events.len() {
             let event = self.events[index];
             self.note(event.data.u64(), event.flags);
         }
-        Ok(())
+        match taken {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn note(&mut self, data: u64, flags: EventFlags) {
-        if data & WAKE != 0 {
-            return;
+        if data & (WAKE | LISTENER | POLL_EVENTFD) != 0 {
+            return self.note_other(data);
         }
-        if data & LISTENER != 0 {
-            self.listener_ready((data & !LISTENER) as usize);
-            return;
-        }
-        if data & POLL_EVENTFD != 0 {
-            self.poll_ready((data & !POLL_EVENTFD) as usize);
-            return;
-        }
-        let descriptor = data as RawFd;
-        let entry = self.entry_of(descriptor);
         let broken = EventFlags::HUP | EventFlags::ERR;
-        if flags.intersects(EventFlags::RDHUP | broken) {
-            entry.ending = true;
-        }
-        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken) {
-            entry.readable = true;
-        }
-        if flags.intersects(EventFlags::OUT | broken) {
-            entry.writable = true;
-        }
-        self.queue_receive(descriptor);
-        self.queue_send(descriptor);
+        let entry = self.entry_of(data as RawFd);
+        entry.ending |= flags.intersects(EventFlags::RDHUP | broken);
+        entry.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken);
+        entry.writable |= flags.intersects(EventFlags::OUT | broken);
+        self.list(data as RawFd);
     }
 
-    /// Asks for events; blocks if there is nothing else to do.
-    fn poll(&mut self, timeout_ns: Option<u64>, ready: &dyn Fn() -> bool) -> io::Result<()> {
-        let may_block = timeout_ns != Some(0) && self.work.is_empty() && !ready();
-        let buffers = &self.buffers;
-        let ready = || ready() || buffers.iter().any(|buffers| buffers.region().is_relieved());
-        if may_block && self.waker.may_sleep(&ready) {
-            let timeout = timeout_ns.map(timespec);
-            let taken = self.take_events(timeout.as_ref());
-            self.waker.awake();
-            return taken;
+    /// An event of something that is no connection. That of the waker has done its work.
+    fn note_other(&mut self, data: u64) {
+        if data & LISTENER != 0 {
+            self.listener_ready((data & !LISTENER) as usize);
+        } else if data & POLL_EVENTFD != 0 {
+            self.poll_ready((data & !POLL_EVENTFD) as usize);
         }
-        self.take_events(Some(&timespec(0)))
     }
 }
 
 fn timespec(nanoseconds: u64) -> Timespec {
     // A plain epoll_wait counts in 31 bits of milliseconds: 24 days are as good as for ever.
-    const SECONDS_MAX: u64 = 2_000_000;
-    let seconds = nanoseconds / 1_000_000_000;
-    if seconds >= SECONDS_MAX {
-        return Timespec {
-            tv_sec: SECONDS_MAX as i64,
-            tv_nsec: 0,
-        };
-    }
+    const NANOSECONDS_MAX: u64 = 24 * 24 * 3600 * 1_000_000_000;
+    let nanoseconds = nanoseconds.min(NANOSECONDS_MAX);
     Timespec {
-        tv_sec: seconds as i64,
+        tv_sec: (nanoseconds / 1_000_000_000) as i64,
         tv_nsec: (nanoseconds % 1_000_000_000) as i64,
     }
 }
@@ -346,10 +332,6 @@ impl Driver for Epoll {
         self.start_cancel(operation, user_data);
     }
 
-    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.region_id)].bytes(piece)
-    }
-
     fn recycle(&mut self, piece: Piece) {
         self.buffers[usize::from(piece.region_id)].recycle(piece);
     }
@@ -366,10 +348,8 @@ impl Driver for Epoll {
         self.run_work(completions);
         let has_awaited = self.buffers.iter().any(Buffers::has_awaited);
         let produced = completions.len() > before || has_awaited;
-        if produced && !self.skipped {
-            self.skipped = true;
-        } else {
-            self.skipped = false;
+        self.skipped = produced && !self.skipped;
+        if !self.skipped {
             let timeout_ns = if produced { Some(0) } else { timeout_ns };
             self.poll(timeout_ns, ready)?;
             self.reclaim();

@@ -8,20 +8,14 @@ use std::os::fd::RawFd;
 
 use rustix::net::{RecvFlags, recv};
 
-use super::table::{Interest, Receive};
-use super::{Epoll, Work};
+use super::Epoll;
+use super::table::{Entry, Interest, Receive};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::socket::Socket;
 
 /// Buffers filled for one connection in one turn, so that the others get theirs.
 const PIECES_PER_TURN_MAX: usize = 16;
-
-/// What one read came to.
-enum Read {
-    Outcome(Outcome),
-    Nothing,
-}
 
 impl Epoll {
     pub(super) fn start_receive(
@@ -51,92 +45,76 @@ impl Epoll {
             mode,
             region_id,
         });
-        self.queue_receive(descriptor);
+        self.list(descriptor);
     }
 
-    /// Puts a receive on the work list if there is something to do: read, or begin to watch.
-    pub(super) fn queue_receive(&mut self, descriptor: RawFd) {
-        let entry = self.entry_of(descriptor);
-        let due = entry.readable || entry.interest == Interest::Nothing;
-        if entry.receive.is_some() && due && !entry.receive_queued {
-            entry.receive_queued = true;
-            self.work.push_back(Work::Receive(descriptor));
-        }
-    }
-
+    /// Reads up to a bound, or waits for an event when nothing is there (T3).
     pub(super) fn run_receive(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
-        self.entry_of(descriptor).receive_queued = false;
         if let Some(buffer) = self.entry_of(descriptor).buffer.take() {
-            return self.run_recv_into(descriptor, buffer, completions);
+            return completions.push(self.run_recv_into(descriptor, buffer));
         }
         for _ in 0..PIECES_PER_TURN_MAX {
-            let entry = self.entry_of(descriptor);
+            let entry = &mut self.entries[descriptor as usize];
             // Cancelled, or completed with one shot.
-            let Some(Receive {
-                user_data,
-                mode,
-                region_id,
-            }) = entry.receive
-            else {
+            let Some(receive) = entry.receive else {
                 return;
             };
             if !entry.readable {
-                if let Err(errno) = self.register_interest(descriptor, Interest::Receiving) {
-                    self.entry_of(descriptor).receive = None;
-                    let outcome = Outcome::Failed(errno);
-                    completions.push(Completion::last(user_data, outcome));
+                if entry.interest == Interest::Nothing {
+                    completions.extend(self.await_bytes(descriptor, receive));
                 }
                 return;
             }
-            let Read::Outcome(outcome) = self.read(descriptor, region_id) else {
-                continue;
+            let buffers = &mut self.buffers[usize::from(receive.region_id)];
+            let outcome = if let Some(buffer) = buffers.take() {
+                self.counters.system_calls += 1;
+                let read = entry.read(buffers.space(buffer));
+                if let Ok(bytes @ 1..) = read {
+                    Outcome::Received(buffers.filled(buffer, bytes))
+                } else {
+                    buffers.unused(buffer);
+                    match read {
+                        Ok(_) => Outcome::EndOfStream,
+                        Err(Errno::AGAIN | Errno::INTR) => continue,
+                        Err(errno) => Outcome::Failed(errno),
+                    }
+                }
+            } else {
+                self.counters.stalls += 1;
+                Outcome::Failed(Errno::NOBUFS)
             };
-            let more = mode == OperationMode::Multishot && matches!(outcome, Outcome::Received(_));
+            let is_multishot = receive.mode == OperationMode::Multishot;
+            let more = is_multishot && matches!(outcome, Outcome::Received(_));
             if !more {
-                self.entry_of(descriptor).receive = None;
+                entry.receive = None;
             }
             completions.push(Completion {
-                user_data,
+                user_data: receive.user_data,
                 more,
                 outcome,
             });
         }
-        self.queue_receive(descriptor);
     }
 
-    fn read(&mut self, descriptor: RawFd, region_id: u16) -> Read {
-        let buffers = &mut self.buffers[usize::from(region_id)];
-        let Some(buffer) = buffers.take() else {
-            self.counters.stalls += 1;
-            return Read::Outcome(Outcome::Failed(Errno::NOBUFS));
-        };
-        self.counters.system_calls += 1;
-        let space = buffers.space(buffer);
+    fn await_bytes(&mut self, descriptor: RawFd, receive: Receive) -> Option<Completion> {
+        let errno = self
+            .register_interest(descriptor, Interest::Receiving)
+            .err()?;
+        self.entry_of(descriptor).receive = None;
+        Some(Completion::last(receive.user_data, Outcome::Failed(errno)))
+    }
+}
+
+impl Entry {
+    /// One read, and what it tells about the socket.
+    pub(super) fn read(&mut self, space: &mut [u8]) -> Result<usize, Errno> {
         let length = space.len();
-        let entry = &mut self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else {
-            unreachable!("T1: a receive on a closed socket")
+        let read = recv(self.socket(), space, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
+        let is_drained = match read {
+            Ok(bytes) => bytes > 0 && bytes < length && !self.ending,
+            Err(errno) => errno == Errno::AGAIN,
         };
-        let received = recv(socket, space, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
-        match received {
-            Ok(bytes @ 1..) => {
-                if bytes < length && !entry.ending {
-                    entry.readable = false;
-                }
-                Read::Outcome(Outcome::Received(buffers.filled(buffer, bytes)))
-            }
-            other => {
-                buffers.unused(buffer);
-                match other {
-                    Ok(_) => Read::Outcome(Outcome::EndOfStream),
-                    Err(Errno::INTR) => Read::Nothing,
-                    Err(Errno::AGAIN) => {
-                        entry.readable = false;
-                        Read::Nothing
-                    }
-                    Err(errno) => Read::Outcome(Outcome::Failed(errno)),
-                }
-            }
-        }
+        self.readable &= !is_drained;
+        read
     }
 }

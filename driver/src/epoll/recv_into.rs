@@ -4,10 +4,9 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, RawFd};
 
 use flatpath_structures::pool::Buffer;
-use rustix::net::{RecvFlags, recv};
 
+use super::Epoll;
 use super::table::Receive;
-use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::pipe::{Piped, Pipes};
@@ -33,10 +32,7 @@ impl Epoll {
             region_id: 0,
         });
         entry.buffer = Some(buffer);
-        if !entry.receive_queued {
-            entry.receive_queued = true;
-            self.work.push_back(Work::Receive(descriptor));
-        }
+        self.list(descriptor);
     }
 
     /// What events say of the socket stays as it is: the next receive finds out by itself that
@@ -54,47 +50,26 @@ impl Epoll {
         spliced
     }
 
-    pub(super) fn run_recv_into(
-        &mut self,
-        descriptor: RawFd,
-        buffer: Buffer,
-        completions: &mut Vec<Completion>,
-    ) {
-        // A buffer without its receive was left by a close.
-        let Some(Receive { user_data, .. }) = self.entry_of(descriptor).receive.take() else {
-            return;
-        };
-        let outcome = self.recv_now(descriptor, buffer);
-        completions.push(Completion::last(user_data, outcome));
-    }
-
-    fn recv_now(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Outcome {
+    /// Completes with what is there.
+    pub(super) fn run_recv_into(&mut self, descriptor: RawFd, mut buffer: Buffer) -> Completion {
         let entry = &mut self.entries[descriptor as usize];
-        if !entry.readable {
-            return Outcome::ReceivedInto(buffer);
-        }
-        let Some(socket) = &entry.socket else {
-            unreachable!("T1: a recv_into from a closed socket")
+        let receive = entry.receive.take();
+        let Receive { user_data, .. } = receive.expect("a buffer is that of a receive");
+        let read = if entry.readable {
+            self.counters.system_calls += 1;
+            entry.read(buffer.spare_mut())
+        } else {
+            Err(Errno::AGAIN)
         };
-        self.counters.system_calls += 1;
-        let room = buffer.room();
-        let received =
-            recv(socket, buffer.spare_mut(), RecvFlags::DONTWAIT).map(|(bytes, _)| bytes);
-        match received {
+        let outcome = match read {
             Ok(0) => Outcome::EndOfStream,
             Ok(bytes) => {
-                if bytes < room && !entry.ending {
-                    entry.readable = false;
-                }
                 buffer.advance(bytes);
                 Outcome::ReceivedInto(buffer)
             }
-            Err(Errno::AGAIN) => {
-                entry.readable = false;
-                Outcome::ReceivedInto(buffer)
-            }
-            Err(Errno::INTR) => Outcome::ReceivedInto(buffer),
+            Err(Errno::AGAIN | Errno::INTR) => Outcome::ReceivedInto(buffer),
             Err(errno) => Outcome::Failed(errno),
-        }
+        };
+        Completion::last(user_data, outcome)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, RawFd};
 
+use super::Epoll;
 use super::table::{Interest, Send};
-use super::{Epoll, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::pipe::write_front;
@@ -23,107 +23,81 @@ impl Epoll {
     ) {
         self.counters.submissions += 1;
         let descriptor = super::descriptor_of(socket);
-        let index = self.sends.insert(Send {
-            user_data,
-            list,
-            after,
-        });
         let entry = self.entry_of(descriptor);
         assert!(
             entry.socket.is_some(),
             "C4: a send on {socket:?}, which is closed"
         );
         assert!(entry.send.is_none(), "C2: a second send on {socket:?}");
-        entry.send = Some(index);
-        // A write that found no room has registered for an event; this one may wait for it, too.
-        self.queue_send(descriptor);
-    }
-
-    pub(super) fn queue_send(&mut self, descriptor: RawFd) {
-        let entry = self.entry_of(descriptor);
-        if entry.send.is_some() && entry.writable && !entry.send_queued {
-            entry.send_queued = true;
-            self.work.push_back(Work::Send(descriptor));
+        if list.is_empty() {
+            return self.send_nothing(socket, user_data, after);
         }
+        let index = self.sends.insert(Send {
+            user_data,
+            list,
+            after,
+        });
+        self.entry_of(descriptor).send = Some(index);
+        // A write that found no room has registered for an event; this one may wait for it, too.
+        self.list(descriptor);
     }
 
+    fn send_nothing(&mut self, socket: Socket, user_data: u64, after: AfterSend) {
+        let closed = after == AfterSend::Close;
+        if closed {
+            self.start_close(socket);
+        }
+        let outcome = Outcome::Sent { bytes: 0, closed };
+        self.unasked.push(Completion::last(user_data, outcome));
+    }
+
+    /// Writes up to a bound, each time all that is left of the list up to the first pipe; waits for
+    /// an event when there is no room (T3).
     pub(super) fn run_send(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
-        self.entry_of(descriptor).send_queued = false;
         for _ in 0..WRITES_PER_TURN_MAX {
-            // Cancelled, or complete.
-            let Some(index) = self.entry_of(descriptor).send else {
+            let entry = &mut self.entries[descriptor as usize];
+            let Some(index) = entry.send.filter(|_| entry.writable) else {
                 return;
             };
-            match self.write(descriptor, index) {
-                Ok(bytes) => self.wrote(descriptor, index, bytes, completions),
+            let send = &mut self.sends[index];
+            let closes = send.after == AfterSend::Close;
+            self.counters.system_calls += 1;
+            let socket = entry.socket().as_fd();
+            match write_front(socket, &send.list, Mode::NonBlocking, closes) {
+                Ok(bytes) => {
+                    send.list.advance(bytes);
+                    let more = !send.list.is_empty();
+                    let closed = closes && !more;
+                    completions.push(Completion {
+                        user_data: send.user_data,
+                        more,
+                        outcome: Outcome::Sent { bytes, closed },
+                    });
+                    self.counters.short_sends += u64::from(more);
+                    if !more {
+                        self.sends.remove(index);
+                        entry.send = None;
+                    }
+                    if closed {
+                        self.close_descriptor(descriptor);
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    self.entry_of(descriptor).writable = false;
+                    entry.writable = false;
                     if let Err(errno) = self.register_interest(descriptor, Interest::Both) {
-                        self.end_send(descriptor, index, Outcome::Failed(errno), completions);
+                        completions.extend(self.fail_send(descriptor, errno));
                     }
-                    return;
                 }
-                Err(errno) => self.end_send(descriptor, index, Outcome::Failed(errno), completions),
+                Err(errno) => completions.extend(self.fail_send(descriptor, errno)),
             }
         }
-        self.queue_send(descriptor);
     }
 
-    /// One system call with all that is left of the list, up to the first pipe.
-    fn write(&mut self, descriptor: RawFd, index: usize) -> Result<usize, Errno> {
-        let Send { list, after, .. } = &self.sends[index];
-        let entry = &self.entries[descriptor as usize];
-        let Some(socket) = &entry.socket else {
-            unreachable!("T1: a send on a closed socket")
-        };
-        if list.is_empty() {
-            return Ok(0);
-        }
-        self.counters.system_calls += 1;
-        let closes = *after == AfterSend::Close;
-        write_front(socket.as_fd(), list, Mode::NonBlocking, closes)
-    }
-
-    fn wrote(
-        &mut self,
-        descriptor: RawFd,
-        index: usize,
-        bytes: usize,
-        completions: &mut Vec<Completion>,
-    ) {
-        let send = &mut self.sends[index];
-        let (user_data, closed) = (send.user_data, send.after == AfterSend::Close);
-        send.list.advance(bytes);
-        if send.list.is_empty() {
-            self.end_send(
-                descriptor,
-                index,
-                Outcome::Sent { bytes, closed },
-                completions,
-            );
-            if closed {
-                self.close_descriptor(descriptor);
-            }
-        } else {
-            self.counters.short_sends += 1;
-            let outcome = Outcome::Sent {
-                bytes,
-                closed: false,
-            };
-            completions.push(Completion::more(user_data, outcome));
-        }
-    }
-
-    pub(super) fn end_send(
-        &mut self,
-        descriptor: RawFd,
-        index: usize,
-        outcome: Outcome,
-        completions: &mut Vec<Completion>,
-    ) {
-        let user_data = self.sends.remove(index).user_data;
-        self.entry_of(descriptor).send = None;
-        completions.push(Completion::last(user_data, outcome));
+    /// Ends the send of a socket, if it has one.
+    pub(super) fn fail_send(&mut self, descriptor: RawFd, errno: Errno) -> Option<Completion> {
+        let index = self.entry_of(descriptor).send.take()?;
+        let Send { user_data, .. } = self.sends.remove(index);
+        Some(Completion::last(user_data, Outcome::Failed(errno)))
     }
 }

@@ -7,8 +7,7 @@
 //!
 //! Invariants
 //! - T1: an entry with `socket` is open; the entry is wiped when it is closed.
-//! - T2: a descriptor stands in the work list at most once per direction (`receive_queued`,
-//!   `send_queued`).
+//! - T2: a descriptor is in the work list at most once (`listed`), and if it is due.
 //! - T3: a clear readiness flag means that an event will set it: the direction is registered.
 
 use std::os::fd::OwnedFd;
@@ -55,18 +54,32 @@ pub(super) struct Entry {
     pub(super) writable: bool,
     /// The peer finished or the connection broke: a short read does not mean "drained" any more.
     pub(super) ending: bool,
-    pub(super) receive_queued: bool,
-    pub(super) send_queued: bool,
+    pub(super) listed: bool,
 }
 
 impl Entry {
-    /// An open socket; both directions are worth trying.
-    pub(super) fn open(socket: OwnedFd) -> Entry {
-        Entry {
-            socket: Some(socket),
-            readable: true,
-            writable: true,
+    /// Makes it the entry of a socket that is open now, or of none; the work list does not change.
+    pub(super) fn reset(&mut self, socket: Option<OwnedFd>) {
+        // Both directions of a new socket are worth trying.
+        let is_open = socket.is_some();
+        *self = Entry {
+            socket,
+            readable: is_open,
+            writable: is_open,
+            listed: self.listed,
             ..Entry::default()
-        }
+        };
+    }
+
+    /// The socket of an operation, which is open (C3).
+    pub(super) fn socket(&self) -> &OwnedFd {
+        let socket = self.socket.as_ref();
+        socket.expect("T1: an operation on a closed socket")
+    }
+
+    /// Whether a call is worth it: to read, to write, or to begin waiting for an event.
+    pub(super) fn is_due(&self) -> bool {
+        let receives = self.readable || self.interest == Interest::Nothing || self.buffer.is_some();
+        self.receive.is_some() && receives || self.send.is_some() && self.writable
     }
 }

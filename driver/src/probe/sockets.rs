@@ -72,7 +72,7 @@ pub(super) fn multishot_receive() -> io::Result<()> {
         let length = result(&entry)?;
         let buffer = cqueue::buffer_select(entry.flags()).ok_or(Errno::OPNOTSUPP)?;
         let piece = buffers.take(buffer, length);
-        expect(buffers.bytes(&piece) == bytes && cqueue::more(entry.flags()))?;
+        expect(buffers.region().bytes_of(&piece) == bytes && cqueue::more(entry.flags()))?;
         buffers.recycle(piece);
     }
     finish(&client)?;

@@ -344,10 +344,6 @@ impl Driver for Simulation {
         self.buffers[usize::from(region_id)].region().await_page();
     }
 
-    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.region_id)].bytes(piece)
-    }
-
     fn recycle(&mut self, piece: Piece) {
         self.buffers[usize::from(piece.region_id)].recycle(piece);
         self.network.world().pieces_out -= 1;

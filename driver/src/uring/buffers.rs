@@ -20,13 +20,10 @@
 //!
 //! Cost: put writes 16 bytes and a tail; take is a test. No system call after set-up.
 
-use std::cell::OnceCell;
-
 use io_uring::{IoUring, types};
 
 use super::entries::Entries;
 use super::sharing::{Settled, Sharing};
-use crate::buffers::Place;
 use crate::completion::Piece;
 use crate::refusal::Refusal;
 use crate::region::{Region, RegionConfig, SmallReceives};
@@ -40,6 +37,19 @@ const LEVEL_MIN: u32 = 16;
 
 /// The kernel's number of a ring with shared pages is that of the other one and this.
 const SHARED_GROUPS: u16 = 1 << 15;
+
+/// Where a page is that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Free, or with the kernel, or being received into.
+    Driver,
+    /// With the caller, as a piece.
+    Caller,
+    /// With the kernel to be shared by receives, or shared by pieces that are out.
+    Shared,
+    /// Some of it was retained when its piece was put back.
+    Retained,
+}
 
 pub(crate) struct BufferRing {
     entries: Entries,
@@ -194,22 +204,13 @@ impl BufferRing {
     /// A completion named this buffer and brought bytes: they are the caller's now.
     pub(crate) fn take(&mut self, number: u16, bytes: u32) -> Piece {
         let buffer = number - self.first;
-        let bytes_max = self.region.page_bytes();
-        debug_assert!(bytes <= bytes_max, "more bytes than a buffer has");
         let offset = if self.places[usize::from(buffer)] == Place::Shared {
             self.take_shared(buffer, bytes)
         } else {
             self.take_whole(buffer);
             0
         };
-        Piece {
-            buffer,
-            region_id: self.region_id,
-            offset,
-            bytes: bytes.min(bytes_max),
-            region_serial: self.region.serial(),
-            base: OnceCell::new(),
-        }
+        self.region.piece(self.region_id, buffer, offset, bytes)
     }
 
     /// A completion named this buffer and brought nothing, as some kernels do at the end of the
@@ -276,13 +277,8 @@ impl BufferRing {
 
     /// The caller gives a buffer back.
     pub(crate) fn recycle(&mut self, piece: Piece) {
+        self.region.check(&piece);
         let place = &mut self.places[usize::from(piece.buffer)];
-        assert!(
-            matches!(place, Place::Caller | Place::Shared)
-                && piece.region_serial == self.region.serial(),
-            "C5: piece {} is not out; it belongs to another driver",
-            piece.buffer
-        );
         let base = piece.base.into_inner();
         if *place == Place::Shared {
             if let Some(sharing) = &mut self.sharing {
@@ -354,10 +350,6 @@ impl BufferRing {
             self.spare.push(page as u16);
         });
         self.refill();
-    }
-
-    pub(crate) fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.region.bytes_of(piece)
     }
 }
 

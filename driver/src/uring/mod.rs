@@ -316,10 +316,6 @@ impl Driver for Uring {
         self.start_cancel(operation, user_data);
     }
 
-    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
-        self.buffers[usize::from(piece.region_id)].bytes(piece)
-    }
-
     fn recycle(&mut self, piece: Piece) {
         self.buffers[usize::from(piece.region_id)].recycle(piece);
     }
