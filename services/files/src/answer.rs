@@ -5,14 +5,13 @@
 //! is one piece and the cache can keep it; what is larger is read while it is sent.
 
 use std::io::Read;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use flatpath::blocking::Share;
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::{Body, Reader, Request, Response};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::cache::NewEntry;
@@ -26,11 +25,11 @@ use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS
 use crate::listing::{self, Entries};
 use crate::media;
 use crate::range::{self, Part, Ranges};
-use crate::responses::{bare, busy, status_text};
+use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::stat::Locality;
-use crate::target::{Hidden, PathForm, Target, name_of};
-use crate::writing::{Writing, is_own};
+use crate::target::{Hidden, PathForm, Target, joined, name_of};
+use crate::writing::{Writing, is_own, raw_target};
 
 /// What a directory is asked for first.
 const INDEX: &[u8] = b"index.html";
@@ -58,8 +57,6 @@ struct Chosen {
     path: Vec<u8>,
     coding: Coding,
     opened: Opened,
-    /// Before `opened` was looked at.
-    looked_at: SystemTime,
     media: String,
     /// What the choice hangs on, beside the file that is sent.
     observations: Vec<Observation>,
@@ -78,7 +75,7 @@ impl Answerer<'_> {
                 Ok(response) => Some(response),
             };
         }
-        let mut response = match *request.method() {
+        let response = match *request.method() {
             Method::OPTIONS => bare(StatusCode::NO_CONTENT),
             _ => status_text(StatusCode::METHOD_NOT_ALLOWED),
         };
@@ -86,8 +83,7 @@ impl Answerer<'_> {
             Writing::Refused => ALLOWED,
             Writing::Allowed(_) => ALLOWED_WRITABLE,
         };
-        response.headers_mut().insert(header::ALLOW, allowed);
-        Some(response)
+        Some(with(response, header::ALLOW, allowed))
     }
 
     fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
@@ -104,29 +100,22 @@ impl Answerer<'_> {
     }
 
     fn get(&self, request: &Request) -> Result<Response, FilesError> {
-        let raw = request
-            .uri()
-            .path_and_query()
-            .map_or("", |target| target.as_str());
-        let target = Target::parse(raw.as_bytes(), self.hidden)?;
+        let target = Target::parse(raw_target(request).as_bytes(), self.hidden)?;
         let path = target.path();
         if path.split(|byte| *byte == b'/').any(is_own) {
             return Err(FilesError::NotFound);
         }
         if target.form() == PathForm::Plain {
-            let looked_at = SystemTime::now();
             let opened = self.find(path)?;
             return match opened.kind {
                 Kind::Directory => Ok(redirect(&target)),
-                Kind::File => self.file(request, path, (opened, looked_at)),
+                Kind::File => self.file(request, path, opened),
             };
         }
-        let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
-        let index = [path, separator, INDEX].concat();
-        let looked_at = SystemTime::now();
+        let index = joined(path, INDEX);
         match self.find(&index) {
             Ok(opened) if opened.kind == Kind::File => {
-                return self.file(request, &index, (opened, looked_at));
+                return self.file(request, &index, opened);
             }
             Ok(_) | Err(FilesError::NotFound) => {}
             Err(error) => return Err(error),
@@ -140,41 +129,33 @@ impl Answerer<'_> {
     }
 
     fn listing(&self, path: &[u8], directory: &Opened) -> Result<Response, FilesError> {
-        let page =
-            Entries::read(self.root, path, directory, self.hidden, self.reach)?.to_html(path);
+        let entries = Entries::read(self.root, path, directory, self.hidden, self.reach)?;
         let mut response = bare(StatusCode::OK);
-        *response.body_mut() = page.into();
-        let headers = response.headers_mut();
-        let html = HeaderValue::from_static("text/html; charset=utf-8");
-        headers.insert(header::CONTENT_TYPE, html);
-        let policy = HeaderValue::from_static(listing::POLICY);
-        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        *response.body_mut() = entries.to_html(path).into();
+        response.headers_mut().extend([
+            (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("text/html; charset=utf-8"),
+            ),
+            (
+                header::CONTENT_SECURITY_POLICY,
+                HeaderValue::from_static(listing::POLICY),
+            ),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        ]);
         Ok(response)
     }
 
-    /// The file at `path`; `found` is what stands there, and when it was looked at.
-    fn file(
-        &self,
-        request: &Request,
-        path: &[u8],
-        found: (Opened, SystemTime),
-    ) -> Result<Response, FilesError> {
-        let headers = request.headers();
-        let preference = Preference::parse(headers.all(&header::ACCEPT_ENCODING));
-        let mut found = Some(found);
+    /// The file at `path`, which is `opened`.
+    fn file(&self, request: &Request, path: &[u8], opened: Opened) -> Result<Response, FilesError> {
+        let preference = Preference::parse(request.headers().all(&header::ACCEPT_ENCODING));
+        let mut first = Some(opened);
         for tries in 1..=CHANGE_TRIES_MAX {
-            let (opened, looked_at) = match found.take() {
-                Some(found) => found,
-                None => {
-                    let now = SystemTime::now();
-                    (self.find(path)?, now)
-                }
-            };
+            let opened = first.take().map_or_else(|| self.find(path), Ok)?;
             if opened.kind != Kind::File {
                 return Err(FilesError::NotFound);
             }
-            let Some(chosen) = self.choose(path, opened, looked_at, preference)? else {
+            let Some(chosen) = self.choose(path, opened, preference)? else {
                 return Ok(not_acceptable());
             };
             if let Some(response) = self.send(request, preference, chosen, tries)? {
@@ -189,44 +170,35 @@ impl Answerer<'_> {
         &self,
         path: &[u8],
         opened: Opened,
-        looked_at: SystemTime,
         preference: Preference,
     ) -> Result<Option<Chosen>, FilesError> {
-        let media = media::of_name(name_of(path));
-        let mut observations = Vec::new();
-        let locality = opened.locality;
+        let mut plain = Chosen {
+            path: path.to_vec(),
+            coding: Coding::Identity,
+            locality: opened.locality,
+            opened,
+            media: media::of_name(name_of(path)),
+            observations: Vec::new(),
+        };
         for coding in preference.codings() {
             if coding == Coding::Identity {
-                let path = path.to_vec();
-                return Ok(Some(Chosen {
-                    path,
-                    coding,
-                    opened,
-                    looked_at,
-                    media,
-                    observations,
-                    locality,
-                }));
+                return Ok(Some(plain));
             }
             let sibling = [path, coding.suffix()].concat();
-            let looked_at = SystemTime::now();
             match self.find(&sibling) {
-                Ok(found) if found.kind == Kind::File => {
-                    observations.push(Observation::File(path.to_vec(), opened.identity));
-                    let locality = locality.beside(found.locality);
-                    let (path, opened) = (sibling, found);
+                Ok(opened) if opened.kind == Kind::File => {
+                    let beside = Observation::File(plain.path, plain.opened.identity);
+                    plain.observations.push(beside);
                     return Ok(Some(Chosen {
-                        path,
+                        path: sibling,
                         coding,
+                        locality: plain.locality.beside(opened.locality),
                         opened,
-                        looked_at,
-                        media,
-                        observations,
-                        locality,
+                        ..plain
                     }));
                 }
                 Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
-                    observations.push(Observation::Nothing(sibling));
+                    plain.observations.push(Observation::Nothing(sibling));
                 }
                 Err(error) => return Err(error),
             }
@@ -244,63 +216,53 @@ impl Answerer<'_> {
         tries: usize,
     ) -> Result<Option<Response>, FilesError> {
         let size = chosen.opened.identity.size;
-        let validators = Validators::of(&chosen.opened.identity, chosen.looked_at);
+        let validators = Validators::of(&chosen.opened.identity, chosen.opened.looked_at);
         let mut headers = file_headers(&chosen, &validators);
         let verdict = validators.evaluate(request.headers());
-        let is_head = *request.method() == Method::HEAD;
         if verdict == Verdict::PreconditionFailed {
-            return Ok(Some(status_text_with(
-                StatusCode::PRECONDITION_FAILED,
-                headers,
-            )));
+            let mut response = status_text(StatusCode::PRECONDITION_FAILED);
+            response.headers_mut().extend(without_content(&headers));
+            return Ok(Some(response));
         }
-        let ranges = if is_head || verdict == Verdict::NotModified {
-            Ranges::Whole
-        } else {
-            ranges_of(request, &validators, size)
+        let is_sent = verdict == Verdict::Proceed && *request.method() != Method::HEAD;
+        let ranges = match is_sent {
+            true => ranges_of(request, &validators, size),
+            false => Ranges::Whole,
         };
         if ranges != Ranges::Whole {
             return Ok(Some(self.partial(chosen, headers, ranges)));
         }
         let Some(mut buffer) = self.buffer_for(size) else {
-            let is_sent = verdict == Verdict::Proceed && !is_head;
-            let body = if is_sent {
-                match self.hold() {
-                    Some(hold) => self.whole(chosen, hold),
-                    None => return Ok(Some(busy())),
+            let body = match is_sent.then(|| self.hold()) {
+                None => Body::Empty,
+                Some(None) => return Ok(Some(busy())),
+                Some(Some(hold)) => {
+                    let whole = Part {
+                        start: 0,
+                        end: size,
+                    };
+                    let file = chosen.opened.into_source(&chosen.path, hold);
+                    self.reader(Span::new(file, whole), size)
                 }
-            } else {
-                Body::Empty
             };
             return Ok(Some(finish(verdict, headers, size, body)));
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.spare_mut()[..length];
-        match content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)? {
-            Stability::Same => {}
-            Stability::Changing if tries == CHANGE_TRIES_MAX => {
-                // It changes all the time, so the answer has no validators and is not cached.
-                headers.remove(header::ETAG);
-                headers.remove(header::LAST_MODIFIED);
-                buffer.advance(length);
-                return Ok(Some(finish(
-                    Verdict::Proceed,
-                    headers,
-                    size,
-                    Body::Pooled(buffer),
-                )));
-            }
-            Stability::Changing | Stability::Shorter => return Ok(None),
-        }
+        let stability = content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)?;
         buffer.advance(length);
-        let entry = self.entry(
-            request,
-            preference,
-            &chosen,
-            validators,
-            &headers,
-            buffer.filled(),
-        );
+        if stability == Stability::Changing && tries == CHANGE_TRIES_MAX {
+            // It changes all the time, so the answer has no validators and is not cached.
+            headers.remove(header::ETAG);
+            headers.remove(header::LAST_MODIFIED);
+            let body = Body::Pooled(buffer);
+            return Ok(Some(finish(Verdict::Proceed, headers, size, body)));
+        }
+        if stability != Stability::Same {
+            return Ok(None);
+        }
+        let content = buffer.filled();
+        let entry = self.entry(request, preference, chosen, validators, &headers, content);
         let mut response = finish(verdict, headers, size, Body::Pooled(buffer));
         if let Some(entry) = entry {
             response.extensions_mut().insert(entry);
@@ -311,19 +273,6 @@ impl Answerer<'_> {
     /// The descriptor of a file that is read while it is sent.
     fn hold(&self) -> Option<DescriptorHold> {
         self.descriptors.hold(DOWNLOAD_DESCRIPTORS)
-    }
-
-    /// A file that is read while it is sent.
-    fn whole(&self, chosen: Chosen, hold: DescriptorHold) -> Body {
-        let size = chosen.opened.identity.size;
-        let whole = Part {
-            start: 0,
-            end: size,
-        };
-        self.reader(
-            Span::new(chosen.opened.into_source(&chosen.path, hold), whole),
-            size,
-        )
     }
 
     /// Room for a file that is read at once; larger ones are not, and none is if memory is short.
@@ -345,30 +294,22 @@ impl Answerer<'_> {
         let file = chosen.opened.into_source(&chosen.path, hold);
         let body = match ranges {
             Ranges::Single(part) => {
-                insert(
-                    &mut headers,
-                    header::CONTENT_RANGE,
-                    &part.content_range(size),
-                );
+                let range = visible(part.content_range(size));
+                headers.insert(header::CONTENT_RANGE, range);
                 self.reader(Span::new(file, part), part.length())
             }
             Ranges::Several(parts) => {
                 let boundary = content::fresh_boundary();
                 let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
-                let media = format!("multipart/byteranges; boundary={boundary}");
-                insert(&mut headers, header::CONTENT_TYPE, &media);
+                let media = visible(format!("multipart/byteranges; boundary={boundary}"));
+                headers.insert(header::CONTENT_TYPE, media);
                 let length = multipart.length();
                 self.reader(multipart, length)
             }
             Ranges::Whole | Ranges::Unsatisfiable => {
-                let status = StatusCode::RANGE_NOT_SATISFIABLE;
-                let mut response = status_text(status);
-                insert(
-                    response.headers_mut(),
-                    header::CONTENT_RANGE,
-                    &range::unsatisfied(size),
-                );
-                return response;
+                let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
+                let range = visible(range::unsatisfied(size));
+                return with(response, header::CONTENT_RANGE, range);
             }
         };
         let mut response = Response::new(body);
@@ -382,19 +323,16 @@ impl Answerer<'_> {
         &self,
         request: &Request,
         preference: Preference,
-        chosen: &Chosen,
+        chosen: Chosen,
         validators: Validators,
         headers: &HeaderMap,
         content: &[u8],
     ) -> Option<NewEntry> {
         // Without both validators the file changed a moment ago, and may do so again unseen.
-        validators.tag?;
+        validators.tag.as_ref()?;
         headers.get(header::LAST_MODIFIED)?;
-        let mut observations = chosen.observations.clone();
-        observations.push(Observation::File(
-            chosen.path.clone(),
-            chosen.opened.identity,
-        ));
+        let mut observations = chosen.observations;
+        observations.push(Observation::File(chosen.path, chosen.opened.identity));
         let checks = FreshnessCheck::of_observations(self.root, &observations)?;
         Some(NewEntry {
             target: request.uri().path().as_bytes().into(),
@@ -414,28 +352,26 @@ impl Answerer<'_> {
 
 /// The headers of a 200 with this file, which are also those that a 304 chooses from.
 fn file_headers(chosen: &Chosen, validators: &Validators) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(8);
-    let mut put = |name: HeaderName, value: &[u8]| {
-        if let Ok(value) = HeaderValue::from_bytes(value) {
-            headers.insert(name, value);
-        }
+    let text = |text: &'static str| Some(HeaderValue::from_static(text));
+    let coding = match chosen.coding.token() {
+        None if media::is_gzipped(name_of(&chosen.path)) => Some("gzip"),
+        token => token,
     };
-    put(header::CONTENT_TYPE, chosen.media.as_bytes());
-    put(header::X_CONTENT_TYPE_OPTIONS, b"nosniff");
-    if let Some(token) = chosen.coding.token() {
-        put(header::CONTENT_ENCODING, token.as_bytes());
-    } else if media::is_gzipped(name_of(&chosen.path)) {
-        put(header::CONTENT_ENCODING, b"gzip");
-    }
-    // Also where there are no siblings: there may be some tomorrow.
-    put(header::VARY, b"accept-encoding");
-    put(header::ACCEPT_RANGES, b"bytes");
-    if let Some(tag) = &validators.tag {
-        put(header::ETAG, tag.as_bytes());
-    }
-    if let Some(date) = validators.modified.to_header() {
-        put(header::LAST_MODIFIED, date.as_bytes());
-    }
+    let all = [
+        (header::CONTENT_TYPE, Some(visible(chosen.media.clone()))),
+        (header::X_CONTENT_TYPE_OPTIONS, text("nosniff")),
+        (header::CONTENT_ENCODING, coding.and_then(text)),
+        // Also where there are no siblings: there may be some tomorrow.
+        (header::VARY, text("accept-encoding")),
+        (header::ACCEPT_RANGES, text("bytes")),
+        (header::ETAG, validators.tag.clone()),
+        (header::LAST_MODIFIED, validators.modified.to_header()),
+    ];
+    let mut headers = HeaderMap::with_capacity(all.len());
+    headers.extend(
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     headers
 }
 
@@ -496,19 +432,20 @@ fn redirect(target: &Target<'_>) -> Response {
         address.push(b'?');
         address.extend_from_slice(query);
     }
-    let status = StatusCode::MOVED_PERMANENTLY;
-    let mut response = status_text(status);
-    if let Ok(address) = HeaderValue::from_bytes(&address) {
-        response.headers_mut().insert(header::LOCATION, address);
+    let response = status_text(StatusCode::MOVED_PERMANENTLY);
+    match HeaderValue::try_from(address) {
+        Ok(address) => with(response, header::LOCATION, address),
+        Err(_) => response,
     }
-    response
 }
 
 fn not_acceptable() -> Response {
-    let status = StatusCode::NOT_ACCEPTABLE;
-    let mut response = status_text(status);
-    insert(response.headers_mut(), header::VARY, "accept-encoding");
-    response
+    let coding = HeaderValue::from_static("accept-encoding");
+    with(
+        status_text(StatusCode::NOT_ACCEPTABLE),
+        header::VARY,
+        coding,
+    )
 }
 
 fn refuse(request: &Request, error: FilesError) -> Response {
@@ -516,18 +453,4 @@ fn refuse(request: &Request, error: FilesError) -> Response {
         log::warn!("{}: {error}", request.uri().path());
     }
     status_text(error.status())
-}
-
-/// As [`status_text`], with those headers of the file that are true whatever becomes of the
-/// request.
-fn status_text_with(status: StatusCode, headers: HeaderMap) -> Response {
-    let mut response = status_text(status);
-    response.headers_mut().extend(without_content(&headers));
-    response
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
 }

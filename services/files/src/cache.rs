@@ -21,6 +21,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
@@ -109,7 +110,8 @@ struct ByBytes {
 impl Weighter<Key, Rc<Entry>> for ByBytes {
     fn weight(&self, key: &Key, entry: &Rc<Entry>) -> u64 {
         let paths: usize = entry.checks.iter().map(FreshnessCheck::path_bytes).sum();
-        let lists = entry.found.len() + entry.not_modified.len() + entry.body.len() + paths;
+        let tag = entry.validators.tag.as_ref().map_or(0, HeaderValue::len);
+        let lists = entry.found.len() + entry.not_modified.len() + entry.body.len() + tag + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
         let bytes = fixed + size_of_val(&*entry.checks) + key.target.len() + lists;
         self.bytes_min.max(bytes as u64)

@@ -9,15 +9,17 @@
 //! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
 //!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
 //!
-//! Cost: linear in the length of the headers. Nothing is allocated to compare.
+//! Cost: linear in the length of the headers. Nothing is allocated to compare. Why not the crate
+//! `headers`: `docs/headers.md`.
 
-use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::header::HeaderValue;
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
 use crate::headers::Headers;
 use crate::identity::Identity;
+use crate::responses::visible;
 
 /// The first second that an HTTP date cannot say: the year 10000.
 const DATE_SECONDS_END: u64 = 253_402_300_800;
@@ -25,26 +27,11 @@ const DATE_SECONDS_END: u64 = 253_402_300_800;
 /// What tells one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validators {
-    /// The entity tag, once it can be trusted.
-    pub tag: Option<Tag>,
+    /// The entity tag, which is strong, once it can be trusted.
+    pub tag: Option<HeaderValue>,
     /// When the content last changed.
     pub modified: Modified,
 }
-
-/// A strong entity tag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    bytes: [u8; TAG_BYTES_MAX],
-    length: u8,
-}
-
-/// Two quotes, two hyphens, and 16 hex digits each of time, size and file.
-const TAG_BYTES_MAX: usize = 2 + 2 + 3 * 16;
-
-const _: () = assert!(
-    TAG_BYTES_MAX <= u8::MAX as usize,
-    "a tag's length is kept in a byte"
-);
 
 /// When a file's content last changed, in whole seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +58,7 @@ pub enum Verdict {
 impl Validators {
     /// Of a file that was in this state at `now` or later.
     pub fn of(identity: &Identity, now: SystemTime) -> Self {
-        let tag = identity.is_stable(now).then(|| Tag::of(identity));
+        let tag = identity.is_stable(now).then(|| tag_of(identity));
         let now_seconds = seconds_since_epoch(now).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
             Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
@@ -85,7 +72,7 @@ impl Validators {
     pub fn evaluate(&self, headers: &impl Headers) -> Verdict {
         // "1. When recipient is the origin server and If-Match is present, evaluate":
         if headers.holds(&IF_MATCH) {
-            if !self.matches(headers.all(&IF_MATCH), Comparison::Strong) {
+            if !self.matches(headers.all(&IF_MATCH), Strength::Strong) {
                 return Verdict::PreconditionFailed;
             }
         // "2. When recipient is the origin server, If-Match is not present, and
@@ -95,7 +82,7 @@ impl Validators {
         }
         // "3. When If-None-Match is present, evaluate"; "4. [...] is not present":
         let is_known = if headers.holds(&IF_NONE_MATCH) {
-            self.matches(headers.all(&IF_NONE_MATCH), Comparison::Weak)
+            self.matches(headers.all(&IF_NONE_MATCH), Strength::Weak)
         } else {
             let since = headers.single(&IF_MODIFIED_SINCE).and_then(parse_date);
             match (self.modified, since) {
@@ -119,7 +106,7 @@ impl Validators {
             return false;
         };
         if value.starts_with(b"\"") || value.starts_with(b"W/") {
-            return self.matches([value].into_iter(), Comparison::Strong);
+            return self.matches([value].into_iter(), Strength::Strong);
         }
         matches!((self.modified, parse_date(value)), (Modified::At(modified), Some(date))
             if modified == date)
@@ -136,72 +123,47 @@ impl Validators {
         }
     }
 
-    fn matches<'a>(
-        &self,
-        mut values: impl Iterator<Item = &'a [u8]>,
-        comparison: Comparison,
-    ) -> bool {
+    /// Whether a list has our tag; a weak one counts only where `accepted` is weak.
+    fn matches<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>, accepted: Strength) -> bool {
         values.any(|value| {
             // `*` stands for any current representation, and there is one.
             value == b"*"
                 || self.tag.as_ref().is_some_and(|own| {
                     Tags { left: value }.any(|(strength, text)| {
-                        let is_comparable =
-                            comparison == Comparison::Weak || strength == Strength::Strong;
-                        is_comparable && text == own.as_bytes()
+                        let counts = strength == Strength::Strong || accepted == Strength::Weak;
+                        counts && text == own.as_bytes()
                     })
                 })
         })
     }
 }
 
-impl Tag {
-    /// The tag of a file in one state. Not a secret, but device and inode are folded into one
-    /// number with a time that no response contains: inode numbers are half a file handle.
-    fn of(identity: &Identity) -> Self {
-        use std::io::Write;
-        let modified = identity.modified;
-        let time = modified.seconds.wrapping_mul(1_000_000_000);
-        let time = time.wrapping_add(i64::from(modified.nanoseconds));
-        let changed = identity.changed;
-        let changed = mix(changed.seconds.cast_unsigned()) ^ u64::from(changed.nanoseconds);
-        let which = mix(mix(mix(identity.device) ^ identity.inode) ^ changed);
-        let mut bytes = [0; TAG_BYTES_MAX];
-        let mut left = &mut bytes[..];
-        let written = write!(left, "\"{time:x}-{:x}-{which:x}\"", identity.size);
-        debug_assert!(written.is_ok(), "TAG_BYTES_MAX has room for every tag");
-        let length = TAG_BYTES_MAX - left.len();
-        Self {
-            bytes,
-            length: length as u8,
-        }
-    }
-
-    /// The tag with its quotes, as it stands in a header.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-}
-
-impl fmt::Debug for Tag {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", String::from_utf8_lossy(self.as_bytes()))
-    }
+/// The tag of a file in one state. Not a secret, but device and inode are folded into one number
+/// with a time that no response contains: inode numbers are half a file handle.
+fn tag_of(identity: &Identity) -> HeaderValue {
+    let Identity {
+        modified, changed, ..
+    } = identity;
+    let time = modified.seconds.wrapping_mul(1_000_000_000);
+    let time = time.wrapping_add(i64::from(modified.nanoseconds));
+    let changed = mix(changed.seconds.cast_unsigned()) ^ u64::from(changed.nanoseconds);
+    let which = mix(mix(mix(identity.device) ^ identity.inode) ^ changed);
+    visible(format!("\"{time:x}-{:x}-{which:x}\"", identity.size))
 }
 
 impl Modified {
     /// The value of `Last-Modified`, where there is one.
-    pub fn to_header(self) -> Option<String> {
+    pub fn to_header(self) -> Option<HeaderValue> {
         match self {
-            Self::At(seconds) => Some(date_text(seconds)),
+            Self::At(seconds) => Some(date_header(UNIX_EPOCH + Duration::from_secs(seconds))),
             Self::Lately(_) | Self::Unknown => None,
         }
     }
 }
 
-/// An HTTP date; `seconds` is below `DATE_SECONDS_END`.
-pub(crate) fn date_text(seconds: u64) -> String {
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+/// An HTTP date; `time` is between 1970 and the year 10000.
+pub(crate) fn date_header(time: SystemTime) -> HeaderValue {
+    visible(httpdate::fmt_http_date(time))
 }
 
 fn parse_date(value: &[u8]) -> Option<u64> {
@@ -210,7 +172,7 @@ fn parse_date(value: &[u8]) -> Option<u64> {
 }
 
 fn seconds_since_epoch(time: SystemTime) -> Option<u64> {
-    time.duration_since(SystemTime::UNIX_EPOCH)
+    time.duration_since(UNIX_EPOCH)
         .ok()
         .map(|since| since.as_secs())
 }
@@ -221,12 +183,6 @@ fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    Strong,
-    Weak,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,7 +276,7 @@ mod tests {
     #[test]
     fn tags_are_quoted_strong_and_different_for_every_change() {
         let own = tag();
-        assert!(own.starts_with('"') && own.ends_with('"') && own.len() <= TAG_BYTES_MAX);
+        assert!(own.starts_with('"') && own.ends_with('"'));
         let changes: [fn(&mut Identity); 7] = [
             |identity| identity.device += 1,
             |identity| identity.inode += 1,
@@ -333,12 +289,12 @@ mod tests {
         for change in changes {
             let mut other = identity();
             change(&mut other);
-            assert_ne!(Tag::of(&other), Tag::of(&identity()));
+            assert_ne!(tag_of(&other), tag_of(&identity()));
         }
     }
 
     #[test]
-    fn the_longest_tag_fits() {
+    fn every_state_has_a_tag() {
         let stamp = Stamp {
             seconds: i64::MAX,
             nanoseconds: 999_999_999,
@@ -353,7 +309,7 @@ mod tests {
                 modified,
                 changed: stamp,
             };
-            assert!(Tag::of(&extreme).as_bytes().ends_with(b"\""));
+            assert!(tag_of(&extreme).as_bytes().ends_with(b"\""));
         }
     }
 
@@ -372,7 +328,8 @@ mod tests {
         assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Lately(SECONDS));
         assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
         assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
-        assert_eq!(at(after(SECONDS + 1, 0)).to_header().as_deref(), Some(DATE));
+        let date = HeaderValue::from_static(DATE);
+        assert_eq!(at(after(SECONDS + 1, 0)).to_header(), Some(date));
         assert_eq!(
             at(after(SECONDS - 60, 0)).to_header(),
             None,

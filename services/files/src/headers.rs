@@ -43,3 +43,14 @@ pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
         .filter(|element| !element.is_empty())
 }
+
+/// The text of a number: digits and nothing else.
+pub(crate) fn digits(text: &[u8]) -> Option<&str> {
+    let all = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    all.then(|| std::str::from_utf8(text).ok())?
+}
+
+/// A number in digits alone that a word can hold.
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
+    digits(text)?.parse().ok()
+}

@@ -21,7 +21,7 @@ use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
 use crate::root::{Kind, Opened, Reach, Root};
-use crate::target::{Hidden, is_hidden};
+use crate::target::{Hidden, is_hidden, joined};
 use crate::writing::is_own;
 
 /// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
@@ -201,8 +201,7 @@ fn stat_of(
         FileType::Symlink => {
             // Lookup up from the root, as a request for it would be: links that lead out of it tell
             // nothing here, not even the size of what they lead to.
-            let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
-            match root.find_within(&[path, separator, name].concat(), reach) {
+            match root.find_within(&joined(path, name), reach) {
                 Ok(opened) => (opened.kind, opened.identity),
                 Err(FilesError::OtherMount) => return Err(FilesError::OtherMount),
                 Err(_) => return Ok(None),

@@ -32,12 +32,12 @@ use rustix::io::Errno;
 
 use crate::deferred_close::TempFile;
 use crate::error::FilesError;
-use crate::headers::Headers;
+use crate::headers::{Headers, number};
 use crate::publish::{Publication, fresh_name, refuse_part};
 use crate::tus::ledger::Uploads;
 use crate::writing::{
     Answer, MODE_NEW, WriteOptions, allow, conditions_of, errno_of, existing_at, failed,
-    failed_write, locate, number, raw_target, refused,
+    failed_write, locate, raw_target, refused,
 };
 
 /// Tries to find a hidden name that no file has.

@@ -10,10 +10,13 @@
 //!   and a 416 tells them of an error where there is none.
 //! - When the parts with their part heads would be longer than the file, the file is sent.
 //!
+//! Why not the crate `headers`: `docs/headers.md`.
+//!
 //! So no request makes this server send more bytes than the file has, however it is written.
 //!
 //! Cost: linear in the header, and quadratic in its at most `RANGES_MAX` ranges.
 
+use crate::headers::{digits, elements};
 use crate::limits::{RANGE_OVERLAPS_MAX, RANGES_MAX};
 
 /// What a part's head costs at least: boundary, type, `Content-Range` and line ends.
@@ -56,32 +59,10 @@ impl Part {
 impl Ranges {
     /// Reads a `Range` header for a file of `size` bytes.
     pub fn parse(value: &[u8], size: u64) -> Self {
-        let Some(set) = range_set(value) else {
-            return Self::Whole;
-        };
-        if size == 0 {
-            return Self::Whole;
+        match parts_of(value, size) {
+            Some(parts) => Self::of(parts, size),
+            None => Self::Whole,
         }
-        let mut parts: Vec<Part> = Vec::new();
-        let mut seen = 0;
-        let mut overlaps = 0;
-        // RFC 9110, 5.6.1: empty list elements are to be ignored, within reason.
-        let ranges = set.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        for range in ranges.filter(|range| !range.is_empty()) {
-            seen += 1;
-            match part_of(range, size) {
-                Err(Malformed) => return Self::Whole,
-                Ok(Some(part)) => overlaps += join(&mut parts, part),
-                Ok(None) => {}
-            }
-            if seen > RANGES_MAX || overlaps > RANGE_OVERLAPS_MAX {
-                return Self::Whole;
-            }
-        }
-        if seen == 0 {
-            return Self::Whole;
-        }
-        Self::of(parts, size)
     }
 
     fn of(parts: Vec<Part>, size: u64) -> Self {
@@ -106,48 +87,45 @@ pub(crate) fn unsatisfied(size: u64) -> String {
     format!("bytes */{size}")
 }
 
-struct Malformed;
-
-/// What follows `bytes=`. Units are case-insensitive.
-fn range_set(value: &[u8]) -> Option<&[u8]> {
+/// The parts that a header asks for; `None` where it is ignored.
+fn parts_of(value: &[u8], size: u64) -> Option<Vec<Part>> {
+    // Units are case-insensitive.
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
-    unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
-}
-
-/// One range, cut to the size of the file; `None` when nothing of it is there.
-fn part_of(range: &[u8], size: u64) -> Result<Option<Part>, Malformed> {
-    let hyphen = range
-        .iter()
-        .position(|byte| *byte == b'-')
-        .ok_or(Malformed)?;
-    let (first, last) = (&range[..hyphen], &range[hyphen + 1..]);
-    let (start, end) = match (first.is_empty(), last.is_empty()) {
-        (true, true) => return Err(Malformed),
-        (true, false) => (size.saturating_sub(number(last)?), size),
-        (false, true) => (number(first)?, size),
-        (false, false) => {
-            let (start, end) = (number(first)?, number(last)?);
-            if is_above(first, last) {
-                return Err(Malformed);
-            }
-            (start, end.saturating_add(1).min(size))
-        }
-    };
-    Ok((start < end).then_some(Part { start, end }))
-}
-
-/// `1*DIGIT`, and nothing else. What is too large for us is larger than any file.
-fn number(digits: &[u8]) -> Result<u64, Malformed> {
-    let mut value: u64 = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return Err(Malformed);
-        }
-        value = value
-            .saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'));
+    if size == 0 || !unit.eq_ignore_ascii_case(b"bytes=") {
+        return None;
     }
-    Ok(value)
+    let mut parts = Vec::new();
+    let (mut count, mut overlaps) = (0, 0);
+    // RFC 9110, 5.6.1: empty list elements are to be ignored, within reason.
+    for range in elements(set) {
+        let part = part_of(range, size)?;
+        if part.start < part.end {
+            overlaps += join(&mut parts, part);
+        }
+        count += 1;
+        if count > RANGES_MAX || overlaps > RANGE_OVERLAPS_MAX {
+            return None;
+        }
+    }
+    (count > 0).then_some(parts)
+}
+
+/// One range, cut to the size of the file, of which it may lie outside. `None` if it is malformed.
+fn part_of(range: &[u8], size: u64) -> Option<Part> {
+    let hyphen = range.iter().position(|byte| *byte == b'-')?;
+    let (first, last) = (&range[..hyphen], &range[hyphen + 1..]);
+    let (start, end) = match (first, last) {
+        (b"", last) => (size.saturating_sub(number(last)?), size),
+        (first, b"") => (number(first)?, size),
+        (first, last) if is_above(first, last) => return None,
+        (first, last) => (number(first)?, number(last)?.saturating_add(1).min(size)),
+    };
+    Some(Part { start, end })
+}
+
+/// What is too large for us is larger than any file.
+fn number(text: &[u8]) -> Option<u64> {
+    Some(digits(text)?.parse().unwrap_or(u64::MAX))
 }
 
 /// Whether one number is larger than another, also where neither fits a word.
@@ -157,30 +135,24 @@ fn is_above(digits: &[u8], other: &[u8]) -> bool {
     (digits.len(), digits) > (other.len(), other)
 }
 
-/// Adds a part; joins it with those it overlaps or touches, and says how many those were.
-fn join(parts: &mut Vec<Part>, part: Part) -> usize {
-    let touches = |other: &Part| part.start <= other.end && other.start <= part.end;
-    let Some(first) = parts.iter().position(touches) else {
-        parts.push(part);
-        return 0;
-    };
-    let mut joined = part;
-    let mut count = 0;
+/// Adds a part, joined with those it overlaps or touches, and returns how many those were.
+fn join(parts: &mut Vec<Part>, mut part: Part) -> usize {
     // The parts kept so far do not touch each other, so those that the joined part touches are
     // those that the new part touches.
-    for other in parts.iter().filter(|other| touches(other)) {
-        joined.start = joined.start.min(other.start);
-        joined.end = joined.end.max(other.end);
-        count += 1;
-    }
-    let mut index = 0;
+    let Part { start, end } = part;
+    let touches = |other: &Part| start <= other.end && other.start <= end;
+    let place = parts.iter().position(touches).unwrap_or(parts.len());
+    let before = parts.len();
     parts.retain(|other| {
-        let is_kept = index == first || !touches(other);
-        index += 1;
-        is_kept
+        if touches(other) {
+            part.start = part.start.min(other.start);
+            part.end = part.end.max(other.end);
+        }
+        !touches(other)
     });
-    parts[first] = joined;
-    count
+    let joined = before - parts.len();
+    parts.insert(place, part);
+    joined
 }
 
 #[cfg(test)]

@@ -2,16 +2,14 @@
 
 use flatpath_http::{Body, Response};
 use http::StatusCode;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderValue, IntoHeaderName};
 
 /// Without a body.
 pub(crate) fn bare(status: StatusCode) -> Response {
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = status;
     let nosniff = HeaderValue::from_static("nosniff");
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    response
+    with(response, header::X_CONTENT_TYPE_OPTIONS, nosniff)
 }
 
 /// With the status as text: `404 Not Found`.
@@ -22,16 +20,29 @@ pub(crate) fn status_text(status: StatusCode) -> Response {
 /// With one line of text.
 pub(crate) fn text(status: StatusCode, line: &str) -> Response {
     let mut response = bare(status);
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, plain);
     *response.body_mut() = Body::from(format!("{line}\n"));
-    response
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    with(response, header::CONTENT_TYPE, plain)
 }
 
 /// A mount has as many workers as it may, or files have as many descriptors.
 pub(crate) fn busy() -> Response {
-    let mut response = status_text(StatusCode::SERVICE_UNAVAILABLE);
     let second = HeaderValue::from_static("1");
-    response.headers_mut().insert(header::RETRY_AFTER, second);
+    let response = status_text(StatusCode::SERVICE_UNAVAILABLE);
+    with(response, header::RETRY_AFTER, second)
+}
+
+/// The same response with one more header, in place of what it had by this name.
+pub(crate) fn with(
+    mut response: Response,
+    name: impl IntoHeaderName,
+    value: impl Into<HeaderValue>,
+) -> Response {
+    response.headers_mut().insert(name, value.into());
     response
+}
+
+/// Text made of visible ASCII, as the value of a header.
+pub(crate) fn visible(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("it is visible ASCII")
 }

@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::SystemTime;
 
 use flatpath::descriptors::DescriptorHold;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
@@ -64,6 +65,8 @@ pub enum Resolution {
 pub struct Opened {
     /// Open for reading.
     pub file: File,
+    /// When it was asked for: the identity is of this moment or later.
+    pub looked_at: SystemTime,
     /// What it was when it was opened.
     pub identity: Identity,
     /// Which of the two it is.
@@ -166,6 +169,7 @@ impl Root {
 
     /// The same, no further than `reach`.
     pub fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
+        let looked_at = SystemTime::now();
         let path = if path.is_empty() { b"." } else { path };
         let (descriptor, route) = match self.resolution {
             Resolution::Kernel => self.resolve(path, reach).map_err(|errno| match errno {
@@ -189,6 +193,7 @@ impl Root {
         let is_own = stat.mount.is_some() && stat.mount == self.mount;
         Ok(Opened {
             file: File::from(descriptor),
+            looked_at,
             identity: stat.identity,
             kind,
             route,

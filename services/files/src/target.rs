@@ -109,6 +109,12 @@ pub(crate) fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
+/// The path of what is called `name` in the directory at `path`.
+pub(crate) fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+    [path, separator, name].concat()
+}
+
 /// Cuts a target at its first question mark.
 pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match target.iter().position(|byte| *byte == b'?') {

@@ -186,12 +186,6 @@ pub(crate) fn conditions_of(headers: &HeaderMap) -> HeaderMap {
     conditions
 }
 
-/// Digits and nothing else.
-pub(crate) fn number(digits: &[u8]) -> Option<u64> {
-    let all = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    all.then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
-}
-
 /// The kernel's reason for an error of writing.
 pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
     error

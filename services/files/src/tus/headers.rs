@@ -4,8 +4,8 @@ use flatpath_http::{Request, Response};
 use http::StatusCode;
 use http::header::{self, HeaderName, HeaderValue};
 
-use crate::headers::Headers;
-use crate::writing::{Answer, number, refused_because};
+use crate::headers::{Headers, number};
+use crate::writing::{Answer, refused_because};
 
 pub(super) const VERSION: &str = "1.0.0";
 

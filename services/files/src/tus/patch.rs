@@ -21,10 +21,10 @@ use flatpath_http::{Request, Response, Sink};
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
-use crate::headers::Headers;
+use crate::headers::{Headers, number};
 use crate::responses::bare;
 use crate::writing::{
-    Answer, Durability, WriteOptions, errno_of, failed_write, number, refused, refused_because,
+    Answer, Durability, WriteOptions, errno_of, failed_write, refused, refused_because,
 };
 
 use super::checksum::Checksum;
