@@ -122,7 +122,7 @@ impl Export {
         }
         let path = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
         let (attributes, handle) = self.describe(&path)?;
-        Ok(self.nodes.keep(Node::new(path, &attributes, handle)))
+        Ok(self.nodes.insert(Node::new(path, &attributes, handle)))
     }
 
     /// Closes a node whose file was removed without this server; true when it was.
@@ -361,7 +361,7 @@ impl Export {
                 Location::Unknown if self.open_below(key).is_some() => return Ok(node),
                 location => self.check_lost(location, key, &node.attributes()?)?,
             }
-            self.nodes.forget(key);
+            self.nodes.remove(key);
         }
         if let Some(kernel) = opened.kernel.filter(|_| self.by_handle) {
             let file = self.open_by_handle(&kernel, key)?;
@@ -370,9 +370,9 @@ impl Export {
                 return Err(Status::Stale);
             }
             match self.location_of(file.as_fd(), attributes.kind, key) {
-                Location::Inside => return Ok(self.keep(file, &attributes)),
+                Location::Inside => return Ok(self.insert(file, &attributes)),
                 Location::Deep => {
-                    let node = self.keep(file, &attributes);
+                    let node = self.insert(file, &attributes);
                     node.set_deep();
                     return Ok(node);
                 }
@@ -428,7 +428,7 @@ impl Export {
     /// The last name of a file was taken away: nothing of it is kept open from now on, so that the
     /// file system gets its space back when the calls end that still use it.
     fn bury(&self, key: FileKey) {
-        self.nodes.forget(key);
+        self.nodes.remove(key);
         self.hints.mark_gone(key);
     }
 
@@ -447,9 +447,9 @@ impl Export {
         }
     }
 
-    fn keep(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
+    fn insert(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
         let handle = self.handle(&file, attributes.key);
-        self.nodes.keep(Node::new(file, attributes, handle))
+        self.nodes.insert(Node::new(file, attributes, handle))
     }
 
     /// Where it was seen last, or wherever it is.
@@ -462,7 +462,7 @@ impl Export {
             return Ok(node);
         }
         match self.scan.find(self.root.as_fd(), key, &self.hints)? {
-            Found::Here(file, attributes) => Ok(self.keep(file, &attributes)),
+            Found::Here(file, attributes) => Ok(self.insert(file, &attributes)),
             // Moved again since: the client asks again, too.
             Found::Hinted => self.find_by_hint(key).ok_or(Status::Later),
         }
@@ -482,13 +482,13 @@ impl Export {
 
     fn find_by_hint(&self, key: FileKey) -> Option<Arc<Node>> {
         if let Some((file, attributes)) = self.open_below(key) {
-            return Some(self.keep(file, &attributes));
+            return Some(self.insert(file, &attributes));
         }
         let names = self.hints.path(self.root_key, key)?;
         if let Ok((file, attributes)) = self.open_path(&names)
             && attributes.key == key
         {
-            return Some(self.keep(file, &attributes));
+            return Some(self.insert(file, &attributes));
         }
         self.hints.remove(key);
         None

@@ -65,9 +65,9 @@ pub const SWEEPS_PER_QUESTION: u8 = 4;
 /// Time after which no further idle file is written to disk in one sweep.
 pub const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Files that are closed at most when another one is kept: one to make room, and more where
+/// Files that are closed at most when another one is added: one to make room, and more where
 /// connections need their descriptors, which the sweep closes faster.
-pub const EVICTED_PER_KEEP_MAX: usize = 2;
+pub const EVICTED_PER_INSERT_MAX: usize = 2;
 
 /// The least time between two looks of the sweep at what connections need.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(2);

@@ -3,12 +3,12 @@
 //! A node that no call uses is replaced by one without its descriptors for reading and writing
 //! (`sweep`). Where connections and transfers need the descriptors, nodes are evicted.
 //!
-//! | may run beside | find | keep | forget | renew | evict |
-//! |----------------|------|------|--------|-------|-------|
-//! | all five       | yes  | yes  | yes    | yes   | yes   |
+//! | may run beside | find | insert | remove | renew | evict |
+//! |----------------|------|--------|--------|-------|-------|
+//! | all five       | yes  | yes    | yes    | yes   | yes   |
 //!
 //! Invariants
-//! - N1: at most `nodes_max` nodes are kept; the ones used least recently go first (second chance).
+//! - N1: at most `nodes_max` nodes are in the table; the ones used least recently go first (second chance).
 //! - N2: a node is replaced only while no call has it.
 //!
 //! Cost: one lock of one of sixteen shards. A call whose new node evicts one that was written waits
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 
 use crate::handle::FileKey;
-use crate::limits::{EVICTED_PER_KEEP_MAX, NODE_SHARDS};
+use crate::limits::{EVICTED_PER_INSERT_MAX, NODE_SHARDS};
 use crate::node::{Node, lock};
 use crate::verifier::WriteVerifier;
 
@@ -99,13 +99,13 @@ impl Nodes {
         Some(Arc::clone(node))
     }
 
-    /// Keeps a node; gives back the one that another thread has kept meanwhile.
-    pub(crate) fn keep(&self, mut node: Node) -> Arc<Node> {
+    /// Adds a node; gives back the one that another thread has added meanwhile.
+    pub(crate) fn insert(&self, mut node: Node) -> Arc<Node> {
         let key = node.key;
         let excess = self.budget.get().map_or(0, DescriptorBudget::excess);
         node.enter_table(self.counted(), Arc::downgrade(&self.verifier));
         // Synced and closed without the lock.
-        let mut evicted = [const { None }; EVICTED_PER_KEEP_MAX];
+        let mut evicted = [const { None }; EVICTED_PER_INSERT_MAX];
         let mut shard = self.shard(key);
         if let Some(other) = shard.nodes.get(&key) {
             return Arc::clone(other);
@@ -121,10 +121,10 @@ impl Nodes {
     }
 
     /// Takes out a node whose file was removed or moved.
-    pub(crate) fn forget(&self, key: FileKey) {
+    pub(crate) fn remove(&self, key: FileKey) {
         let mut shard = self.shard(key);
-        let forgotten = shard.nodes.remove(&key);
-        if forgotten.is_some() {
+        let removed = shard.nodes.remove(&key);
+        if removed.is_some() {
             shard.order.retain(|other| *other != key);
         }
         // Synced and closed without the lock.
@@ -193,7 +193,7 @@ mod tests {
     fn no_more_nodes_are_kept_than_allowed() {
         let nodes = nodes(32);
         for inode in 0..500 {
-            nodes.keep(node(inode));
+            nodes.insert(node(inode));
             assert!(nodes.len() <= 32);
             assert!(
                 nodes.find(FileKey { inode, birth_ns: 1 }).is_some(),
@@ -206,7 +206,7 @@ mod tests {
     fn nodes_are_evicted_in_the_order_of_their_last_use() {
         let nodes = nodes(1600);
         for inode in 0..100 {
-            nodes.keep(node(inode));
+            nodes.insert(node(inode));
         }
         let mut evicted = Vec::new();
         // New ones count as used; from now on they do not.
@@ -223,7 +223,7 @@ mod tests {
 
     /// A node with data that cannot be synced: its descriptor is one of a pipe.
     fn unsyncable(nodes: &Nodes, inode: u64) {
-        let node = nodes.keep(node(inode));
+        let node = nodes.insert(node(inode));
         let (_, writer) = std::io::pipe().expect("a pipe");
         let taken = node.writer.set(Data::new(writer.into(), None));
         assert!(taken.is_ok());
@@ -235,15 +235,15 @@ mod tests {
         let nodes = nodes(1);
         unsyncable(&nodes, 1);
         for inode in 2..100 {
-            nodes.keep(node(inode));
+            nodes.insert(node(inode));
         }
         assert_eq!(nodes.verifier().read(), 8, "evicted");
         unsyncable(&nodes, 1);
-        nodes.forget(FileKey {
+        nodes.remove(FileKey {
             inode: 1,
             birth_ns: 1,
         });
-        assert_eq!(nodes.verifier().read(), 9, "forgotten");
+        assert_eq!(nodes.verifier().read(), 9, "removed");
         unsyncable(&nodes, 1);
         nodes.evict(1000, &mut Vec::new());
         assert_eq!(nodes.verifier().read(), 10, "taken out");
@@ -252,18 +252,18 @@ mod tests {
     #[test]
     fn two_who_open_the_same_file_share_one_node() {
         let nodes = nodes(32);
-        let first = nodes.keep(node(7));
-        assert!(Arc::ptr_eq(&first, &nodes.keep(node(7))));
-        nodes.forget(first.key);
+        let first = nodes.insert(node(7));
+        assert!(Arc::ptr_eq(&first, &nodes.insert(node(7))));
+        nodes.remove(first.key);
         assert!(nodes.find(first.key).is_none());
-        nodes.forget(first.key);
+        nodes.remove(first.key);
         assert_eq!(nodes.len(), 0);
     }
 
     #[test]
     fn a_node_is_renewed_only_while_nobody_has_it_or_has_used_it_since() {
         let nodes = nodes(32);
-        let first = nodes.keep(node(7));
+        let first = nodes.insert(node(7));
         let data = std::fs::File::open("/").expect("open");
         assert!(first.reader.set(Data::new(data.into(), None)).is_ok());
         let is_first = || Arc::ptr_eq(&first, &nodes.find(first.key).expect("kept"));
