@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp, Timespec, UTIME_NOW, UTIME_OMIT};
 
 use crate::handle::FileKey;
 use crate::status::Status;
@@ -201,6 +201,15 @@ pub(crate) enum SetTime {
 }
 
 impl SetTime {
+    pub(crate) fn timespec(self) -> Timespec {
+        let (tv_sec, tv_nsec) = match self {
+            SetTime::Keep => (0, UTIME_OMIT),
+            SetTime::Now => (0, UTIME_NOW),
+            SetTime::To(time) => (time.seconds.into(), time.nanoseconds.into()),
+        };
+        Timespec { tv_sec, tv_nsec }
+    }
+
     fn read(reader: &mut Reader<'_>) -> Result<SetTime, Malformed> {
         match reader.u32()? {
             0 => Ok(SetTime::Keep),
@@ -226,32 +235,23 @@ pub(crate) struct SetAttributes {
 
 impl SetAttributes {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<SetAttributes, Malformed> {
-        let word = |reader: &mut Reader<'_>| -> Result<Option<u32>, Malformed> {
-            if reader.boolean()? {
-                Ok(Some(reader.u32()?))
-            } else {
-                Ok(None)
-            }
-        };
-        let mode = word(reader)?.map(|mode| mode & 0o7777);
-        let user = word(reader)?;
-        let group = word(reader)?;
-        let size = if reader.boolean()? {
-            Some(reader.u64()?)
-        } else {
-            None
-        };
-        let accessed = SetTime::read(reader)?;
-        let modified = SetTime::read(reader)?;
         Ok(SetAttributes {
-            mode,
-            user,
-            group,
-            size,
-            accessed,
-            modified,
+            mode: optional(reader, Reader::u32)?.map(|mode| mode & 0o7777),
+            user: optional(reader, Reader::u32)?,
+            group: optional(reader, Reader::u32)?,
+            size: optional(reader, Reader::u64)?,
+            accessed: SetTime::read(reader)?,
+            modified: SetTime::read(reader)?,
         })
     }
+}
+
+/// Reads what a boolean before it says is there.
+pub(crate) fn optional<'a, T>(
+    reader: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    reader.boolean()?.then(|| read(reader)).transpose()
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use flatpath_sys::file_handle::{KernelHandle, handle_of, open_handle};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::path::DecInt;
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
@@ -158,22 +159,8 @@ impl Export {
         self.scan.waiters()
     }
 
-    /// The number of a descriptor as a name in `/proc/self/fd`, without an allocation.
-    pub(crate) fn magic<'a>(&self, file: BorrowedFd<'_>, room: &'a mut [u8; 12]) -> &'a [u8] {
-        let mut left = file.as_raw_fd();
-        debug_assert!(left >= 0, "an open descriptor is not negative");
-        let mut at = room.len();
-        loop {
-            at -= 1;
-            room[at] = b'0' + (left % 10) as u8;
-            left /= 10;
-            if left == 0 {
-                return &room[at..];
-            }
-        }
-    }
-
-    /// The directory in which every descriptor of this process is a name.
+    /// The directory in which the number of every descriptor of this process is a name
+    /// ([`DecInt`]).
     pub(crate) fn descriptors(&self) -> BorrowedFd<'_> {
         self.descriptors.as_fd()
     }
@@ -183,8 +170,7 @@ impl Export {
         file: BorrowedFd<'_>,
         room: &'a mut [u8; KERNEL_PATH_BYTES_MAX],
     ) -> rustix::io::Result<&'a [u8]> {
-        let mut number = [0; 12];
-        let name = self.magic(file, &mut number);
+        let name = DecInt::from_fd(file);
         let length = rustix::fs::readlinkat_raw(&self.descriptors, name, &mut room[..])?;
         Ok(&room[..length])
     }

@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
 
 use crate::attributes::Attributes;
 use crate::limits::MOUNT_PATH_BYTES_MAX;
-use crate::names::RESOLVE;
+use crate::names::open_name;
 use crate::request::{Outcome, Request};
 use crate::status::Status;
 
@@ -31,7 +30,7 @@ pub(crate) fn serve(
                 let way_up = attributes.is_directory().then_some(handle);
                 way_up.ok_or(Status::NotDirectory)
             });
-            Ok(request.answer(|writer| match result {
+            request.answer(|writer, _| match result {
                 Ok(handle) => {
                     writer.u32(0);
                     writer.opaque(handle.as_slice());
@@ -39,7 +38,7 @@ pub(crate) fn serve(
                     writer.u32(AUTH_SYS);
                 }
                 Err(status) => writer.u32(mount_status(status)),
-            }))
+            })
         }
         // UMNT, UMNTALL
         3 => {
@@ -48,14 +47,14 @@ pub(crate) fn serve(
         }
         4 => Ok(CallOutcome::Results),
         // EXPORT: one, for every client that the server admits, under its own path.
-        5 => Ok(request.answer(|writer| {
+        5 => request.answer(|writer, _| {
             writer.boolean(true);
             writer.opaque(own);
             writer.boolean(false);
             writer.boolean(false);
-        })),
+        }),
         // DUMP: none
-        _ => Ok(request.answer(|writer| writer.boolean(false))),
+        _ => request.answer(|writer, _| writer.boolean(false)),
     }
 }
 
@@ -90,20 +89,8 @@ fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
         if name == b".." || name.contains(&0) {
             return Err(Status::Access);
         }
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let above = Attributes::of(&at)?.key;
-        at = request
-            .state
-            .server
-            .act(&request.who, || -> Result<OwnedFd, Status> {
-                Ok(rustix::fs::openat2(
-                    &at,
-                    name,
-                    flags,
-                    Mode::empty(),
-                    RESOLVE,
-                )?)
-            })?;
+        at = request.act(|| open_name(&at, name))?;
         export.saw(Attributes::of(&at)?.key, above, name);
     }
     Ok(at)

@@ -20,6 +20,14 @@ pub(crate) fn open_name(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, St
     Ok(opened?)
 }
 
+/// A name for a new entry: the names that stand for directories are taken already.
+pub(crate) fn new_name(name: &[u8]) -> Result<&[u8], Status> {
+    match check_name(name)? {
+        b"." | b".." => Err(Status::Exists),
+        name => Ok(name),
+    }
+}
+
 /// A name that may stand for an entry of a directory: not empty, no slash, no NUL, not too long.
 pub(crate) fn check_name(name: &[u8]) -> Result<&[u8], Status> {
     if name.len() > NAME_BYTES_MAX {

@@ -1,12 +1,14 @@
 //! A call on its worker: who asks, where the reply goes, and what procedures do alike.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use flatpath::memory::PoolHandle;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
-use flatpath_rpc::{CallOutcome, Reply};
+use flatpath_rpc::{Accepted, CallOutcome, NoRoom, Reply};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access as Allowed, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use crate::attributes::{Attributes, Change, write_after};
 use crate::handle::WireHandle;
@@ -29,8 +31,44 @@ pub(crate) struct Request<'a> {
     pub(crate) pool: PoolHandle<'a>,
 }
 
-/// How a procedure ends: with results, or because its arguments cannot be read.
-pub(crate) type Outcome = Result<CallOutcome, Malformed>;
+/// How a procedure ends: with results, or because it could not come to any.
+pub(crate) type Outcome = Result<CallOutcome, Failure>;
+
+/// Why a procedure has no results of its own.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Its arguments cannot be read.
+    Garbage,
+    /// There is no memory for results.
+    NoRoom,
+    /// A status, and the attributes of the file it is about, as far as they are known.
+    Status(Status, Option<Attributes>),
+}
+
+impl Failure {
+    /// A failure in a directory that has these attributes after it.
+    pub(crate) fn in_directory(status: Status, after: Option<Attributes>) -> Failure {
+        Failure::Status(in_directory(status, after.as_ref()), after)
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(Malformed: Malformed) -> Failure {
+        Failure::Garbage
+    }
+}
+
+impl From<NoRoom> for Failure {
+    fn from(NoRoom: NoRoom) -> Failure {
+        Failure::NoRoom
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        Failure::Status(status, None)
+    }
+}
 
 /// What a procedure that makes something returns on success.
 pub(crate) type Made = (Attributes, WireHandle);
@@ -39,8 +77,9 @@ pub(crate) fn read_handle<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malfo
     reader.opaque(HANDLE_BYTES_MAX)
 }
 
-pub(crate) fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    reader.opaque(NAME_BYTES_READ_MAX)
+/// Reads `diropargs3`: the handle of a directory and a name in it.
+pub(crate) fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], &'a [u8]), Malformed> {
+    Ok((read_handle(reader)?, reader.opaque(NAME_BYTES_READ_MAX)?))
 }
 
 /// Writes `nfsstat3`.
@@ -58,27 +97,55 @@ pub(crate) fn in_directory(status: Status, directory: Option<&Attributes>) -> St
 }
 
 impl Request<'_> {
-    /// Writes short results.
-    pub(crate) fn answer(&mut self, encode: impl FnOnce(&mut Writer<'_>)) -> CallOutcome {
-        match self.reply.write(RESULT_BYTES_MAX, self.pool, encode) {
-            Ok(()) => CallOutcome::Results,
-            Err(_) => CallOutcome::SystemError,
-        }
+    /// Writes short results; `encode` gets the number of the file system.
+    pub(crate) fn answer(&mut self, encode: impl FnOnce(&mut Writer<'_>, u64)) -> Outcome {
+        self.answer_within(RESULT_BYTES_MAX, encode)
     }
 
-    /// Status and the changes of what the procedure was to change.
-    pub(crate) fn answer_changes(
+    /// The same for results of at most `bytes_max`.
+    pub(crate) fn answer_within(
         &mut self,
-        result: Result<(), Status>,
-        changes: &[Change],
-    ) -> CallOutcome {
+        bytes_max: usize,
+        encode: impl FnOnce(&mut Writer<'_>, u64),
+    ) -> Outcome {
         let system = self.system();
-        self.answer(|writer| {
+        let encode = |writer: &mut Writer<'_>| encode(writer, system);
+        self.reply.write(bytes_max, self.pool, encode)?;
+        Ok(CallOutcome::Results)
+    }
+
+    /// Status and the changes of what the procedure was to change; then, on success, what `write`
+    /// adds.
+    pub(crate) fn answer_changes<T>(
+        &mut self,
+        result: Result<T, Status>,
+        changes: &[Change],
+        write: impl FnOnce(&mut Writer<'_>, T),
+    ) -> Outcome {
+        self.answer(|writer, system| {
             write_status(writer, &result);
             for change in changes {
                 change.write(writer, system);
             }
+            if let Ok(done) = result {
+                write(writer, done);
+            }
         })
+    }
+
+    /// Moves data of a file, which other calls may do meanwhile: so without attributes before it.
+    pub(crate) fn answer_data<T>(
+        &mut self,
+        handle: &[u8],
+        act: impl FnOnce(&Request<'_>, &Node) -> Result<T, Status>,
+        write: impl FnOnce(&mut Writer<'_>, T),
+    ) -> Outcome {
+        let (result, after) = match self.resolve_to_change(handle) {
+            Ok(node) => (act(self, &node), node.attributes().ok()),
+            Err(status) => (Err(status), None),
+        };
+        let before = None;
+        self.answer_changes(result, &[Change { before, after }], write)
     }
 
     /// Answers about a file: its attributes, and what `ask` finds.
@@ -87,31 +154,32 @@ impl Request<'_> {
         handle: &[u8],
         ask: impl FnOnce(&Request<'_>, &Node) -> Result<T, Status>,
         write: impl FnOnce(&mut Writer<'_>, T),
-    ) -> CallOutcome {
-        let node = match self.resolve(handle) {
-            Ok(node) => node,
-            Err(status) => return self.fail(status, None),
-        };
+    ) -> Outcome {
+        let node = self.resolve(handle)?;
         let found = ask(self, &node);
         let after = node.attributes().ok();
-        let system = self.system();
-        match found {
-            Ok(found) => self.answer(|writer| {
-                writer.u32(0);
-                write_after(writer, after.as_ref(), system);
-                write(writer, found);
-            }),
-            Err(status) => self.fail(status, after.as_ref()),
-        }
+        let found = found.map_err(|status| Failure::Status(status, after))?;
+        self.answer(|writer, system| {
+            writer.u32(0);
+            write_after(writer, after.as_ref(), system);
+            write(writer, found);
+        })
     }
 
-    /// Status and `post_op_attr` of a failure.
-    pub(crate) fn fail(&mut self, status: Status, after: Option<&Attributes>) -> CallOutcome {
-        let system = self.system();
-        self.answer(|writer| {
-            writer.u32(status as u32);
-            write_after(writer, after, system);
-        })
+    /// What a call comes to whose procedure failed.
+    pub(crate) fn fail(&mut self, failure: Failure) -> CallOutcome {
+        match failure {
+            Failure::Garbage => CallOutcome::GarbageArguments,
+            Failure::NoRoom => CallOutcome::SystemError,
+            Failure::Status(status, after) => {
+                self.reply.restart(Accepted::Success);
+                let answered = self.answer(|writer, system| {
+                    writer.u32(status as u32);
+                    write_after(writer, after.as_ref(), system);
+                });
+                answered.unwrap_or(CallOutcome::SystemError)
+            }
+        }
     }
 
     /// The number of the file system as clients see it.
@@ -140,6 +208,12 @@ impl Request<'_> {
         }
     }
 
+    /// The file of a handle, where clients may change files.
+    pub(crate) fn resolve_to_change(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {
+        self.may_change()?;
+        self.resolve(handle)
+    }
+
     /// Runs an operation as the caller: the kernel decides.
     pub(crate) fn act<T>(
         &self,
@@ -150,12 +224,9 @@ impl Request<'_> {
 
     /// Whether the kernel lets the caller do `access` to a file.
     pub(crate) fn is_allowed(&self, node: &Node, access: Allowed) -> Result<bool, Status> {
-        let mut number = [0; 12];
-        let export = &self.state.export;
-        let name = export.magic(node.path.as_fd(), &mut number);
         let checked = self.act(|| {
-            let (files, flags) = (export.descriptors(), AtFlags::EACCESS);
-            Ok(rustix::fs::accessat(files, name, access, flags)?)
+            let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
+            Ok(rustix::fs::accessat(files, name, access, AtFlags::EACCESS)?)
         });
         match checked {
             Ok(()) => Ok(true),
@@ -194,37 +265,34 @@ impl Request<'_> {
 
     /// Opens a file again through the descriptor we have, as the server.
     pub(crate) fn reopen(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Status> {
-        let mut number = [0; 12];
-        let export = &self.state.export;
-        let name = export.magic(node.path.as_fd(), &mut number);
+        let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(rustix::fs::openat(
-            export.descriptors(),
-            name,
-            flags,
-            Mode::empty(),
-        )?)
+        Ok(rustix::fs::openat(files, name, flags, Mode::empty())?)
     }
 
     /// A descriptor for reading, opened once.
     pub(crate) fn reader<'a>(&self, node: &'a Node) -> Result<BorrowedFd<'a>, Status> {
-        if let Some(file) = node.reader.get() {
-            return Ok(file.as_fd());
-        }
-        let counted = self.state.export.nodes.counted();
-        let file = Data::new(self.reopen(node, OFlags::RDONLY)?, counted);
-        // Another worker may have been faster; one of the two descriptors is dropped.
-        Ok(node.reader.get_or_init(|| file).as_fd())
+        self.opened_once(node, &node.reader, OFlags::RDONLY)
     }
 
     /// A descriptor for writing, opened once.
     pub(crate) fn writer<'a>(&self, node: &'a Node) -> Result<BorrowedFd<'a>, Status> {
-        if let Some(file) = node.writer.get() {
+        self.opened_once(node, &node.writer, OFlags::WRONLY)
+    }
+
+    fn opened_once<'a>(
+        &self,
+        node: &Node,
+        data: &'a OnceLock<Data>,
+        flags: OFlags,
+    ) -> Result<BorrowedFd<'a>, Status> {
+        if let Some(file) = data.get() {
             return Ok(file.as_fd());
         }
         let counted = self.state.export.nodes.counted();
-        let file = Data::new(self.reopen(node, OFlags::WRONLY)?, counted);
-        Ok(node.writer.get_or_init(|| file).as_fd())
+        let file = Data::new(self.reopen(node, flags)?, counted);
+        // Another worker may have been faster; one of the two descriptors is dropped.
+        Ok(data.get_or_init(|| file).as_fd())
     }
 
     /// Writes a change of a directory or of attributes to disk, which precedes the reply.
@@ -234,31 +302,42 @@ impl Request<'_> {
         }
         match rustix::fs::fsync(self.reader(node)?) {
             // A file system that has nothing to make last.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::ROFS) => Ok(()),
+            Err(Errno::INVAL | Errno::ROFS) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Changes a directory with what it was before and after; other changes wait meanwhile.
+    /// Changes a file with what it was before and after; other changes wait meanwhile.
     pub(crate) fn change<T>(
         &self,
-        directory: &[u8],
-        operation: impl FnOnce(&Node) -> Result<T, Status>,
+        node: &Node,
+        operation: impl FnOnce(Option<Attributes>) -> Result<T, Status>,
     ) -> (Result<T, Status>, Change) {
-        let node = match self
-            .may_change()
-            .and_then(|()| self.resolve_directory(directory))
-        {
-            Ok(node) => node,
-            Err(status) => return (Err(status), Change::default()),
-        };
         let guard = self.state.export.lock_change(node.key);
         let before = node.attributes().ok();
-        let result = operation(&node);
+        let result = operation(before);
         let after = node.attributes().ok();
         drop(guard);
-        let result = result.and_then(|made| self.sync(&node).map(|()| made));
-        let result = result.map_err(|status| in_directory(status, after.as_ref()));
+        let result = result.and_then(|done| self.sync(node).map(|()| done));
         (result, Change { before, after })
+    }
+
+    /// The same for the directory of a handle.
+    pub(crate) fn change_directory<T>(
+        &self,
+        handle: &[u8],
+        operation: impl FnOnce(&Node) -> Result<T, Status>,
+    ) -> (Result<T, Status>, Change) {
+        let directory = self
+            .may_change()
+            .and_then(|()| self.resolve_directory(handle));
+        match directory {
+            Ok(directory) => {
+                let (result, change) = self.change(&directory, |_| operation(&directory));
+                let result = result.map_err(|status| in_directory(status, change.after.as_ref()));
+                (result, change)
+            }
+            Err(status) => (Err(status), Change::default()),
+        }
     }
 }

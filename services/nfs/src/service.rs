@@ -308,6 +308,6 @@ impl Programs for Nfs {
         } else {
             procedures::serve(call.procedure, &mut request, arguments)
         };
-        served.unwrap_or(CallOutcome::GarbageArguments)
+        served.unwrap_or_else(|failure| request.fail(failure))
     }
 }

@@ -1,14 +1,12 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
 use flatpath_rpc::xdr::Reader;
-use rustix::fd::AsFd;
-use rustix::fs::{
-    Access as Allowed, AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-};
+use rustix::fs::{Access as Allowed, AtFlags, Gid, Mode, Timestamps, Uid};
+use rustix::path::DecInt;
 
-use crate::attributes::{Change, SetAttributes, SetTime, Time};
+use crate::attributes::{Change, SetAttributes, SetTime, Time, optional};
 use crate::node::Node;
-use crate::request::{Outcome, Request, read_handle};
+use crate::request::{Outcome, Request, read_handle, write_status};
 use crate::state::Access;
 use crate::status::Status;
 
@@ -29,67 +27,32 @@ pub(super) fn get(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome
         }
         Ok(found)
     });
-    let system = request.system();
-    Ok(request.answer(|writer| match result {
-        Ok(attributes) => {
-            writer.u32(0);
+    request.answer(|writer, system| {
+        write_status(writer, &result);
+        if let Ok(attributes) = result {
             attributes.write(writer, system);
         }
-        Err(status) => writer.u32(status as u32),
-    }))
+    })
 }
 
 pub(super) fn set(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let wanted = SetAttributes::read(reader)?;
-    let guard = if reader.boolean()? {
-        Some(Time {
-            seconds: reader.u32()?,
-            nanoseconds: reader.u32()?,
+    let guard = optional(reader, |reader| {
+        let (seconds, nanoseconds) = (reader.u32()?, reader.u32()?);
+        Ok(Time {
+            seconds,
+            nanoseconds,
         })
-    } else {
-        None
-    };
-    let (result, change) = match request.may_change().and_then(|()| request.resolve(handle)) {
-        Ok(node) => set_guarded(request, &node, &wanted, guard),
+    })?;
+    let (result, change) = match request.resolve_to_change(handle) {
+        Ok(node) => request.change(&node, |before| match (guard, before) {
+            (Some(guard), Some(before)) if guard != before.changed => Err(Status::NotSynchronised),
+            _ => request.set_attributes(&node, &wanted),
+        }),
         Err(status) => (Err(status), Change::default()),
     };
-    Ok(request.answer_changes(result, &[change]))
-}
-
-fn set_guarded(
-    request: &Request<'_>,
-    node: &Node,
-    wanted: &SetAttributes,
-    guard: Option<Time>,
-) -> (Result<(), Status>, Change) {
-    let lock = request.state.export.lock_change(node.key);
-    let before = node.attributes().ok();
-    let result = match (guard, before) {
-        (Some(guard), Some(before)) if guard != before.changed => Err(Status::NotSynchronised),
-        _ => request.set_attributes(node, wanted),
-    };
-    let after = node.attributes().ok();
-    drop(lock);
-    let result = result.and_then(|()| request.sync(node));
-    (result, Change { before, after })
-}
-
-fn timespec(time: SetTime) -> Timespec {
-    match time {
-        SetTime::Keep => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        SetTime::Now => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_NOW,
-        },
-        SetTime::To(time) => Timespec {
-            tv_sec: time.seconds.into(),
-            tv_nsec: time.nanoseconds.into(),
-        },
-    }
+    request.answer_changes(result, &[change], |_, ()| {})
 }
 
 impl Request<'_> {
@@ -102,27 +65,20 @@ impl Request<'_> {
         }
         self.act(|| {
             if wanted.user.is_some() || wanted.group.is_some() {
-                let user = wanted
-                    .user
-                    .filter(|user| *user != u32::MAX)
-                    .map(Uid::from_raw);
-                let group = wanted
-                    .group
-                    .filter(|group| *group != u32::MAX)
-                    .map(Gid::from_raw);
+                let named = |number: Option<u32>| number.filter(|number| *number != u32::MAX);
+                let user = named(wanted.user).map(Uid::from_raw);
+                let group = named(wanted.group).map(Gid::from_raw);
                 rustix::fs::chownat(&node.path, c"", user, group, AtFlags::EMPTY_PATH)?;
             }
             if let Some(mode) = wanted.mode {
-                let mut number = [0; 12];
-                let export = &self.state.export;
-                let name = export.magic(node.path.as_fd(), &mut number);
+                let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
                 let mode = Mode::from_raw_mode(mode);
-                rustix::fs::chmodat(export.descriptors(), name, mode, AtFlags::empty())?;
+                rustix::fs::chmodat(files, name, mode, AtFlags::empty())?;
             }
             if wanted.accessed != SetTime::Keep || wanted.modified != SetTime::Keep {
                 let times = Timestamps {
-                    last_access: timespec(wanted.accessed),
-                    last_modification: timespec(wanted.modified),
+                    last_access: wanted.accessed.timespec(),
+                    last_modification: wanted.modified.timespec(),
                 };
                 rustix::fs::utimensat(&node.path, c"", &times, AtFlags::EMPTY_PATH)?;
             }
@@ -157,11 +113,11 @@ impl Request<'_> {
 pub(super) fn access(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let asked = reader.u32()?;
-    Ok(request.answer_about(
+    request.answer_about(
         handle,
         |request, node| request.rights(node, asked),
         |writer, rights| {
             writer.u32(rights);
         },
-    ))
+    )
 }

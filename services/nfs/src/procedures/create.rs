@@ -4,16 +4,15 @@
 //! hold. An exclusive create keeps the client's verifier in the times of the new file until the
 //! client sets them, so that a repeated one is known even after a restart.
 
-use flatpath_rpc::CallOutcome;
-use flatpath_rpc::xdr::{Malformed, Reader};
+use flatpath_rpc::xdr::Reader;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, makedev};
+use rustix::fs::{FileType, Mode, OFlags, Timestamps, makedev};
 
-use crate::attributes::{Attributes, Change, SetAttributes, Time, write_after};
+use crate::attributes::{Attributes, SetAttributes, SetTime, Time, write_after};
 use crate::limits::PATH_BYTES_MAX;
-use crate::names::{RESOLVE, check_name, open_name};
+use crate::names::{RESOLVE, new_name, open_name};
 use crate::node::Node;
-use crate::request::{Made, Outcome, Request, read_handle, read_name};
+use crate::request::{Failure, Made, Outcome, Request, read_entry, write_status};
 use crate::status::Status;
 
 /// Permission bits of what a client makes without naming any.
@@ -26,36 +25,43 @@ enum How {
     Exclusive([u8; 8]),
 }
 
-/// A new entry: names that stand for directories are taken already.
-fn new_name(name: &[u8]) -> Result<&[u8], Status> {
-    match check_name(name)? {
-        b"." | b".." => Err(Status::Exists),
-        name => Ok(name),
-    }
-}
-
 fn mode_of(wanted: &SetAttributes, otherwise: u32) -> Mode {
     Mode::from_raw_mode(wanted.mode.unwrap_or(otherwise))
 }
 
 pub(super) fn create(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
+    let entry = read_entry(reader)?;
     let how = match reader.u32()? {
         0 => How::Unchecked(SetAttributes::read(reader)?),
         1 => How::Guarded(SetAttributes::read(reader)?),
         2 => How::Exclusive(reader.fixed::<8>()?),
-        _ => return Err(Malformed),
+        _ => return Err(Failure::Garbage),
     };
-    let (result, change) = request.change(directory, |directory| {
-        let name = new_name(name)?;
-        match &how {
-            How::Exclusive(verifier) => create_exclusive(request, directory, name, *verifier),
-            How::Unchecked(wanted) => create_with(request, directory, name, wanted, false),
-            How::Guarded(wanted) => create_with(request, directory, name, wanted, true),
-        }
+    make(request, entry, |request, directory, name| match &how {
+        How::Exclusive(verifier) => create_exclusive(request, directory, name, *verifier),
+        How::Unchecked(wanted) => create_with(request, directory, name, wanted, false),
+        How::Guarded(wanted) => create_with(request, directory, name, wanted, true),
+    })
+}
+
+/// Makes an entry of a directory: status, handle, attributes and the change of the directory.
+fn make(
+    request: &mut Request<'_>,
+    (directory, name): (&[u8], &[u8]),
+    act: impl FnOnce(&Request<'_>, &Node, &[u8]) -> Result<Made, Status>,
+) -> Outcome {
+    let (result, change) = request.change_directory(directory, |directory| {
+        act(request, directory, new_name(name)?)
     });
-    Ok(request.made(result, change))
+    request.answer(|writer, system| {
+        write_status(writer, &result);
+        if let Ok((attributes, handle)) = &result {
+            writer.boolean(true);
+            writer.opaque(handle.as_slice());
+            write_after(writer, Some(attributes), system);
+        }
+        change.write(writer, system);
+    })
 }
 
 /// Makes a file that is not there; the kernel says whether it was.
@@ -132,14 +138,8 @@ fn create_exclusive(
     match create_new(request, directory, name, Mode::from_raw_mode(FILE_MODE)) {
         Ok(file) => {
             let times = Timestamps {
-                last_access: Timespec {
-                    tv_sec: accessed.seconds.into(),
-                    tv_nsec: 0,
-                },
-                last_modification: Timespec {
-                    tv_sec: modified.seconds.into(),
-                    tv_nsec: 0,
-                },
+                last_access: SetTime::To(accessed).timespec(),
+                last_modification: SetTime::To(modified).timespec(),
             };
             rustix::fs::futimens(&file, &times)?;
             // The verifier must outlive a crash, or the repeated call would fail.
@@ -162,11 +162,9 @@ fn create_exclusive(
 }
 
 pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
+    let entry = read_entry(reader)?;
     let wanted = SetAttributes::read(reader)?;
-    let (result, change) = request.change(directory, |directory| {
-        let name = new_name(name)?;
+    make(request, entry, |request, directory, name| {
         let mode = mode_of(&wanted, DIRECTORY_MODE);
         request.act(|| Ok(rustix::fs::mkdirat(&directory.path, name, mode)?))?;
         // The group bit comes from above and the sticky bit is not taken by mkdir: said again.
@@ -177,17 +175,14 @@ pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>)
             ..wanted
         };
         request.finish_name(directory, name, &rest)
-    });
-    Ok(request.made(result, change))
+    })
 }
 
 pub(super) fn make_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
+    let entry = read_entry(reader)?;
     let wanted = SetAttributes::read(reader)?;
     let target = reader.opaque(PATH_BYTES_MAX + 1)?;
-    let (result, change) = request.change(directory, |directory| {
-        let name = new_name(name)?;
+    make(request, entry, |request, directory, name| {
         if target.len() > PATH_BYTES_MAX {
             return Err(Status::NameTooLong);
         }
@@ -202,13 +197,11 @@ pub(super) fn make_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
             ..wanted
         };
         request.finish_name(directory, name, &rest)
-    });
-    Ok(request.made(result, change))
+    })
 }
 
 pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
+    let entry = read_entry(reader)?;
     let number = reader.u32()?;
     let kind = match number {
         3 => Some(FileType::BlockDevice),
@@ -226,9 +219,8 @@ pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
         6 | 7 => (SetAttributes::read(reader)?, 0),
         _ => (SetAttributes::default(), 0),
     };
-    let (result, change) = request.change(directory, |directory| {
+    make(request, entry, |request, directory, name| {
         let kind = kind.ok_or(Status::BadType)?;
-        let name = new_name(name)?;
         let mode = mode_of(&wanted, FILE_MODE);
         request.act(|| {
             Ok(rustix::fs::mknodat(
@@ -245,8 +237,7 @@ pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
             ..wanted
         };
         request.finish_name(directory, name, &rest)
-    });
-    Ok(request.made(result, change))
+    })
 }
 
 impl Request<'_> {
@@ -289,22 +280,5 @@ impl Request<'_> {
         self.set_attributes(&node, &rest)?;
         let attributes = node.attributes()?;
         Ok((attributes, handle))
-    }
-
-    /// Status, handle, attributes and change of the directory.
-    fn made(&mut self, result: Result<Made, Status>, change: Change) -> CallOutcome {
-        let system = self.system();
-        self.answer(|writer| {
-            match &result {
-                Ok((attributes, handle)) => {
-                    writer.u32(0);
-                    writer.boolean(true);
-                    writer.opaque(handle.as_slice());
-                    write_after(writer, Some(attributes), system);
-                }
-                Err(status) => writer.u32(*status as u32),
-            }
-            change.write(writer, system);
-        })
     }
 }

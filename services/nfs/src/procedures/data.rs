@@ -7,15 +7,15 @@
 use std::io::IoSlice;
 
 use flatpath::memory::Piped;
-use flatpath_rpc::xdr::{Malformed, Reader, Writer};
+use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, CallOutcome, Data};
 use rustix::fs::Access as Allowed;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::attributes::{Attributes, Change, POST_OP_BYTES, write_after};
+use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
 use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
-use crate::request::{Outcome, Request, read_handle, write_status};
+use crate::request::{Failure, Outcome, Request, read_handle};
 use crate::status::Status;
 
 /// Results of READ before the data: status, attributes, count, end, length.
@@ -36,46 +36,32 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
     let handle = read_handle(reader)?;
     let offset = reader.u64()?;
     let count = (reader.u32()? as usize).min(DATA_BYTES_MAX);
-    let node = match request.resolve(handle) {
-        Ok(node) => node,
-        Err(status) => return Ok(request.fail(status, None)),
-    };
+    let node = request.resolve(handle)?;
     let result = read_once(request, &node, offset, count).and_then(|read| match read {
         Some(read) => Ok(read),
         None => read_checked(request, &node, offset, count),
     });
-    Ok(match result {
-        Ok((came, attributes)) => {
-            let bytes = came.bytes();
-            let end = offset.saturating_add(bytes as u64) >= attributes.size;
-            let system = request.system();
-            let length = u32::try_from(bytes).expect("at most DATA_BYTES_MAX");
-            let head = |writer: &mut Writer<'_>| {
-                writer.u32(0);
-                write_after(writer, Some(&attributes), system);
-                writer.u32(length);
-                writer.boolean(end);
-                writer.u32(length);
-            };
-            let (reply, pool) = (&mut *request.reply, request.pool);
-            let committed = match came {
-                Came::Copied(bytes) => {
-                    reply.commit(READ_HEAD_BYTES, bytes, head);
-                    Ok(())
-                }
-                Came::Piped(piped) => reply.commit_piped(READ_HEAD_BYTES, piped, pool, head),
-            };
-            match committed {
-                Ok(()) => CallOutcome::Results,
-                Err(_) => request.fail(Status::Later, Some(&attributes)),
-            }
-        }
-        Err(status) => {
-            request.reply.restart(flatpath_rpc::Accepted::Success);
-            let after = node.attributes().ok();
-            request.fail(status, after.as_ref())
-        }
-    })
+    let (came, attributes) =
+        result.map_err(|status| Failure::Status(status, node.attributes().ok()))?;
+    let bytes = came.bytes();
+    let end = offset.saturating_add(bytes as u64) >= attributes.size;
+    let length = u32::try_from(bytes).expect("at most DATA_BYTES_MAX");
+    let system = request.system();
+    let head = |writer: &mut Writer<'_>| {
+        writer.u32(0);
+        write_after(writer, Some(&attributes), system);
+        writer.u32(length);
+        writer.boolean(end);
+        writer.u32(length);
+    };
+    let reply = &mut *request.reply;
+    match came {
+        Came::Copied(bytes) => reply.commit(READ_HEAD_BYTES, bytes, head),
+        Came::Piped(piped) => reply
+            .commit_piped(READ_HEAD_BYTES, piped, request.pool, head)
+            .map_err(|_| Failure::Status(Status::Later, Some(attributes)))?,
+    }
+    Ok(CallOutcome::Results)
 }
 
 /// Where the data of a READ is.
@@ -188,37 +174,22 @@ pub(super) fn write(request: &mut Request<'_>, mut arguments: Arguments<'_>) -> 
         0 => Stable::Unstable,
         1 => Stable::Data,
         2 => Stable::File,
-        _ => return Err(Malformed),
+        _ => return Err(Failure::Garbage),
     };
     let data = arguments.data(DATA_BYTES_MAX)?;
-    let node = request.may_change().and_then(|()| request.resolve(handle));
-    let (result, after) = match &node {
-        Ok(node) => {
-            let result = if count == data.bytes() {
-                write_from(request, node, offset, data, stable)
-            } else {
-                Err(Status::Invalid)
-            };
-            (result, node.attributes().ok())
+    let act = |request: &Request<'_>, node: &Node| {
+        if count != data.bytes() {
+            return Err(Status::Invalid);
         }
-        Err(status) => (Err(*status), None),
+        // Read before: with a verifier from after the data was lost no client would write it again.
+        let verifier = request.state.export.nodes.verifier().read();
+        Ok((write_from(request, node, offset, data, stable)?, verifier))
     };
-    // No attributes before: other writes of this file may have come between.
-    let change = Change {
-        before: None,
-        after,
-    };
-    let system = request.system();
-    let verifier = request.state.export.nodes.verifier().read();
-    Ok(request.answer(|writer| {
-        write_status(writer, &result);
-        change.write(writer, system);
-        if let Ok(bytes) = result {
-            writer.u32(u32::try_from(bytes).expect("at most DATA_BYTES_MAX"));
-            writer.u32(stable as u32);
-            writer.u64(verifier);
-        }
-    }))
+    request.answer_data(handle, act, |writer, (bytes, verifier)| {
+        writer.u32(u32::try_from(bytes).expect("at most DATA_BYTES_MAX"));
+        writer.u32(stable as u32);
+        writer.u64(verifier);
+    })
 }
 
 /// Writes all of the data, or as much as the kernel takes before it refuses.
@@ -244,18 +215,16 @@ fn write_from(
     if stable == Stable::Unstable {
         node.set_unsynced(true);
     }
-    let slices: Vec<IoSlice<'_>> = data.slices().map(IoSlice::new).collect();
-    let operation = || {
+    let mut slices: Vec<IoSlice<'_>> = data.slices().map(IoSlice::new).collect();
+    let mut operation = || {
         let mut written = 0;
-        let mut rest = &slices[..];
-        let mut cut;
+        let mut rest = &mut slices[..];
         while written < data.bytes() {
             match rustix::io::pwritev2(file, rest, offset + written as u64, flags) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     written += bytes;
-                    cut = after(&slices, written);
-                    rest = &cut;
+                    IoSlice::advance_slices(&mut rest, bytes);
                 }
                 Err(Errno::INTR) => {}
                 Err(_) if written > 0 => break,
@@ -272,49 +241,20 @@ fn write_from(
     }
 }
 
-/// The slices without their first `written` bytes.
-fn after<'a>(slices: &[IoSlice<'a>], written: usize) -> Vec<IoSlice<'a>> {
-    let mut left = written;
-    let mut rest = Vec::with_capacity(slices.len());
-    for slice in slices {
-        let mut slice = *slice;
-        let skipped = slice.len().min(left);
-        slice.advance(skipped);
-        left -= skipped;
-        if !slice.is_empty() {
-            rest.push(slice);
-        }
-    }
-    rest
-}
-
 pub(super) fn commit(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let _offset = reader.u64()?;
     let _count = reader.u32()?;
-    let node = request.may_change().and_then(|()| request.resolve(handle));
-    // Read before: what is written meanwhile is not promised.
-    let verifier = request.state.export.nodes.verifier().read();
-    let (result, after) = match &node {
-        Ok(node) => (commit_all(request, node), node.attributes().ok()),
-        Err(status) => (Err(*status), None),
-    };
-    let change = Change {
-        before: None,
-        after,
-    };
-    let system = request.system();
-    Ok(request.answer(|writer| {
-        write_status(writer, &result);
-        change.write(writer, system);
-        if result.is_ok() {
-            writer.u64(verifier);
-        }
-    }))
+    request.answer_data(handle, commit_all, |writer, verifier| {
+        writer.u64(verifier);
+    })
 }
 
-/// Makes everything written so far last. The whole file: that is never wrong.
-fn commit_all(request: &Request<'_>, node: &Node) -> Result<(), Status> {
+/// Makes everything written so far last, under the verifier that is returned. The whole file: that
+/// is never wrong.
+fn commit_all(request: &Request<'_>, node: &Node) -> Result<u64, Status> {
+    // Read before: what is written meanwhile is not promised.
+    let verifier = request.state.export.nodes.verifier().read();
     request.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
     node.set_unsynced(false);
     let synced = rustix::fs::fsync(request.writer(node)?);
@@ -322,26 +262,6 @@ fn commit_all(request: &Request<'_>, node: &Node) -> Result<(), Status> {
         // The kernel reports lost data once; after that only a new verifier tells the clients.
         request.state.export.nodes.verifier().renew();
     }
-    Ok(synced?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_written_is_left_out_across_slices() {
-        let slices = [
-            IoSlice::new(b"abc"),
-            IoSlice::new(b"de"),
-            IoSlice::new(b"f"),
-        ];
-        for written in 0..=6 {
-            let rest: Vec<u8> = after(&slices, written)
-                .iter()
-                .flat_map(|slice| slice.to_vec())
-                .collect();
-            assert_eq!(rest, b"abcdef"[written..]);
-        }
-    }
+    synced?;
+    Ok(verifier)
 }

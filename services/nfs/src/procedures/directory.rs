@@ -7,24 +7,21 @@
 //! Entries are collected first, because they are looked up as the caller while the reply's buffer
 //! is borrowed; one that does not fit is listed again from the cookie before it.
 
-use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::{Reader, Writer};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, RawDir, RawDirEntry, SeekFrom};
 
 use crate::attributes::{Attributes, POST_OP_BYTES, write_after};
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_BYTES};
-use crate::names::open_name;
 use crate::node::Node;
-use crate::request::{Made, Outcome, Request, in_directory, read_handle};
+use crate::request::{Failure, Outcome, Request, read_handle};
 use crate::status::Status;
 
 /// Results around the entries: attributes, verifier, end of list, end of directory.
 const AROUND_BYTES: usize = POST_OP_BYTES + 8 + 4 + 4;
 
 /// What is asked for.
-struct Asked<'a> {
-    handle: &'a [u8],
+struct Asked {
     cookie: u64,
     verifier: u64,
     /// Names, numbers and cookies together, in bytes.
@@ -46,41 +43,25 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>, plus: boo
     };
     let count = reader.u32()? as usize;
     let asked = Asked {
-        handle,
         cookie,
         verifier,
         names_max,
         results_max: count.min(DIRECTORY_BYTES_MAX),
         plus,
     };
-    Ok(serve(request, &asked))
-}
-
-fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> CallOutcome {
-    let directory = match request.resolve_directory(asked.handle) {
-        Ok(directory) => directory,
-        Err(status) => return request.fail(status, None),
-    };
-    let opened = open_at(request, &directory, asked);
+    let directory = request.resolve_directory(handle)?;
+    let opened = open_at(request, &directory, &asked);
     let after = directory.attributes().ok();
-    let list = match opened {
-        Ok(list) => list,
-        Err(status) => return request.fail(in_directory(status, after.as_ref()), after.as_ref()),
-    };
-    let system = request.system();
-    let verifier = request.state.export.cookie_verifier(directory.key);
     let lister = Lister {
         request,
         directory: &directory,
-        asked,
-        system,
+        asked: &asked,
     };
-    let entries = match lister.list(&list) {
-        Ok(entries) => entries,
-        Err(status) => return request.fail(in_directory(status, after.as_ref()), after.as_ref()),
-    };
-    let (pool, bytes_max) = (request.pool, 4 + asked.results_max);
-    let written = request.reply.write(bytes_max, pool, |writer| {
+    let entries = opened
+        .and_then(|list| lister.list(&list))
+        .map_err(|status| Failure::in_directory(status, after))?;
+    let verifier = request.state.export.cookie_verifier(directory.key);
+    let answered = request.answer_within(4 + asked.results_max, |writer, system| {
         writer.u32(0);
         write_after(writer, after.as_ref(), system);
         writer.u64(verifier);
@@ -88,14 +69,11 @@ fn serve(request: &mut Request<'_>, asked: &Asked<'_>) -> CallOutcome {
         writer.boolean(false);
         writer.boolean(entries.ended);
     });
-    match written {
-        Ok(()) => CallOutcome::Results,
-        Err(_) => request.fail(Status::Later, after.as_ref()),
-    }
+    answered.map_err(|_| Failure::Status(Status::Later, after))
 }
 
 /// Opens a directory as the caller and goes to where the client stopped.
-fn open_at(request: &Request<'_>, directory: &Node, asked: &Asked<'_>) -> Result<OwnedFd, Status> {
+fn open_at(request: &Request<'_>, directory: &Node, asked: &Asked) -> Result<OwnedFd, Status> {
     // Through the descriptor: listing needs no right to pass.
     let list = request.act(|| request.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY))?;
     if asked.cookie != 0 {
@@ -120,8 +98,7 @@ struct Entries {
 struct Lister<'a, 'b> {
     request: &'a Request<'b>,
     directory: &'a Node,
-    asked: &'a Asked<'a>,
-    system: u64,
+    asked: &'a Asked,
 }
 
 impl Lister<'_, '_> {
@@ -161,7 +138,11 @@ impl Lister<'_, '_> {
     /// Writes an entry; returns the bytes of its number, name and cookie.
     fn write(&self, writer: &mut Writer<'_>, entry: &RawDirEntry<'_>) -> Result<usize, Status> {
         let name = entry.file_name().to_bytes();
-        let found = self.find(name, self.asked.plus);
+        // As far as the caller may know them.
+        let found = match self.asked.plus {
+            true => self.request.find(self.directory, name).ok(),
+            false => None,
+        };
         writer.boolean(true);
         let inode = match (&found, name) {
             // What a mount covers, and what lies above the root, is not for the client.
@@ -174,31 +155,14 @@ impl Lister<'_, '_> {
         writer.u64(entry.next_entry_cookie());
         let names_bytes = writer.written();
         if self.asked.plus {
-            write_after(writer, found.as_ref().map(|found| &found.0), self.system);
+            let system = self.request.system();
+            write_after(writer, found.as_ref().map(|found| &found.0), system);
             writer.boolean(found.is_some());
             if let Some((_, handle)) = &found {
                 writer.opaque(handle.as_slice());
             }
         }
         Ok(names_bytes)
-    }
-
-    /// Attributes and handle of an entry, as far as the caller may know them.
-    fn find(&self, name: &[u8], wanted: bool) -> Option<Made> {
-        if !wanted {
-            return None;
-        }
-        if matches!(name, b"." | b"..") {
-            return self.request.find(self.directory, name).ok();
-        }
-        let export = &self.request.state.export;
-        let file = self
-            .request
-            .act(|| open_name(&self.directory.path, name))
-            .ok()?;
-        let (attributes, handle) = export.describe(&file).ok()?;
-        export.saw_in(attributes.key, self.directory, name);
-        Some((attributes, handle))
     }
 
     fn inode_above(&self) -> Result<u64, Status> {

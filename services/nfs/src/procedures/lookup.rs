@@ -2,7 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use flatpath_rpc::CallOutcome;
 use flatpath_rpc::xdr::Reader;
 use rustix::fs::FileType;
 
@@ -10,27 +9,20 @@ use crate::attributes::{POST_OP_BYTES, write_after};
 use crate::limits::PATH_BYTES_MAX;
 use crate::names::{check_name, open_name};
 use crate::node::Node;
-use crate::request::{Made, Outcome, Request, in_directory, read_handle, read_name};
+use crate::request::{Failure, Made, Outcome, Request, read_entry, read_handle};
 use crate::status::Status;
 
 pub(super) fn lookup(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let handle = read_handle(reader)?;
-    let name = read_name(reader)?;
-    let directory = match request.resolve_directory(handle) {
-        Ok(directory) => directory,
-        Err(status) => return Ok(request.fail(status, None)),
-    };
+    let (handle, name) = read_entry(reader)?;
+    let directory = request.resolve_directory(handle)?;
     let found = request.find(&directory, name);
     let after = directory.attributes().ok();
-    let system = request.system();
-    Ok(match found {
-        Ok((attributes, handle)) => request.answer(|writer| {
-            writer.u32(0);
-            writer.opaque(handle.as_slice());
-            write_after(writer, Some(&attributes), system);
-            write_after(writer, after.as_ref(), system);
-        }),
-        Err(status) => request.fail(in_directory(status, after.as_ref()), after.as_ref()),
+    let (attributes, handle) = found.map_err(|status| Failure::in_directory(status, after))?;
+    request.answer(|writer, system| {
+        writer.u32(0);
+        writer.opaque(handle.as_slice());
+        write_after(writer, Some(&attributes), system);
+        write_after(writer, after.as_ref(), system);
     })
 }
 
@@ -64,10 +56,7 @@ impl Request<'_> {
 
 pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
-    let node = match request.resolve(handle) {
-        Ok(node) => node,
-        Err(status) => return Ok(request.fail(status, None)),
-    };
+    let node = request.resolve(handle)?;
     let mut room = [MaybeUninit::uninit(); PATH_BYTES_MAX];
     let target = if node.kind == FileType::Symlink {
         let read = rustix::fs::readlinkat_raw(&node.path, c"", &mut room[..]);
@@ -76,19 +65,12 @@ pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
         Err(Status::Invalid)
     };
     let after = node.attributes().ok();
-    let system = request.system();
-    let target = match target {
-        Ok(target) => target,
-        Err(status) => return Ok(request.fail(status, after.as_ref())),
-    };
+    let target = target.map_err(|status| Failure::Status(status, after))?;
     let bytes_max = 4 + POST_OP_BYTES + 4 + target.len() + 3;
-    let written = request.reply.write(bytes_max, request.pool, |writer| {
+    let answered = request.answer_within(bytes_max, |writer, system| {
         writer.u32(0);
         write_after(writer, after.as_ref(), system);
         writer.opaque(target);
     });
-    Ok(match written {
-        Ok(()) => CallOutcome::Results,
-        Err(_) => request.fail(Status::Later, after.as_ref()),
-    })
+    answered.map_err(|_| Failure::Status(Status::Later, after))
 }

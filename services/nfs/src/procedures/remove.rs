@@ -1,12 +1,12 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.12 to 3.3.15).
 
 use flatpath_rpc::xdr::Reader;
-use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
+use rustix::path::DecInt;
 
 use crate::attributes::{Attributes, Change, write_after};
-use crate::names::check_name;
-use crate::request::{Outcome, Request, in_directory, read_handle, read_name, write_status};
+use crate::names::{check_name, new_name, open_name};
+use crate::request::{Outcome, Request, in_directory, read_entry, read_handle, write_status};
 use crate::status::Status;
 
 /// An entry that can be taken away: the names of the directory itself and of its parent cannot.
@@ -22,9 +22,8 @@ pub(super) fn remove(
     reader: &mut Reader<'_>,
     flags: AtFlags,
 ) -> Outcome {
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
-    let (result, change) = request.change(directory, |directory| {
+    let (directory, name) = read_entry(reader)?;
+    let (result, change) = request.change_directory(directory, |directory| {
         let name = match name {
             b".." if flags.contains(AtFlags::REMOVEDIR) => return Err(Status::Exists),
             name => own_name(name)?,
@@ -35,17 +34,14 @@ pub(super) fn remove(
         export.after_loss(lost);
         Ok(())
     });
-    Ok(request.answer_changes(result, &[change]))
+    request.answer_changes(result, &[change], |_, ()| {})
 }
 
 pub(super) fn rename(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let from = read_handle(reader)?;
-    let from_name = read_name(reader)?;
-    let to = read_handle(reader)?;
-    let to_name = read_name(reader)?;
+    let (from, to) = (read_entry(reader)?, read_entry(reader)?);
     let mut changes = [Change::default(); 2];
-    let result = rename_between(request, (from, from_name), (to, to_name), &mut changes);
-    Ok(request.answer_changes(result, &changes))
+    let result = rename_between(request, from, to, &mut changes);
+    request.answer_changes(result, &changes, |_, ()| {})
 }
 
 fn rename_between(
@@ -63,7 +59,7 @@ fn rename_between(
     changes[0].before = from.attributes().ok();
     changes[1].before = to.attributes().ok();
     let lost = export.before_loss(&to, to_name);
-    let result = request.act(|| {
+    let mut result = request.act(|| {
         Ok(rustix::fs::renameat(
             &from.path, from_name, &to.path, to_name,
         )?)
@@ -71,14 +67,12 @@ fn rename_between(
     changes[0].after = from.attributes().ok();
     changes[1].after = to.attributes().ok();
     drop(guards);
-    result.map_err(|status| {
-        in_directory(
-            in_directory(status, changes[0].after.as_ref()),
-            changes[1].after.as_ref(),
-        )
-    })?;
+    for change in &*changes {
+        result = result.map_err(|status| in_directory(status, change.after.as_ref()));
+    }
+    result?;
     export.after_loss(lost);
-    if let Ok(moved) = crate::names::open_name(&to.path, to_name).and_then(Attributes::of) {
+    if let Ok(moved) = open_name(&to.path, to_name).and_then(Attributes::of) {
         export.saw_in(moved.key, &to, to_name);
     }
     // The new name first: after a crash a file with two names is better than one with none.
@@ -92,26 +86,26 @@ fn rename_between(
 
 pub(super) fn link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let file = read_handle(reader)?;
-    let directory = read_handle(reader)?;
-    let name = read_name(reader)?;
-    let node = request.may_change().and_then(|()| request.resolve(file));
+    let (directory, name) = read_entry(reader)?;
+    let node = request.resolve_to_change(file);
     let (result, change) = match &node {
-        Ok(node) => request.change(directory, |directory| {
-            let name = match own_name(name) {
-                Err(Status::Invalid) if matches!(name, b"." | b"..") => Err(Status::Exists),
-                other => other,
-            }?;
+        Ok(node) => request.change_directory(directory, |directory| {
+            let name = new_name(name)?;
             if node.kind == rustix::fs::FileType::Directory {
                 return Err(Status::IsDirectory);
             }
             let export = &request.state.export;
-            let mut number = [0; 12];
-            let source = export.magic(node.path.as_fd(), &mut number);
             // Through the descriptor, so that it is this file whatever its names are now.
             request.act(|| {
+                let (files, source) = (export.descriptors(), DecInt::from_fd(&node.path));
                 let flags = AtFlags::SYMLINK_FOLLOW;
-                let (old, new) = (export.descriptors(), &directory.path);
-                Ok(rustix::fs::linkat(old, source, new, name, flags)?)
+                Ok(rustix::fs::linkat(
+                    files,
+                    source,
+                    &directory.path,
+                    name,
+                    flags,
+                )?)
             })?;
             export.saw_in(node.key, directory, name);
             Ok(())
@@ -119,10 +113,9 @@ pub(super) fn link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
         Err(status) => (Err(*status), Change::default()),
     };
     let after = node.ok().and_then(|node| node.attributes().ok());
-    let system = request.system();
-    Ok(request.answer(|writer| {
+    request.answer(|writer, system| {
         write_status(writer, &result);
         write_after(writer, after.as_ref(), system);
         change.write(writer, system);
-    }))
+    })
 }
