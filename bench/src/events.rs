@@ -1,7 +1,7 @@
 //! `bench events`: from a write to an eventfd to the function that wants to know.
 //!
 //! Before: the network thread that sees the signal hands it to a worker, with the engine's own
-//! queue and worker pool, and the worker calls the function. Ours: a [pairing](flatpath::pairing)
+//! queue and worker pool, and the worker calls the function. Ours: a [pairing](flatpath_pairing)
 //! of the eventfd with the function, which the network thread calls. Beside both, for what a thread
 //! of its own for each source would give: it blocks in the eventfd and calls the function itself.
 //!
@@ -15,9 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
+use flatpath::watch::Eventfd;
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_echo::Echo;
+use flatpath_pairing::{Callback, Endpoint, EventSource, Item, Pairing, Pairings, Token};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 

@@ -382,7 +382,7 @@ mod tests {
             ..Limits::default()
         };
         let pools = Pools::new(8_192, 1, 4);
-        let shared = Arc::new(Shared::new(1, &server, worker_pool, pools));
+        let shared = Arc::new(Shared::new(1, 1, &server, worker_pool, pools));
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {

@@ -14,3 +14,10 @@ pub(crate) struct ConnectionId {
 /// nothing once the connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionHandle(pub(crate) ConnectionId);
+
+impl ConnectionHandle {
+    /// Whether both connections are on one network thread, so that they can be spliced.
+    pub fn shares_thread(self, other: ConnectionHandle) -> bool {
+        self.0.ring == other.0.ring
+    }
+}

@@ -154,9 +154,9 @@
 //! | [`descriptors`] | descriptors that a service keeps open                               |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
-//! | [`pairing`]     | producers and consumers of events or bytes that name the same token |
 //! | [`simulation`]  | tests                                                               |
 //! | [`statistics`]  | counters                                                            |
+//! | [`watch`]       | eventfds that call a function on a network thread                   |
 //!
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
@@ -165,9 +165,9 @@ pub mod blocking;
 pub mod descriptors;
 pub mod limits;
 pub mod memory;
-pub mod pairing;
 pub mod simulation;
 pub mod statistics;
+pub mod watch;
 
 mod addresses;
 mod arrivals;

@@ -15,6 +15,7 @@ use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
 use crate::statistics::Statistics;
+use crate::watch::{EventWatch, Eventfd};
 use crate::worker::{InFlight, Shared};
 
 /// Where a listener was bound, and what is spoken there.
@@ -38,7 +39,7 @@ pub struct Running {
 
 /// A hold on a running server that any thread may keep.
 #[derive(Clone)]
-pub struct Handle(Arc<Shared>);
+pub struct Handle(pub(crate) Arc<Shared>);
 
 impl Handle {
     /// Stops accepting, finishes what is in flight, tells kept connections to close; what is left
@@ -54,13 +55,17 @@ impl Handle {
         self.0.advance(ServerState::Forced);
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.0)
-    }
-
-    /// A handle for what the simulation has instead of a running server.
-    pub(crate) fn of(shared: &Arc<Shared>) -> Handle {
-        Handle(Arc::clone(shared))
+    /// Gives an eventfd to a network thread, which calls `signalled` with the sum of what was
+    /// written since the last call while the [watch](EventWatch::start) lasts; several watches are
+    /// shared out among the threads. The function must not block, and takes a few microseconds at
+    /// most; a panic ends neither the thread nor the watch. It is called no more once the server
+    /// has ended.
+    pub fn watch(
+        &self,
+        event: Eventfd,
+        signalled: impl Fn(u64) + Send + Sync + 'static,
+    ) -> EventWatch {
+        EventWatch::new(Arc::clone(&self.0), event, Box::new(signalled))
     }
 
     /// The counters of the server.

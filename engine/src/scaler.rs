@@ -303,6 +303,7 @@ mod tests {
         };
         Arc::new(Shared::new(
             1,
+            1,
             &limits,
             worker_pool,
             Pools::new(8_192, 1, 4),

@@ -158,7 +158,7 @@ impl Server {
     /// No listener, a wrong or taken address, io_uring asked for and refused, limits that cannot
     /// be.
     pub fn start(self) -> Result<Running, Error> {
-        start(&self.endpoints, self.options)
+        start(self.endpoints, self.options)
     }
 
     /// Starts, runs until SIGTERM, SIGINT or SIGHUP, then drains. A second signal cuts off what is

@@ -56,7 +56,7 @@ impl Conditions {
 pub struct SimulatedServer {
     threads: Vec<Thread>,
     shared: Arc<Shared>,
-    random: u64,
+    random: Random,
 }
 
 /// A network thread with a simulated network of its own.
@@ -117,17 +117,16 @@ impl SimulatedServer {
             workers_max: 1,
             idle_ns_max: u64::MAX,
         };
-        let mut shared = Shared::new(count, limits, worker_pool, pools);
         let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();
-        shared.count_listeners(protocols.first().map_or(0, Vec::len));
-        let shared = Arc::new(shared);
+        let listeners = protocols.first().map_or(0, Vec::len);
+        let shared = Arc::new(Shared::new(count, listeners, limits, worker_pool, pools));
         let threads = (0..).zip(protocols);
         let threads =
             threads.map(|(ring, protocols)| Thread::new(ring, &shared, &conditions, protocols));
         SimulatedServer {
             threads: threads.collect(),
             shared,
-            random: conditions.seed | 1,
+            random: Random::new(conditions.seed),
         }
     }
 
@@ -188,11 +187,7 @@ impl SimulatedServer {
                 Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
             }
         }
-        // xorshift64: a fixed sequence for a fixed seed.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        for _ in 0..self.random % 4 {
+        for _ in 0..self.random.below(4) {
             self.shared.run_next(|| ());
         }
     }
@@ -209,7 +204,7 @@ impl SimulatedServer {
 
     /// The handle that a running server would have: to make event sources with.
     pub fn handle(&self) -> Handle {
-        Handle::of(&self.shared)
+        Handle(Arc::clone(&self.shared))
     }
 
     /// From now on there is no memory to order watches with, or there is again.

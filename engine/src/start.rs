@@ -32,7 +32,7 @@ use crate::signals::outlive_file_size_limit;
 use crate::worker::Shared;
 
 /// See [`Server::start`](crate::Server::start).
-pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Running, Error> {
+pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoListener);
     }
@@ -40,10 +40,14 @@ pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Runn
     complete_limits(&mut options)?;
     let selection = select(&options)?;
     log::info!("driver {}: {}", selection.name(), selection.reason());
-    let sockets = bind_all(endpoints, options.network_threads, options.defer_accept)?;
+    let sockets = bind_all(
+        &mut endpoints,
+        options.network_threads,
+        options.defer_accept,
+    )?;
 
     let shared = Arc::new(shared(&options, endpoints.len()));
-    for endpoint in endpoints {
+    for endpoint in &endpoints {
         (endpoint.starts)(&shared.descriptors);
     }
     let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
@@ -51,7 +55,7 @@ pub(crate) fn start(endpoints: &[Endpoint], mut options: Options) -> Result<Runn
     let mut running = Running {
         addresses: sockets.bound,
         driver: selection.name(),
-        handle: Handle::of(&shared),
+        handle: Handle(Arc::clone(&shared)),
         networks: Vec::new(),
         scaler: Some(scaler),
     };
@@ -86,29 +90,26 @@ fn shared(options: &Options, listeners: usize) -> Shared {
         workers_max: *options.workers.end(),
         idle_ns_max: options.worker_idle_ns_max,
     };
+    let pools = Pools::new(
+        options.limits.buffer_bytes_max,
+        options.network_threads,
+        places_of(options.limits.connections_max),
+    );
     let mut shared = Shared::new(
         options.network_threads,
+        listeners,
         &options.limits,
         worker_pool,
-        pools(options),
+        pools,
     );
-    shared.count_listeners(listeners);
     let room = usize::try_from(room_of(descriptors_max())).unwrap_or(usize::MAX);
     let connections_max = options
         .limits
         .connections_max
         .saturating_mul(options.network_threads);
     shared.descriptors = DescriptorBudget::new(room, connections_max, options.network_threads);
-    if options.observes_dispatch {
-        shared.observe_dispatch();
-    }
+    shared.observes_dispatch = options.observes_dispatch;
     shared
-}
-
-fn pools(options: &Options) -> Pools {
-    let places = places_of(options.limits.connections_max);
-    let budget_bytes = options.limits.buffer_bytes_max;
-    Pools::new(budget_bytes, options.network_threads, places)
 }
 
 /// Chooses a driver on a thread of its own: the kernel tears the rings of the probe down later, and
@@ -214,23 +215,18 @@ struct Sockets {
     per_ring: Vec<Vec<Option<Listener>>>,
 }
 
-fn bind_all(endpoints: &[Endpoint], rings: usize, defer_accept: bool) -> Result<Sockets, Error> {
+/// Takes the endpoints' addresses.
+fn bind_all(
+    endpoints: &mut [Endpoint],
+    rings: usize,
+    defer_accept: bool,
+) -> Result<Sockets, Error> {
     let mut sockets = Sockets {
         bound: Vec::new(),
         per_ring: (0..rings).map(|_| Vec::new()).collect(),
     };
-    for (number, endpoint) in endpoints.iter().enumerate() {
-        let mut address = match &endpoint.address {
-            Ok(address) => *address,
-            Err(Error::Address { address, cause }) => {
-                let cause = io::Error::new(cause.kind(), cause.to_string());
-                return Err(Error::Address {
-                    address: address.clone(),
-                    cause,
-                });
-            }
-            Err(_) => return Err(Error::NoListener),
-        };
+    for (number, endpoint) in endpoints.iter_mut().enumerate() {
+        let mut address = std::mem::replace(&mut endpoint.address, Err(Error::NoListener))?;
         let alone = endpoint.spread == Spread::OneThread;
         for (ring, listeners) in sockets.per_ring.iter_mut().enumerate() {
             // Listeners of one ring are shared out, too.
@@ -379,7 +375,6 @@ fn give_up(cause: &io::Error, report: Sender<io::Result<()>>) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Server;
     use crate::limits::Limits;
     use std::time::{Duration, Instant};
 
@@ -393,8 +388,8 @@ mod tests {
             in_flight_max: 1,
             ..Limits::default()
         };
-        let options = Server::new().options;
-        Arc::new(Shared::new(2, &limits, worker_pool, pools(&options)))
+        let pools = Pools::new(8_192, 2, 4);
+        Arc::new(Shared::new(2, 1, &limits, worker_pool, pools))
     }
 
     /// As a network thread that has nothing to do: it ends when the server drains. False: it does

@@ -66,7 +66,7 @@ pub struct Statistics {
     pub joined_bytes: Counter,
     /// Of those, bytes that were moved by reference and not copied.
     pub joined_bytes_moved: Counter,
-    /// Times a network thread called the consumer of an eventfd.
+    /// Times a network thread called the function of an eventfd that was written to.
     pub signals: Counter,
     /// Jobs sent to workers.
     pub dispatched: Counter,

@@ -1,126 +1,125 @@
-//! Eventfds that a network thread is to look at, and what it has of each.
+//! Watches of eventfds that have changed, and what a network thread has of each.
 //!
 //! Invariants
-//! - V1: an entry is in the queue at most once, and whoever changes what is wanted puts it there
-//!   afterwards; so the thread sees the last word, however often it changed.
+//! - V1: an entry is in the queue at most once, and a change of what is wanted puts it there
+//!   afterwards; so the thread sees the last change, however many there were.
 //! - V2: the queue has room for every entry of its thread that was ever wanted, so that only the
-//!   first look can fail for want of memory.
-//! - V3: a queue that is closed takes nothing: nobody would look.
+//!   first start can fail for want of memory.
+//! - V3: a closed queue takes nothing: no thread would read it.
 //!
 //! Ordering
 //! - V-E1 listed: push, then `any` set (Release) -> `take` clears it (Acquire). The waker's fences
 //!   order `any` before the sleep test.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath_driver::Eventfd;
 
-use crate::pairing::ends::Refused;
-use crate::pairing::gate::Gate;
+/// Why a watch could not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// There is no memory for it.
+    #[error("no memory to watch an eventfd")]
+    NoMemory,
+    /// The server has ended.
+    #[error("the server has ended")]
+    ShutDown,
+}
 
 /// What a network thread has of an eventfd.
 pub(crate) struct WatchEntry {
     pub(crate) event: Arc<Eventfd>,
-    pub(crate) gate: Gate,
+    pub(crate) signalled: Box<dyn Fn(u64) + Send + Sync>,
     pub(crate) wanted: AtomicBool,
     /// Stands in the queue; changed under its lock.
     is_listed: AtomicBool,
     /// The thread's number of it; for the thread alone.
     pub(crate) place: AtomicU64,
-    _member: Member,
+    /// Counts this entry among those that may be listed.
+    _member: Arc<()>,
 }
 
 impl WatchEntry {
-    /// One that nobody wants yet, for the thread with this queue.
-    pub(crate) fn new(event: Eventfd, queue: &WatchQueue) -> WatchEntry {
+    /// One that is not wanted yet, for the thread with this queue.
+    pub(crate) fn new(
+        queue: &WatchQueue,
+        event: Eventfd,
+        signalled: Box<dyn Fn(u64) + Send + Sync>,
+    ) -> WatchEntry {
         WatchEntry {
             event: Arc::new(event),
-            gate: Gate::default(),
+            signalled,
             wanted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             place: AtomicU64::new(u64::MAX),
-            _member: queue.member(),
+            _member: Arc::clone(&queue.members),
         }
     }
 
-    /// Whether it is connected, as far as this thread knows by now.
+    /// Whether it is to be watched, as far as this thread knows by now.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 }
 
-/// See the module.
+/// The watches of one network thread that have changed.
 #[derive(Default)]
 pub(crate) struct WatchQueue {
     list: Mutex<List>,
     any: AtomicBool,
-    /// Sources that may be listed.
-    members: Arc<AtomicUsize>,
+    /// Each entry that may be listed holds one of these.
+    members: Arc<()>,
 }
 
 /// What an entry may need besides a place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Nothing,
-    /// Room for this and all later looks at it (V2).
+    /// Room for this and all later changes of it (V2).
     Room,
-}
-
-/// One that may be listed.
-struct Member(Arc<AtomicUsize>);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[derive(Default)]
 struct List {
-    sources: Vec<Arc<WatchEntry>>,
+    entries: Vec<Arc<WatchEntry>>,
     is_closed: bool,
     is_out_of_memory: bool,
 }
 
 impl List {
-    fn make_room(&mut self, members: usize) -> Result<(), Refused> {
+    fn make_room(&mut self, members: usize) -> Result<(), WatchError> {
         if self.is_out_of_memory {
-            return Err(Refused::NoMemory);
+            return Err(WatchError::NoMemory);
         }
-        let more = members.saturating_sub(self.sources.len());
-        self.sources
+        let more = members.saturating_sub(self.entries.len());
+        self.entries
             .try_reserve(more)
-            .map_err(|_| Refused::NoMemory)
+            .map_err(|_| WatchError::NoMemory)
     }
 }
 
 impl WatchQueue {
-    fn member(&self) -> Member {
-        self.members.fetch_add(1, Ordering::Relaxed);
-        Member(Arc::clone(&self.members))
-    }
-
     fn list(&self) -> MutexGuard<'_, List> {
         // Nothing under the lock panics half way.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, source: &Arc<WatchEntry>, need: Need) -> Result<(), Refused> {
+    pub(crate) fn add(&self, entry: &Arc<WatchEntry>, need: Need) -> Result<(), WatchError> {
         let mut list = self.list();
         if list.is_closed {
-            return Err(Refused::ShutDown);
+            return Err(WatchError::ShutDown);
         }
         if need == Need::Room {
-            list.make_room(self.members.load(Ordering::Relaxed))?;
+            list.make_room(Arc::strong_count(&self.members))?;
         }
-        if !source.is_listed.load(Ordering::Relaxed) {
-            if list.sources.len() == list.sources.capacity() {
-                return Err(Refused::NoMemory);
+        if !entry.is_listed.load(Ordering::Relaxed) {
+            if list.entries.len() == list.entries.capacity() {
+                return Err(WatchError::NoMemory);
             }
-            list.sources.push(Arc::clone(source));
+            list.entries.push(Arc::clone(entry));
             // ORDER: Relaxed: under the lock.
-            source.is_listed.store(true, Ordering::Relaxed);
+            entry.is_listed.store(true, Ordering::Relaxed);
         }
         // ORDER: V-E1.
         self.any.store(true, Ordering::Release);
@@ -139,20 +138,20 @@ impl WatchQueue {
         }
         let mut list = self.list();
         // Its room stays (V2).
-        let sources: Vec<_> = list.sources.drain(..).collect();
-        // Under the lock, and before anybody looks at what is wanted (V1).
-        for source in &sources {
+        let entries: Vec<_> = list.entries.drain(..).collect();
+        // Under the lock, and before the thread reads what is wanted (V1).
+        for entry in &entries {
             // ORDER: Relaxed: under the lock.
-            source.is_listed.store(false, Ordering::Relaxed);
+            entry.is_listed.store(false, Ordering::Relaxed);
         }
-        sources
+        entries
     }
 
     /// The thread ends: nothing is taken from now on (V3).
     pub(crate) fn close(&self) {
         let mut list = self.list();
         list.is_closed = true;
-        list.sources = Vec::new();
+        list.entries = Vec::new();
     }
 
     /// From now on there is no memory for it, or there is again; for simulations.

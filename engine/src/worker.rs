@@ -103,17 +103,19 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) scaler: ScalerWaker,
     /// Whether network threads measure what dispatch takes.
-    observes_dispatch: bool,
-    /// Event sources made so far, to share them out.
-    pub(crate) sources_made: AtomicUsize,
+    pub(crate) observes_dispatch: bool,
+    /// Event watches made so far, to share them out among the network threads.
+    pub(crate) watches_made: AtomicUsize,
     pub(crate) lifecycle: Lifecycle,
     /// Jobs taken from the queue since the start; the scaler's measure of progress.
     popped: AtomicU64,
 }
 
 impl Shared {
+    /// For a server with `listeners` listeners.
     pub(crate) fn new(
         rings: usize,
+        listeners: usize,
         limits: &Limits,
         worker_pool: WorkerPoolLimits,
         pools: Pools,
@@ -125,7 +127,7 @@ impl Shared {
             worker_pool: WorkerPool::new(worker_pool),
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
-            listeners: 1,
+            listeners,
             grants: Grants::default(),
             places: (0..places).map(|_| Mutex::default()).collect(),
             inboxes: (0..rings)
@@ -133,10 +135,10 @@ impl Shared {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
                     watches: WatchQueue::default(),
-                    parked: Parked::default(),
+                    parked: Parked::new(listeners),
                 })
                 .collect(),
-            holdings: Holdings::new(pools.budget_bytes(), 1),
+            holdings: Holdings::new(pools.budget_bytes(), listeners),
             relief: Relief::new(rings),
             pools,
             statistics: Statistics::default(),
@@ -144,22 +146,10 @@ impl Shared {
             memory: Memory::default(),
             scaler: ScalerWaker::default(),
             observes_dispatch: false,
-            sources_made: AtomicUsize::new(0),
+            watches_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(rings, limits.drain_timeout),
             popped: AtomicU64::new(0),
         }
-    }
-
-    /// Lets network threads that are made from now on measure what dispatch takes.
-    pub(crate) fn observe_dispatch(&mut self) {
-        self.observes_dispatch = true;
-    }
-
-    /// Says how many listeners the server has, before any network thread is made. One if it does
-    /// not.
-    pub(crate) fn count_listeners(&mut self, listeners: usize) {
-        self.listeners = listeners;
-        self.holdings = Holdings::new(self.pools.budget_bytes(), listeners);
     }
 
     /// How the listeners of a network thread share the workers; `wanted` as each of them wants it.

@@ -1,16 +1,15 @@
-//! Event sources: eventfds whose consumers are called on this thread.
+//! Event sources: eventfds that this thread watches, and calls a function for.
 //!
 //! | state      | what happened                                   | what ends it              |
 //! |------------|-------------------------------------------------|---------------------------|
 //! | Armed      | a watch is outstanding                          | it fails                  |
-//! | Cancelling | nobody wants it any more, and it is cancelled   | its final completion      |
+//! | Cancelling | no longer wanted, and cancelled                 | its final completion      |
 //! | Refused    | the kernel had no room for it                   | the next try, in a moment |
 //!
 //! Invariants
 //! - E1: a source has a place here from the first look at which it is wanted until it is neither
 //!   wanted nor watched; so it has one watch at most.
-//! - E2: a count that came is passed, or kept at the gate until a look at which it can pass. A
-//!   consumer that panics has taken it.
+//! - E2: every count that came is passed to the function. One that panics has taken it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +18,6 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use crate::pairing::ends::Item;
-use crate::pairing::gate::Passed;
 use crate::watch_queue::WatchEntry;
 
 use super::sources::{Source, State};
@@ -55,9 +52,9 @@ impl<D: Driver> Network<D> {
                 None | Some(State::Cancelling | State::Refused(_)) => {}
             }
             if watched.is_wanted() {
-                self.pass_kept_signals(&watched);
+                self.call(&watched, 0);
             }
-            // It may be the last that knows the source, and what its consumer left there.
+            // It may be the last that knows the source, and its function.
             drop_contained(watched);
         }
     }
@@ -128,25 +125,16 @@ impl<D: Driver> Network<D> {
             return;
         };
         let watched = Arc::clone(&source.watched);
-        self.pass_signal(&watched, count);
+        self.call(&watched, count);
         drop_contained(watched);
     }
 
-    fn pass_signal(&self, watched: &WatchEntry, count: u64) {
+    fn call(&self, watched: &WatchEntry, count: u64) {
         let statistics = &self.thread.common.shared.statistics;
-        match contain(|| watched.gate.pass(Item::Signal(count))) {
-            Some(Passed::Taken) => statistics.signals.add(1),
-            // At the gate.
-            Some(Passed::Held | Passed::Nobody) => {}
+        match contain(|| (watched.signalled)(count)) {
+            Some(()) if count > 0 => statistics.signals.add(1),
+            Some(()) => {}
             None => statistics.handler_panics.add(1),
-        }
-    }
-
-    /// Passes what came when nobody could take it.
-    fn pass_kept_signals(&self, watched: &WatchEntry) {
-        let held = watched.gate.take_held();
-        if held > 0 {
-            self.pass_signal(watched, held);
         }
     }
 

@@ -52,7 +52,6 @@ impl Dispatcher {
         rule: &ShareRule,
     ) -> Dispatcher {
         let listeners = rule.listeners.len().max(1);
-        shared.inboxes[ring].parked.make(listeners);
         let first = ring * in_flight_max;
         let free = (first..first + in_flight_max)
             .rev()

@@ -15,44 +15,38 @@
 //!
 //! Cost: one load for the network thread.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Parked {
-    by_listener: OnceLock<Box<[AtomicU32]>>,
+    by_listener: Box<[AtomicU32]>,
     /// A count has gone up since the network thread looked.
     has_more: AtomicBool,
 }
 
 impl Parked {
-    /// Room for so many listeners; once, before anything is dispatched.
-    pub(super) fn make(&self, listeners: usize) {
-        let counts = (0..listeners).map(|_| AtomicU32::new(0)).collect();
-        // Fails only where it is made already, for the same thread.
-        let _ = self.by_listener.set(counts);
+    pub(super) fn new(listeners: usize) -> Parked {
+        Parked {
+            by_listener: (0..listeners).map(|_| AtomicU32::new(0)).collect(),
+            has_more: AtomicBool::new(false),
+        }
     }
 
     /// Jobs of the listener that are parked.
     #[inline]
     pub(super) fn of(&self, listener: u16) -> u32 {
-        self.count(listener)
-            .map_or(0, |count| count.load(Ordering::Relaxed))
+        self.by_listener[usize::from(listener)].load(Ordering::Relaxed)
     }
 
     /// A job is parked.
     pub(super) fn add(&self, listener: u16) {
-        if let Some(count) = self.count(listener) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.by_listener[usize::from(listener)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A parked job is about to be queued again.
     pub(super) fn remove(&self, listener: u16) {
-        if let Some(count) = self.count(listener) {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.by_listener[usize::from(listener)].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Says that a count has gone up.
@@ -71,10 +65,5 @@ impl Parked {
     pub(super) fn told(&self) {
         // ORDER: Acquire: see `tell`.
         self.has_more.swap(false, Ordering::Acquire);
-    }
-
-    #[inline]
-    fn count(&self, listener: u16) -> Option<&AtomicU32> {
-        self.by_listener.get()?.get(usize::from(listener))
     }
 }

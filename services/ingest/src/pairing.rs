@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath::Waker;
-use flatpath::pairing::{self, Endpoint, PairingKey, Registration, Registry};
+use flatpath_pairing::{self as pairing, Endpoint, PairingKey, Registration, Registry};
 
 use crate::consumer::Consumer;
 

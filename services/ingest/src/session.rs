@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use flatpath::memory::Fragment;
-use flatpath::pairing::Endpoint;
 use flatpath::{Pages, Waker};
 use flatpath_messages::framing::Decoder;
+use flatpath_pairing::Endpoint;
 
 use crate::consumer::{Consumer, Ended};
 use crate::consumers::{Assignment, ConsumerSet};

@@ -18,10 +18,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::pairing::{
+use flatpath::{ConnectionHandle, LocalWaker};
+use flatpath_pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
-use flatpath::{ConnectionHandle, LocalWaker};
 
 use crate::handshake::{Handshake, Side, Token};
 use crate::waiting::{Ticket, Waiting};

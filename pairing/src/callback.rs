@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::ends::{Intake, Item, Refused, Sink, Source};
-use super::gate::{Gate, Passed};
+use crate::ends::{Intake, Item, Refused, Sink, Source};
+use crate::gate::{Gate, Passed};
 
 /// A consumer that is a function; see [`Intake`] for what it may do.
 pub struct Callback(Arc<Intake>);

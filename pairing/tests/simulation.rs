@@ -10,20 +10,18 @@
 //! - every signal that was written was heard by a consumer, once, or is left. (Of a server that
 //!   ended, none is heard twice.)
 //!
-//! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_pairing` runs one seed alone.
-
-mod lines;
+//! `FLATPATH_SEED=N cargo test -p flatpath-pairing --test simulation` runs one seed alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use flatpath::pairing::{
-    Endpoint, EventSource, Eventfd, Intake, Item, Pairing, Pairings, Refused, RegisterError, Sink,
-    Source, Token,
+use flatpath::simulation::{Conditions, Faults, Random, SimulatedServer, each_seed};
+use flatpath::watch::Eventfd;
+use flatpath_echo::Echo;
+use flatpath_pairing::{
+    Endpoint, EventSource, Intake, Item, Pairing, Pairings, Refused, RegisterError, Sink, Source,
+    Token,
 };
-use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath_driver::simulation::{Faults, Random, each_seed};
-use lines::Lines;
 
 const SEEDS: u64 = 400;
 const TOKENS: u64 = 3;
@@ -111,7 +109,7 @@ impl Run {
             faults: Faults::mixed(seed),
             ..Conditions::calm(seed)
         };
-        let server = SimulatedServer::new(conditions, Lines);
+        let server = SimulatedServer::new(conditions, Echo);
         let handle = server.handle();
         let lines = (0..TOKENS).map(|_| {
             let heard = Arc::default();

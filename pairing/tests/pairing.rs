@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-mod lines;
-
-use flatpath::pairing::{
-    Callback, Endpoint, EventSource, Eventfd, Intake, Item, Pairings, Refused, RegisterError,
-    Sender, Sink, Source, Token,
-};
+use flatpath::watch::Eventfd;
 use flatpath::{DriverChoice, Running, Server};
+use flatpath_echo::Echo;
+use flatpath_pairing::{
+    Callback, Endpoint, EventSource, Intake, Item, Pairings, Refused, RegisterError, Sender, Sink,
+    Source, Token,
+};
 use flatpath_testkit::{PATIENCE, until_true};
-use lines::Lines;
 
 const TOKEN: Token = Token(3);
 
@@ -318,7 +317,7 @@ fn a_callback_may_feed_its_own_producer() {
 
 fn start(choice: DriverChoice) -> Running {
     let server = Server::new().driver(choice).network_threads(2);
-    let running = server.listen("127.0.0.1:0", Lines).start();
+    let running = server.listen("127.0.0.1:0", Echo).start();
     running.expect("started")
 }
 

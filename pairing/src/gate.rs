@@ -13,7 +13,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use super::ends::{Intake, Item};
+use crate::ends::{Intake, Item};
 
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -90,6 +90,14 @@ impl Gate {
         let _call = Call(self);
         intake(item);
         Passed::Taken
+    }
+
+    /// Passes signals together with those that were kept.
+    pub(crate) fn pass_signals(&self, count: u64) {
+        let count = count.saturating_add(self.take_held());
+        if count > 0 {
+            self.pass(Item::Signal(count));
+        }
     }
 
     /// Waits while the gate is held, then as `pass`.

@@ -3,7 +3,7 @@
 //! its own.
 //!
 //! ```console
-//! $ cargo run -p flatpath --example collector
+//! $ cargo run -p flatpath-pairing --example collector
 //! $ nc 127.0.0.1 7779    # say a number from 1 to 3, then whatever you like
 //! ```
 //!
@@ -11,10 +11,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flatpath::pairing::{
-    Callback, ConnectionEnd, Endpoint, Item, Pairing, Pairings, Sender, Token,
-};
 use flatpath::{Context, Protocol, Received, Server};
+use flatpath_pairing::{Callback, ConnectionEnd, Endpoint, Item, Pairing, Pairings, Sender, Token};
 
 /// What a function has collected.
 pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;

@@ -1,4 +1,4 @@
-//! Pairing: a source of events or bytes is connected straight to who wants them, past the workers.
+//! Pairing for Flatpath: connects a source of events or bytes to its consumer, past the workers.
 //!
 //! Two parties that do not know each other register under one [`Token`], one as a producer, one as
 //! a consumer; as soon as both are there they are connected. There are two registries:
@@ -11,12 +11,30 @@
 //! | end               | side     | what it is                                                  |
 //! |-------------------|----------|-------------------------------------------------------------|
 //! | [`EventSource`]   | producer | an eventfd; its consumer is called on a network thread      |
-//! | [`Sender`]          | producer | whatever a thread of this process hands to it               |
-//! | [`ConnectionEnd`] | both     | a TCP connection, joined to another, or for a callback      |
+//! | [`Sender`]        | producer | items that threads of this process hand to it               |
+//! | [`ConnectionEnd`] | both     | a TCP connection, spliced to another, or for a callback     |
 //! | [`Callback`]      | consumer | a function of this process                                  |
 //!
-//! The consumers of `flatpath-ingest`, which are other processes, meet their producers in a
-//! registry of their own there.
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use flatpath::watch::Eventfd;
+//! use flatpath_pairing::{Callback, Endpoint, EventSource, Pairings, Token};
+//!
+//! # fn pair(running: &flatpath::Running) -> Result<(), Box<dyn std::error::Error>> {
+//! let pairings = Pairings::new(10_000);
+//! let source = EventSource::new(&running.handle(), Eventfd::new()?);
+//! let source = Arc::new(Endpoint::new(source));
+//! let function = Arc::new(Endpoint::new(Callback::new(|item| println!("{item:?}"))));
+//! let produced = pairings.produce(Token(7), &source)?;
+//! // From now on a write calls the function.
+//! let consumed = pairings.consume(Token(7), &function)?;
+//! source.eventfd().write(1)?;
+//! drop(consumed); // from now on signals wait
+//! # drop(produced);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Contract
 //! - Connecting: `stop` of the producer, `stop` of the consumer, [`Source::connect`],
@@ -24,7 +42,7 @@
 //!   always, also after a failure or a panic. Disconnecting: the stops, [`Sink::disconnect`],
 //!   [`Source::disconnect`], the starts.
 //! - When `connect` fails on either side, what was connected is disconnected and the newcomer is
-//!   not registered; who was there stays and waits for another. The newcomer is told why.
+//!   not registered; the end that was there stays and waits for another. The error says why.
 //! - A token has one producer and one consumer. Another one is refused ([`RegisterError::Taken`])
 //!   and nothing of those that are there is touched, now or when the loser is dropped.
 //! - An end is registered once at a time ([`RegisterError::RegisteredTwice`]).
@@ -37,17 +55,17 @@
 //! Invariants
 //! - P1: connected and tracked are one: a pair that the registry does not know is not connected,
 //!   and both sides of a token are registered exactly if they are.
-//! - P2: whoever may still be called is alive: a producer holds its consumer's intake, the registry
-//!   holds both ends, and a network thread holds what it watches.
+//! - P2: an end that may still be called is alive: a producer holds its consumer's intake, the
+//!   registry holds both ends, and a network thread holds what it watches.
 //! - P3: no signal is lost: what an [`EventSource`] could not pass on waits for the next consumer.
 //!   No byte is: input of a connection waits in the connection.
 //!
 //! Cost: a registration is O(1), see [`Registry`]; an item that passes is one uncontended lock and
 //! one indirect call.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
-pub use flatpath_driver::Eventfd;
 pub use flatpath_structures::pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registered, Registration, Registry,
 };
@@ -59,9 +77,9 @@ pub use event::EventSource;
 
 mod callback;
 mod connection;
-pub(crate) mod ends;
+mod ends;
 mod event;
-pub(crate) mod gate;
+mod gate;
 
 /// What a pair calls itself. Zero names nothing ([`RegisterError::EmptyKey`]). Whoever knows it can
 /// be the other side: between parties that do not trust each other it is chosen at random.

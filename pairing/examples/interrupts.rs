@@ -2,7 +2,7 @@
 //! it runs on a network thread. No worker wakes, and the device knows nothing but the descriptor.
 //!
 //! ```console
-//! $ cargo run -p flatpath --example interrupts
+//! $ cargo run -p flatpath-pairing --example interrupts
 //! $ nc 127.0.0.1 7778    # every line is answered with the number of interrupts so far
 //! ```
 
@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flatpath::pairing::{Callback, Endpoint, EventSource, Eventfd, Item, Pairing, Pairings, Token};
+use flatpath::watch::Eventfd;
 use flatpath::{Context, Handle, Protocol, Received, Server};
+use flatpath_pairing::{Callback, Endpoint, EventSource, Item, Pairing, Pairings, Token};
 
 /// What the consumer has counted.
 pub(crate) type Count = Arc<AtomicU64>;

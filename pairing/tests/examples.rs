@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use collector::{Collected, Collector, collect};
-use flatpath::pairing::{Endpoint, Item, Pairings, Sender, Token};
 use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_pairing::{Endpoint, Item, Pairings, Sender, Token};
 use flatpath_testkit::{PATIENCE, until_true};
 use interrupts::{Count, Teller};
 use rendezvous::Rendezvous;

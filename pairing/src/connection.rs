@@ -1,22 +1,18 @@
 //! A TCP connection as an end: spliced to another one, or its bytes go to a callback.
 //!
 //! A protocol keeps one in the session of a connection, together with its
-//! [`Pairing`](super::Pairing), and asks it in two places: [`ConnectionEnd::meet`] after
+//! [`Pairing`](crate::Pairing), and asks it in two places: [`ConnectionEnd::meet`] after
 //! registering, and [`ConnectionEnd::pass`] with input. It does nothing when the connection is
 //! gone, because the session's end ends the registration.
 //!
 //! Connections are consumers of connections only: what else is produced has no place in a stream.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ends::{Intake, Item, Refused, Sink, Source};
-use super::gate::{Gate, Passed};
-use crate::connection_handle::ConnectionHandle;
-use crate::io::Io;
-use crate::phase::{Phase, Stall};
-use crate::protocol::Received;
-use crate::returns::Waker;
-use std::sync::Arc;
+use flatpath::{ConnectionHandle, Io, Phase, Received, Stall, Waker};
+
+use crate::ends::{Intake, Item, Refused, Sink, Source};
+use crate::gate::{Gate, Passed};
 
 /// See the module.
 #[derive(Debug)]
@@ -76,7 +72,7 @@ impl ConnectionEnd {
 
     /// Only connections of one network thread can be joined.
     fn join_with(&self, other: ConnectionHandle) -> Result<(), Refused> {
-        if other.0.ring != self.end.0.ring {
+        if !other.shares_thread(self.end) {
             return Err(Refused::Elsewhere);
         }
         *self.place() = Some(other);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use flatpath::ConnectionHandle;
+use flatpath::watch::WatchError;
 use flatpath_structures::pairing::{Consumer, Producer};
-
-use crate::connection_handle::ConnectionHandle;
 
 /// What passes from a producer to its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Refused {
     /// What the one produces is not for the other.
     #[error("what the one produces is not for the other")]
     Unfit,
-    /// They are connections of different network threads: see [`Spread`](crate::Spread).
+    /// They are connections of different network threads: see [`Spread`](flatpath::Spread).
     #[error("the two connections are on different network threads")]
     Elsewhere,
     /// There is no memory for it.
@@ -38,6 +38,15 @@ pub enum Refused {
     /// An end of another make says no, for a reason of its own.
     #[error("one of the two declined")]
     Declined,
+}
+
+impl From<WatchError> for Refused {
+    fn from(error: WatchError) -> Refused {
+        match error {
+            WatchError::NoMemory => Refused::NoMemory,
+            WatchError::ShutDown => Refused::ShutDown,
+        }
+    }
 }
 
 /// An end that items come from. Its methods are called by the registry only; see the module for

@@ -2,7 +2,7 @@
 //! the workers.
 //!
 //! ```console
-//! $ cargo run -p flatpath --example rendezvous
+//! $ cargo run -p flatpath-pairing --example rendezvous
 //! $ nc 127.0.0.1 7777    # say: give coffee
 //! $ nc 127.0.0.1 7777    # say: take coffee
 //! ```
@@ -14,8 +14,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use flatpath::pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
 use flatpath::{Context, ListenerOptions, Protocol, Received, Server, Spread};
+use flatpath_pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
 
 /// The service.
 pub(crate) struct Rendezvous(Pairings);
