@@ -15,11 +15,11 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use flatpath_sys::file_handle::{KernelHandle, handle_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::path::DecInt;
 
 use crate::attributes::Attributes;
@@ -29,7 +29,7 @@ use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
 };
 use crate::names::{PATH_ONLY, open_name};
-use crate::node::Node;
+use crate::node::{Node, lock};
 use crate::nodes::Nodes;
 use crate::path_hints::PathHints;
 use crate::status::Status;
@@ -121,9 +121,14 @@ impl Export {
         if let Some(node) = self.nodes.find(self.root_key) {
             return Ok(node);
         }
-        let path = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
-        let (attributes, handle) = self.describe(&path)?;
-        Ok(self.nodes.insert(Node::new(path, &attributes, handle)))
+        let path = self.open_root()?;
+        let attributes = Attributes::of(&path)?;
+        Ok(self.insert(path, &attributes))
+    }
+
+    fn open_root(&self) -> Result<OwnedFd, Status> {
+        let opened = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty());
+        Ok(opened?)
     }
 
     /// Closes a node whose file was removed without this server; true when it was.
@@ -196,22 +201,22 @@ impl Export {
         path.is_ok_and(|path| path.ends_with(DELETED))
     }
 
+    /// Also when the root has got another name since the last question.
     fn is_below_root(&self, path: &[u8]) -> bool {
-        let root = self
-            .root_path
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        path.strip_prefix(&root[..])
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        let is_below = || {
+            path.strip_prefix(&self.root_path()[..])
+                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        is_below() || (self.refresh_root().is_ok() && is_below())
+    }
+
+    fn root_path(&self) -> RwLockReadGuard<'_, Vec<u8>> {
+        let root_path = self.root_path.read();
+        root_path.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where an open file lies now.
-    fn location_of(
-        &self,
-        file: BorrowedFd<'_>,
-        kind: rustix::fs::FileType,
-        key: FileKey,
-    ) -> Location {
+    fn location_of(&self, file: BorrowedFd<'_>, kind: FileType, key: FileKey) -> Location {
         if key == self.root_key {
             return Location::Inside;
         }
@@ -219,26 +224,23 @@ impl Export {
         let path = match self.kernel_path(file, &mut room) {
             Ok(path) if path.len() < KERNEL_PATH_BYTES_MAX => path,
             // Deeper than the kernel can say: directories are followed upwards.
-            _ if kind == rustix::fs::FileType::Directory => return self.climb(file),
+            _ if kind == FileType::Directory => return self.climb(file),
             _ => return Location::Unknown,
         };
         if path == b"/" {
             return Location::Unknown;
         }
-        if !self.is_below_root(path) && (self.refresh_root().is_err() || !self.is_below_root(path))
-        {
+        if !self.is_below_root(path) {
             // Of a name outside that is gone nothing follows for a name inside.
-            let gone = path.ends_with(DELETED);
-            return if gone {
-                Location::Unlinked
-            } else {
-                Location::Outside
+            return match path.ends_with(DELETED) {
+                true => Location::Unlinked,
+                false => Location::Outside,
             };
         }
         if path.ends_with(DELETED) && !self.is_named_deleted(path, key) {
             return Location::Unlinked;
         }
-        let directory = kind == rustix::fs::FileType::Directory;
+        let directory = kind == FileType::Directory;
         if directory && path.len() + 1 + NAME_BYTES_MAX >= KERNEL_PATH_BYTES_MAX {
             return Location::Deep;
         }
@@ -247,12 +249,7 @@ impl Export {
 
     /// The kernel marks a name that is gone, but a file may also be called that way.
     fn is_named_deleted(&self, path: &[u8], key: FileKey) -> bool {
-        let root = self
-            .root_path
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len();
-        let Some(relative) = path.get(root + 1..) else {
+        let Some(relative) = path.get(self.root_path().len() + 1..) else {
             return false;
         };
         open_name(&self.root, relative)
@@ -274,15 +271,9 @@ impl Export {
             if let Ok(path) = self.kernel_path(up.as_fd(), &mut room)
                 && path.len() < KERNEL_PATH_BYTES_MAX
             {
-                let below = |path| {
-                    self.is_below_root(path) || {
-                        self.refresh_root().is_ok() && self.is_below_root(path)
-                    }
-                };
-                return if below(path) {
-                    Location::Deep
-                } else {
-                    Location::Outside
+                return match self.is_below_root(path) {
+                    true => Location::Deep,
+                    false => Location::Outside,
                 };
             }
             at = Some(up);
@@ -309,8 +300,8 @@ impl Export {
     /// itself, or may have no path for it.
     pub(crate) fn saw_in(&self, file: FileKey, directory: &Node, name: &[u8]) {
         if directory.is_deep() {
-            self.hints
-                .insert_below(file, directory.key, name, &directory.handle);
+            let deep = Some(directory.handle);
+            self.hints.insert(file, directory.key, name, deep);
         } else {
             self.saw(file, directory.key, name);
         }
@@ -319,7 +310,7 @@ impl Export {
     /// A file was seen as `name` in `parent`; needed only where the kernel does not find it itself.
     pub(crate) fn saw(&self, file: FileKey, parent: FileKey, name: &[u8]) {
         if !self.by_handle {
-            self.hints.insert(file, parent, name);
+            self.hints.insert(file, parent, name, None);
         }
     }
 
@@ -338,14 +329,8 @@ impl Export {
             return self.root();
         }
         if let Some(node) = self.nodes.find(key) {
-            match self.location_of(node.path.as_fd(), node.kind, key) {
-                Location::Inside => return Ok(node),
-                Location::Deep => {
-                    node.set_deep();
-                    return Ok(node);
-                }
-                Location::Unknown if self.open_below(key).is_some() => return Ok(node),
-                location => self.check_lost(location, key, &node.attributes()?)?,
+            if self.is_inside(&node, || self.open_below(key).is_some())? {
+                return Ok(node);
             }
             self.nodes.remove(key);
         }
@@ -355,14 +340,9 @@ impl Export {
             if attributes.key != key {
                 return Err(Status::Stale);
             }
-            match self.location_of(file.as_fd(), attributes.kind, key) {
-                Location::Inside => return Ok(self.insert(file, &attributes)),
-                Location::Deep => {
-                    let node = self.insert(file, &attributes);
-                    node.set_deep();
-                    return Ok(node);
-                }
-                location => self.check_lost(location, key, &attributes)?,
+            let node = self.node(file, &attributes);
+            if self.is_inside(&node, || false)? {
+                return Ok(self.nodes.insert(node));
             }
         }
         self.find_by_name(key)
@@ -392,23 +372,33 @@ impl Export {
         }
     }
 
-    /// A file is not where it was: stale, when it cannot be anywhere else in the export.
-    fn check_lost(
-        &self,
-        location: Location,
-        key: FileKey,
-        found: &Attributes,
-    ) -> Result<(), Status> {
+    /// Whether a file lies where it may be used; `is_found` is asked where the kernel does not
+    /// know.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it cannot be anywhere else in the export.
+    fn is_inside(&self, node: &Node, is_found: impl FnOnce() -> bool) -> Result<bool, Status> {
+        let location = self.location_of(node.path.as_fd(), node.kind, node.key);
+        match location {
+            Location::Inside => return Ok(true),
+            Location::Deep => {
+                node.set_deep();
+                return Ok(true);
+            }
+            Location::Unknown if is_found() => return Ok(true),
+            Location::Outside | Location::Unlinked | Location::Unknown => {}
+        }
+        let found = node.attributes()?;
         // Some file systems never say how many names there are; where it lies decides with that.
         let dead = found.links == 0 && location != Location::Outside;
         if dead {
-            self.bury(key);
+            self.bury(node.key);
         }
         let single = found.links <= 1 || found.is_directory();
         if dead || (single && location == Location::Outside) {
             return Err(Status::Stale);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The last name of a file was taken away: nothing of it is kept open from now on, so that the
@@ -433,9 +423,13 @@ impl Export {
         }
     }
 
-    fn insert(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
+    fn node(&self, file: OwnedFd, attributes: &Attributes) -> Node {
         let handle = self.handle(&file, attributes.key);
-        self.nodes.insert(Node::new(file, attributes, handle))
+        Node::new(file, attributes, handle)
+    }
+
+    fn insert(&self, file: OwnedFd, attributes: &Attributes) -> Arc<Node> {
+        self.nodes.insert(self.node(file, attributes))
     }
 
     /// Where it was seen last, or wherever it is.
@@ -458,7 +452,7 @@ impl Export {
     fn open_below(&self, key: FileKey) -> Option<(OwnedFd, Attributes)> {
         let (directory, name) = self.hints.below(key)?;
         let directory = self.resolve(directory.as_slice()).ok()?;
-        if directory.kind != rustix::fs::FileType::Directory {
+        if directory.kind != FileType::Directory {
             return None;
         }
         let file = open_name(&directory.path, &name).ok()?;
@@ -481,7 +475,7 @@ impl Export {
     }
 
     fn open_path(&self, names: &[Box<[u8]>]) -> Result<(OwnedFd, Attributes), Status> {
-        let mut at = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty())?;
+        let mut at = self.open_root()?;
         for name in names {
             at = open_name(&at, name)?;
         }
@@ -492,12 +486,7 @@ impl Export {
     /// The parent of a directory inside the export; the root is its own parent.
     pub(crate) fn parent(&self, directory: &Node) -> Result<OwnedFd, Status> {
         if directory.key == self.root_key {
-            return Ok(rustix::fs::openat(
-                &self.root,
-                c".",
-                PATH_ONLY,
-                Mode::empty(),
-            )?);
+            return self.open_root();
         }
         let up = rustix::fs::openat(&directory.path, c"..", PATH_ONLY, Mode::empty())?;
         let attributes = Attributes::of(&up)?;
@@ -510,7 +499,7 @@ impl Export {
     /// Keeps other changes made through this server away from a directory or file, so that what it
     /// was before and after a change says that nothing else came between.
     pub(crate) fn lock_change(&self, key: FileKey) -> MutexGuard<'_, ()> {
-        self.lock_at(self.change_lock(key))
+        lock(&self.change_locks[key.part(CHANGE_LOCKS)])
     }
 
     /// The same for two; always in the same order, once if they share a lock.
@@ -519,20 +508,10 @@ impl Export {
         first: FileKey,
         second: FileKey,
     ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
-        let (first, second) = (self.change_lock(first), self.change_lock(second));
+        let (first, second) = (first.part(CHANGE_LOCKS), second.part(CHANGE_LOCKS));
         let (low, high) = (first.min(second), first.max(second));
-        let lower = self.lock_at(low);
-        (lower, (low != high).then(|| self.lock_at(high)))
-    }
-
-    fn change_lock(&self, key: FileKey) -> usize {
-        usize::from(key.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]) % CHANGE_LOCKS
-    }
-
-    fn lock_at(&self, index: usize) -> MutexGuard<'_, ()> {
-        self.change_locks[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let lower = lock(&self.change_locks[low]);
+        (lower, (low != high).then(|| lock(&self.change_locks[high])))
     }
 
     /// What tells a client that its cookies belong to this directory. Cookies are the file system's

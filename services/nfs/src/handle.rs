@@ -58,6 +58,14 @@ pub(crate) struct FileKey {
     pub(crate) birth_ns: u64,
 }
 
+impl FileKey {
+    /// One of `parts` parts that a table or a set of locks is divided in.
+    pub(crate) fn part(self, parts: usize) -> usize {
+        let mixed = self.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
+        usize::from(mixed) % parts
+    }
+}
+
 /// A handle as it goes over the wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WireHandle {

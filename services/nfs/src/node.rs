@@ -267,10 +267,7 @@ impl Node {
 
     /// Remembers what a reader that may read found.
     pub(crate) fn saw(&self, seen: Seen) {
-        let known = &mut lock(&self.known).seen;
-        if *known != Some(seen) {
-            *known = Some(seen);
-        }
+        lock(&self.known).seen = Some(seen);
     }
 
     /// What was seen last, if `who` might read the data of the file as it was then.
@@ -358,7 +355,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_to_those_who_might_read_it() {
+    fn what_was_seen_is_for_those_who_might_read_it() {
         let node = node(7);
         let who = |user| Who {
             user,
@@ -377,7 +374,7 @@ pub(crate) mod tests {
         assert!(node.seen_by(&who(5)).is_none(), "nothing was seen");
         node.saw(seen);
         assert!(node.seen_by(&who(5)) == Some(seen), "the owner");
-        assert!(node.seen_by(&who(6)).is_none(), "nobody said it may");
+        assert!(node.seen_by(&who(6)).is_none(), "no verdict lets it");
         node.grant(who(6), Access::READ_OK, changed);
         assert!(node.seen_by(&who(6)) == Some(seen));
         let changed = Time {

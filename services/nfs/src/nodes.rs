@@ -88,8 +88,7 @@ impl Nodes {
     }
 
     fn shard(&self, key: FileKey) -> MutexGuard<'_, Shard> {
-        let mixed = key.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
-        lock(&self.shards[usize::from(mixed) % NODE_SHARDS])
+        lock(&self.shards[key.part(NODE_SHARDS)])
     }
 
     pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Node>> {
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_renewed_only_while_nobody_has_it_or_has_used_it_since() {
+    fn a_node_is_renewed_only_while_no_call_has_it_or_has_used_it_since() {
         let nodes = nodes(32);
         let first = nodes.insert(node(7));
         let data = std::fs::File::open("/").expect("open");

@@ -9,10 +9,11 @@
 //! - P1: at most `PATH_HINTS_MAX` files are known, in two generations: the older half goes at once.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::handle::{FileKey, WireHandle};
 use crate::limits::{DEPTH_MAX, PATH_HINTS_MAX};
+use crate::node::lock;
 
 struct Hint {
     parent: FileKey,
@@ -51,39 +52,25 @@ impl Generations {
 pub(crate) struct PathHints(Mutex<Generations>);
 
 impl PathHints {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `file` was seen as `name` in `parent`.
-    pub(crate) fn insert(&self, file: FileKey, parent: FileKey, name: &[u8]) {
-        let hint = Hint {
-            parent,
-            name: name.into(),
-            handle: None,
-        };
-        self.lock().insert(file, Known::At(hint));
-    }
-
-    /// `file` was seen as `name` in a deep directory with this handle.
-    pub(crate) fn insert_below(
+    /// `file` was seen as `name` in `parent`, which has this handle if it is deep.
+    pub(crate) fn insert(
         &self,
         file: FileKey,
         parent: FileKey,
         name: &[u8],
-        handle: &WireHandle,
+        deep: Option<WireHandle>,
     ) {
         let hint = Hint {
             parent,
             name: name.into(),
-            handle: Some(Box::new(*handle)),
+            handle: deep.map(Box::new),
         };
-        self.lock().insert(file, Known::At(hint));
+        lock(&self.0).insert(file, Known::At(hint));
     }
 
     /// The deep directory in which `file` was seen last, and its name there.
     pub(crate) fn below(&self, file: FileKey) -> Option<(WireHandle, Box<[u8]>)> {
-        match self.lock().find(file) {
+        match lock(&self.0).find(file) {
             Some(Known::At(hint)) => {
                 let handle = hint.handle.as_deref()?;
                 Some((*handle, hint.name.clone()))
@@ -94,29 +81,29 @@ impl PathHints {
 
     /// The last name of `file` was taken away.
     pub(crate) fn mark_gone(&self, file: FileKey) {
-        self.lock().insert(file, Known::Gone);
+        lock(&self.0).insert(file, Known::Gone);
     }
 
     /// True when the last name of `file` was taken away.
     pub(crate) fn is_gone(&self, file: FileKey) -> bool {
-        matches!(self.lock().find(file), Some(Known::Gone))
+        matches!(lock(&self.0).find(file), Some(Known::Gone))
     }
 
     /// True when a hint for `file` is kept.
     pub(crate) fn contains(&self, file: FileKey) -> bool {
-        matches!(self.lock().find(file), Some(Known::At(_)))
+        matches!(lock(&self.0).find(file), Some(Known::At(_)))
     }
 
     /// `file` was looked for and not found where it was.
     pub(crate) fn remove(&self, file: FileKey) {
-        let mut hints = self.lock();
+        let mut hints = lock(&self.0);
         hints.young.remove(&file);
         hints.old.remove(&file);
     }
 
     /// The names from `root` down to `file`, if every step is known.
     pub(crate) fn path(&self, root: FileKey, file: FileKey) -> Option<Vec<Box<[u8]>>> {
-        let hints = self.lock();
+        let hints = lock(&self.0);
         let mut names = Vec::new();
         let mut at = file;
         while at != root {
@@ -145,8 +132,8 @@ mod tests {
     #[test]
     fn a_path_leads_from_the_root_or_is_unknown() {
         let hints = PathHints::default();
-        hints.insert(key(2), key(1), b"a");
-        hints.insert(key(3), key(2), b"b");
+        hints.insert(key(2), key(1), b"a", None);
+        hints.insert(key(3), key(2), b"b", None);
         let path = hints.path(key(1), key(3)).expect("known");
         assert_eq!(path, [Box::from(&b"a"[..]), Box::from(&b"b"[..])]);
         assert_eq!(hints.path(key(1), key(1)), Some(Vec::new()));
@@ -157,30 +144,30 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_has_no_hint_until_one_like_it_is_seen() {
         let hints = PathHints::default();
-        hints.insert(key(2), key(1), b"a");
+        hints.insert(key(2), key(1), b"a", None);
         assert!(hints.contains(key(2)) && !hints.is_gone(key(2)));
         hints.mark_gone(key(2));
         assert!(hints.is_gone(key(2)) && !hints.contains(key(2)));
         assert_eq!(hints.path(key(1), key(2)), None);
-        hints.insert(key(2), key(1), b"b");
+        hints.insert(key(2), key(1), b"b", None);
         assert!(hints.contains(key(2)) && !hints.is_gone(key(2)));
     }
 
     #[test]
     fn a_circle_of_hints_ends() {
         let hints = PathHints::default();
-        hints.insert(key(2), key(3), b"a");
-        hints.insert(key(3), key(2), b"b");
+        hints.insert(key(2), key(3), b"a", None);
+        hints.insert(key(3), key(2), b"b", None);
         assert_eq!(hints.path(key(1), key(3)), None);
     }
 
     #[test]
-    fn no_more_places_are_kept_than_allowed_and_the_newest_stay() {
+    fn no_more_hints_are_kept_than_allowed_and_the_newest_stay() {
         let hints = PathHints::default();
         for inode in 2..3 * PATH_HINTS_MAX as u64 {
-            hints.insert(key(inode), key(1), b"x");
+            hints.insert(key(inode), key(1), b"x", None);
         }
-        let kept = hints.lock();
+        let kept = lock(&hints.0);
         assert!(kept.young.len() + kept.old.len() <= PATH_HINTS_MAX);
         drop(kept);
         assert!(

@@ -3,8 +3,8 @@
 //! `rpcbind` registers with the portmapper of the machine. Not here: registering others (always
 //! refused), and CALLIT, which would call on behalf of a client.
 
-use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Accepted, Arguments, CallOutcome};
+use flatpath_rpc::Arguments;
+use flatpath_rpc::xdr::{Malformed, Writer};
 
 use crate::programs::{OFFERED, Program};
 
@@ -15,30 +15,27 @@ pub(crate) fn serve(
     mut arguments: Arguments<'_>,
     results: &mut Writer<'_>,
     port: u16,
-) -> CallOutcome {
-    let mut mapping = || -> Result<[u32; 4], flatpath_rpc::xdr::Malformed> {
+) -> Result<(), Malformed> {
+    let mut mapping = || -> Result<[u32; 4], Malformed> {
         let reader = &mut arguments.reader;
         Ok([reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?])
     };
     match procedure {
         // SET, UNSET
-        1 | 2 => match mapping() {
-            Ok(_) => results.boolean(false),
-            Err(_) => return CallOutcome::GarbageArguments,
-        },
+        1 | 2 => {
+            mapping()?;
+            results.boolean(false);
+        }
         // GETPORT
-        3 => match mapping() {
-            Ok([program, version, protocol, _]) => {
-                let mut offered = OFFERED.iter();
-                let known = protocol == TCP
-                    && offered
-                        .any(|offered| (offered.number, offered.version) == (program, version));
-                results.u32(if known { u32::from(port) } else { 0 });
-            }
-            Err(_) => return CallOutcome::GarbageArguments,
-        },
+        3 => {
+            let [program, version, protocol, _] = mapping()?;
+            let mut offered = OFFERED.iter();
+            let known = protocol == TCP
+                && offered.any(|offered| (offered.number, offered.version) == (program, version));
+            results.u32(if known { u32::from(port) } else { 0 });
+        }
         // DUMP
-        4 => {
+        _ => {
             for Program {
                 number, version, ..
             } in OFFERED
@@ -50,14 +47,6 @@ pub(crate) fn serve(
             }
             results.boolean(false);
         }
-        _ => {
-            debug_assert!(
-                false,
-                "{:?} is answered before",
-                Accepted::ProcedureUnavailable
-            );
-            return CallOutcome::SystemError;
-        }
     }
-    CallOutcome::Results
+    Ok(())
 }

@@ -236,8 +236,8 @@ impl Request<'_> {
     }
 
     /// The caller may move data of this file. Its owner always may: the right was checked when the
-    /// file was opened at the client, and the mode may have been changed since. Who may execute a
-    /// file may read it: the client has to, in order to run it.
+    /// file was opened at the client, and the mode may have been changed since. A caller that may
+    /// execute a file may read it: its client has to, in order to run it.
     pub(crate) fn check_data(
         &self,
         node: &Node,

@@ -324,7 +324,7 @@ mod tests {
         assert!(refused.to_string().contains(&port.to_string()), "{refused}");
         assert_eq!(table(&mappings), [theirs], "theirs stays, ours is gone");
         drop(other);
-        let registration = Registration::begin_at(address, 4049).expect("nobody is there");
+        let registration = Registration::begin_at(address, 4049).expect("no server is there");
         assert_eq!(table(&mappings).len(), 2);
         mappings.lock().expect("fresh").insert(theirs.0, 7);
         registration.end().expect("taken away");
@@ -345,7 +345,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             listener.local_addr().expect("bound")
         };
-        let refused = Registration::begin_at(address, 1).expect_err("nobody is there");
+        let refused = Registration::begin_at(address, 1).expect_err("no rpcbind is there");
         let text = refused.to_string();
         assert!(text.contains("no rpcbind answers") && text.contains(&address.to_string()));
         let (confused, _) = portmapper(Manner::Confused);

@@ -68,10 +68,6 @@ impl Port {
     pub fn announce(&self, port: u16) {
         self.0.store(port, Ordering::Relaxed);
     }
-
-    pub(crate) fn read(&self) -> u16 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The NFS service.
@@ -153,16 +149,13 @@ impl Nfs {
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.
     fn admits(&self, call: &Call) -> bool {
-        let listed = |peer: std::net::SocketAddr| {
-            self.allowed.is_empty()
-                || self
-                    .allowed
-                    .iter()
-                    .any(|network| network.contains(peer.ip()))
+        let listed = |address| {
+            let mut allowed = self.allowed.iter();
+            self.allowed.is_empty() || allowed.any(|network| network.contains(address))
         };
         match call.peer {
             Some(peer) => {
-                listed(peer) && (!self.secure_ports || peer.port() < PRIVILEGED_PORTS_END)
+                listed(peer.ip()) && (!self.secure_ports || peer.port() < PRIVILEGED_PORTS_END)
             }
             None => self.allowed.is_empty() && !self.secure_ports,
         }
@@ -287,7 +280,11 @@ impl Programs for Nfs {
         if call.procedure == 0 {
             return CallOutcome::Results;
         }
-        portmap::serve(call.procedure, arguments, results, self.port.read())
+        let port = self.port.0.load(Ordering::Relaxed);
+        match portmap::serve(call.procedure, arguments, results, port) {
+            Ok(()) => CallOutcome::Results,
+            Err(_) => CallOutcome::GarbageArguments,
+        }
     }
 
     fn pooled(

@@ -77,7 +77,7 @@ fn give_back_until(end: Instant, export: &Weak<Export>, pipes: &Pipes) {
                 return;
             };
             budget.gave_back(give_back(&export, pipes, excess));
-            // What calls have in use is closed when they end; the network threads go on asking.
+            // What calls have in use is closed when they end; the network threads ask again.
             std::thread::sleep(SWEEP_PAUSE);
         }
     }

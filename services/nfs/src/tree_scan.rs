@@ -17,7 +17,7 @@
 //! - S2: a key is called absent only after a whole walk has not met it.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,7 @@ use crate::limits::{
     SCAN_TIME_MAX, SCAN_WAITERS_MAX,
 };
 use crate::names::{RESOLVE, open_name};
+use crate::node::lock;
 use crate::path_hints::PathHints;
 use crate::status::Status;
 
@@ -66,14 +67,9 @@ struct Walking<'a> {
 }
 
 impl TreeScan {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that could panic half-way runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(crate) fn in_progress(&self) -> impl Drop + '_ {
-        self.lock().walking = true;
+        lock(&self.state).walking = true;
         Walking {
             scan: self,
             wanted: Vec::new(),
@@ -83,7 +79,7 @@ impl TreeScan {
 
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
-        self.lock().waiting
+        lock(&self.state).waiting
     }
 
     /// Finds `wanted` below `root`, and leaves hints for the directories it passed.
@@ -115,7 +111,7 @@ impl TreeScan {
     /// Waits for its turn to walk. `None`: that is not needed any more.
     fn begin(&self, wanted: FileKey, hints: &PathHints) -> Result<Option<Walking<'_>>, Status> {
         let began = Instant::now();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let mut waited = false;
         loop {
             let now = Instant::now();
@@ -162,7 +158,7 @@ impl Walking<'_> {
     fn end(self, missed: &[FileKey]) {
         let now = Instant::now();
         let until = now + (self.began.elapsed() * ABSENT_SHARE).max(ABSENT_TIME_MIN);
-        let mut state = self.scan.lock();
+        let mut state = lock(&self.scan.state);
         for key in &self.wanted {
             state.absent.remove(key);
         }
@@ -179,7 +175,7 @@ impl Walking<'_> {
 
 impl Drop for Walking<'_> {
     fn drop(&mut self) {
-        self.scan.lock().walking = false;
+        lock(&self.scan.state).walking = false;
         self.scan.walked.notify_all();
     }
 }
@@ -251,7 +247,7 @@ fn walk(
             };
             let met = wanted.iter().position(|key| *key == attributes.key);
             if met.is_some() || way_down {
-                hints.insert(attributes.key, parent.key, name);
+                hints.insert(attributes.key, parent.key, name, None);
             }
             if let Some(at) = met {
                 wanted.swap_remove(at);

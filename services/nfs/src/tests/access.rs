@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
+use flatpath_testkit::until_true;
 
 use crate::identity::{NOBODY, Squash, Who};
 use crate::limits::GRANT_AGE_MIN;
@@ -87,9 +88,9 @@ fn a_right_that_is_taken_away_is_gone_at_once() {
     // The same again, with a verdict that is remembered.
     let node = fixture.nfs.state.export.resolve(&handle).expect("a file");
     let changed = node.attributes().expect("there").changed;
-    while changed.is_recent(GRANT_AGE_MIN) {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until_true("the change is old enough", || {
+        !changed.is_recent(GRANT_AGE_MIN)
+    });
     let whole = fixture.read(&handle, 0, 10);
     let who = Who::new(&fixture.credential, Squash::Root);
     assert!(node.seen_by(&who).is_some(), "it was remembered");

@@ -103,7 +103,7 @@ fn noise_is_answered_and_leads_nowhere() {
 }
 
 #[test]
-fn what_is_not_offered_is_told_by_the_right_word() {
+fn what_is_not_offered_is_refused_by_the_right_word() {
     let fixture = Fixture::new();
     let route = |program, version, procedure| {
         fixture.nfs.route(&Call {

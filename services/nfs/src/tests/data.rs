@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT: what was written is read, and the end of a file is told exactly.
+//! READ, WRITE, COMMIT: what was written is read, and the end of a file is reported exactly.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ fn what_is_written_is_read_in_every_manner_of_stability() {
 }
 
 #[test]
-fn the_end_of_a_file_is_told_exactly() {
+fn the_end_of_a_file_is_reported_exactly() {
     let fixture = Fixture::new();
     fs::write(fixture.path().join("file"), b"0123456789").expect("a file");
     let file = fixture.lookup(&["file"]).expect("found");
@@ -136,7 +136,7 @@ fn only_regular_files_are_read_and_written() {
     assert_eq!(
         fixture.read(&pipe, 0, 1),
         Err(Status::Invalid as u32),
-        "and nobody blocks"
+        "and no caller blocks"
     );
 }
 
@@ -220,7 +220,7 @@ fn an_owner_that_reads_again_sees_the_file_grow_shrink_and_change_hands() {
 }
 
 #[test]
-fn changes_behind_our_back_are_seen_at_once() {
+fn changes_by_other_processes_are_seen_at_once() {
     let fixture = Fixture::new();
     let path = fixture.path().join("file");
     fs::write(&path, b"one").expect("a file");

@@ -204,7 +204,7 @@ fn cookies_outlive_the_server_and_belong_to_their_directory() {
 }
 
 #[test]
-fn a_page_too_small_for_an_entry_is_told_so() {
+fn a_page_too_small_for_an_entry_is_refused() {
     let fixture = Fixture::new();
     let root = fixture.root();
     for bytes in [0, 100, 110] {

@@ -37,7 +37,7 @@ fn every_flipped_bit_of_a_handle_is_a_bad_handle() {
 }
 
 #[test]
-fn a_handle_follows_its_file_through_renames_behind_our_back() {
+fn a_handle_follows_its_file_through_renames_by_other_processes() {
     both(|fixture| {
         let path = fixture.path();
         fs::create_dir_all(path.join("a/b")).expect("directories");

@@ -38,7 +38,7 @@ fn the_portmapper_names_our_port_for_what_is_here_over_tcp() {
     assert_eq!(
         fixture.call(100_000, 1, &words).status(),
         0,
-        "nobody registers here"
+        "no program registers here"
     );
     let list = fixture.call(100_000, 4, &Words::default());
     assert_eq!(list.0.len(), 3 * 20 + 4);

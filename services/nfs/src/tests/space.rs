@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+
+use flatpath_testkit::until_true;
 
 use crate::status::Status;
 use crate::testing::{Fixture, Words};
-
-/// Longer than anything here takes on the busiest machine.
-const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Files below `directory` that this process has open, by the names the kernel has for them.
 fn open_below(directory: &Path) -> Vec<PathBuf> {
@@ -16,14 +14,6 @@ fn open_below(directory: &Path) -> Vec<PathBuf> {
     list.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .filter(|path| path.starts_with(directory) && path != directory)
         .collect()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + TIME_MAX;
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// A file that was written and read: three descriptors.
@@ -95,15 +85,15 @@ fn what_is_removed_on_the_server_is_closed_without_a_call() {
     both(|fixture| {
         used(&fixture, "removed");
         fs::remove_file(fixture.path().join("removed")).expect("removed");
-        wait_until("it is closed", || open_below(fixture.path()).is_empty());
+        until_true("it is closed", || open_below(fixture.path()).is_empty());
     });
 }
 
 #[test]
-fn a_file_that_nobody_uses_is_open_for_its_path_alone_and_is_served_again() {
+fn a_file_that_no_call_uses_is_open_for_its_path_alone_and_is_served_again() {
     both(|fixture| {
         let handle = used(&fixture, "file");
-        wait_until("data is closed", || open_below(fixture.path()).len() == 1);
+        until_true("data is closed", || open_below(fixture.path()).len() == 1);
         assert_eq!(fixture.read(&handle, 0, 2).expect("read").0, [7; 2]);
         assert_eq!(fixture.write(&handle, 0, &[8; 2], 2), 0);
     });
@@ -186,7 +176,7 @@ fn a_second_asker_waits_for_the_scan_that_is_on_its_way() {
             .iter()
             .map(|handle| scope.spawn(|| fixture.attributes(handle).map(|found| found.size)))
             .collect();
-        wait_until("all wait", || {
+        until_true("all wait", || {
             fixture.nfs.state.export.scan_waiters() == handles.len()
         });
         drop(scan);
@@ -218,7 +208,7 @@ fn no_more_than_a_few_wait_for_a_scan() {
     std::thread::scope(|scope| {
         let ask = || fixture.attributes(&handle).map(|found| found.size);
         let askers: Vec<_> = (0..SCAN_WAITERS_MAX).map(|_| scope.spawn(ask)).collect();
-        wait_until("as many wait as may", || {
+        until_true("as many wait as may", || {
             fixture.nfs.state.export.scan_waiters() == SCAN_WAITERS_MAX
         });
         assert_eq!(ask(), Err(Status::Later as u32));
