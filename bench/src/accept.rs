@@ -7,29 +7,19 @@
 //! the driver counts them.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Stage;
 use crate::published;
+use flatpath::OperationMode;
 use flatpath_bench_common::crowd::{self, Arrival, Outcome};
 use flatpath_bench_common::measure::per_operation;
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
-use server::{OperationMode, Server};
+use server::Server;
 
-pub(crate) mod server;
-
-/// Where the server under test comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerProgram {
-    /// This program, as the command line `PROGRAM serve --echo ADDR --accept HOW`.
-    Program(PathBuf),
-    /// Threads of this process. Its clients and it then share one descriptor limit, and the
-    /// system calls are not counted: for tests.
-    ThisProcess,
-}
+mod server;
 
 /// How clients come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +61,14 @@ impl Load {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
-    let most = clients_max(stage.server, profile.pick(10_000, 10_000, 50));
+    let most = profile.pick(10_000, 10_000, 50).min(descriptors());
     let loads = [
         Load::AtOnce(most),
         Load::OneByOne(profile.pick(2_000, 500, 10)),
     ];
     let runs = [profile.pick(20, 3, 1), profile.pick(10, 3, 1)].map(|runs| stage.runs(runs));
-    let about = "one accept for each connection, against one multishot accept for all";
-    let mut report = BenchReport::new("accept", about);
     let title = "The server's cost of a connection: accept, 128 bytes there and back, close";
     let columns = [("single", Role::Baseline), ("multishot", Role::Ours)];
     let mut table = Table::new(title, "per connection", &["clients", "figure"], columns);
@@ -92,7 +80,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
             report.note(format!("{lost} clients got no echo: {}", load.name()));
         }
         rows(&mut table, load, &both);
-        targets(&mut report, &table, load);
+        targets(report, &table, load);
     }
     report.plot(Plot::bars("cost", &table, "clients, figure"));
     report.tables.push(table);
@@ -112,42 +100,31 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     if profile != Profile::Full {
         report.note(format!("{} runs instead of 20", runs[0]));
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Descriptors this process may have for connections.
-pub(crate) fn descriptors() -> usize {
+fn descriptors() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let spare = limit.current.unwrap_or(u64::MAX).saturating_sub(1_200);
-    usize::try_from(spare).unwrap_or(usize::MAX)
-}
-
-/// Clients and server each need a descriptor per connection, and some others.
-fn clients_max(server: &ServerProgram, wished: u32) -> u32 {
-    let shared = if *server == ServerProgram::ThisProcess {
-        3
-    } else {
-        1
-    };
-    let room = u32::try_from(descriptors() / shared).unwrap_or(u32::MAX);
-    wished.min(room.max(10))
+    u32::try_from(spare).unwrap_or(u32::MAX)
 }
 
 /// Both servers, in turns.
 fn compare(
-    stage: &mut Stage<'_>,
+    stage: &mut Stage,
     load: Load,
     runs: usize,
     driver: &mut String,
 ) -> io::Result<[Runs; 2]> {
     let servers = [
-        Server::start(stage.server, OperationMode::Single)?,
-        Server::start(stage.server, OperationMode::Multishot)?,
+        Server::start(&stage.server, OperationMode::Single)?,
+        Server::start(&stage.server, OperationMode::Multishot)?,
     ];
     let mut all = [Runs::default(), Runs::default()];
     // The first round warms up: pools fill, ports are new.
     for round in 0..=runs {
-        stage.step(&format!("accept: {}, run {round} of {runs}", load.name()));
+        (stage.progress)(&format!("accept: {}, run {round} of {runs}", load.name()));
         for step in 0..servers.len() {
             let index = (round + step) % servers.len();
             let (server, runs) = (&servers[index], &mut all[index]);
@@ -205,19 +182,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_lost_with_either_accept() {
-        let mut ignore = |_: &str| {};
+    fn no_client_is_lost_with_either_accept() {
         let mut stage = Stage {
             profile: Profile::Tiny,
             runs: None,
-            server: &ServerProgram::ThisProcess,
+            server: flatpath_testkit::binary::flatpath().into(),
             only: None,
-            progress: &mut ignore,
+            progress: Box::new(|_| {}),
         };
         for load in [Load::AtOnce(60), Load::OneByOne(5)] {
             let both = compare(&mut stage, load, 1, &mut String::new()).expect("both serve");
             for runs in both {
                 assert_eq!((runs.lost, runs.cpu_micros.len()), (0, 1));
+                assert!(runs.system_calls.is_some_and(|calls| calls > 0.0));
             }
         }
     }

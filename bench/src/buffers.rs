@@ -5,7 +5,6 @@
 //! memory itself.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use crate::baseline::Claim;
 use crate::baseline::buffer_list::BufferList;
 use crate::competitors::pools;
 use crate::published;
-use flatpath_bench_common::measure::{IN_TRANSIT_MAX, Turn, hammer, hand_over, interleave};
+use flatpath_bench_common::measure::{IN_TRANSIT_MAX, Turn, hammer, hand_over};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::{Profile, cores};
 use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted, ratio};
 
 /// Small, so that a hundred thousand of them fit: the list does not care.
-const BUFFER_BYTES: usize = 512;
+pub(crate) const BUFFER_BYTES: usize = 512;
 /// Buffers each thread may have beside what is in use.
 const IDLE_PER_THREAD: u32 = 8;
 
@@ -52,18 +51,6 @@ pub(crate) trait Recycler: Sync {
     fn put(&self, item: Self::Item);
 }
 
-impl Recycler for BufferList {
-    type Item = u32;
-
-    fn take(&self) -> Option<u32> {
-        BufferList::take(self)
-    }
-
-    fn put(&self, item: u32) {
-        BufferList::put(self, item);
-    }
-}
-
 impl Recycler for Pool {
     type Item = Buffer;
 
@@ -74,27 +61,6 @@ impl Recycler for Pool {
     fn put(&self, item: Buffer) {
         drop(item);
     }
-}
-
-/// A stack of boxed memory under a mutex.
-pub(crate) struct LockedStack(Mutex<Vec<Box<[u8]>>>);
-
-impl Recycler for LockedStack {
-    type Item = Box<[u8]>;
-
-    fn take(&self) -> Option<Box<[u8]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    fn put(&self, item: Box<[u8]>) {
-        let mut stack = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stack.push(item);
-    }
-}
-
-/// `count` pieces of memory.
-pub(crate) fn boxes(count: usize) -> Vec<Box<[u8]>> {
-    (0..count).map(|_| vec![0; BUFFER_BYTES].into()).collect()
 }
 
 /// A pool with `in_use` buffers taken, and those.
@@ -109,42 +75,50 @@ fn pool(in_use: usize, threads: usize) -> (Pool, Vec<Buffer>) {
     (pool, held)
 }
 
-/// Nanoseconds per take + put, each thread holding up to `hold` at a time.
-pub(crate) fn pairs<R: Recycler>(pool: &R, threads: usize, hold: usize, slice: Duration) -> f64 {
-    // Another thread may hold the last idle one for a moment.
-    let take = || {
-        loop {
-            match pool.take() {
-                Some(item) => return item,
-                None => thread::yield_now(),
-            }
-        }
-    };
-    if hold == 1 {
-        // Nothing between the two: noting what is held, in memory, costs as much as half a pair.
-        return hammer(threads, slice, |_| || pool.put(take()));
-    }
-    let per_turn = hammer(threads, slice, |_| {
-        let mut held = Vec::with_capacity(hold);
-        move || {
-            while held.len() < hold {
-                held.push(take());
-            }
-            held.drain(..).for_each(|item| pool.put(item));
-        }
-    });
-    per_turn / hold as f64
+/// How buffers come and go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// Taken and put by each of these threads, which holds up to `hold` at a time.
+    Pairs { threads: usize, hold: usize },
+    /// Taken on one thread and put on another, the hand-over included.
+    Split,
 }
 
-/// Nanoseconds per buffer taken on one thread and put on another, the hand-over included.
-pub(crate) fn split<R: Recycler>(pool: &R, slice: Duration) -> f64 {
-    hand_over(slice, || pool.take(), |item| pool.put(item))
+impl Load {
+    /// Nanoseconds per buffer taken and put.
+    pub(crate) fn measure<R: Recycler>(self, pool: &R, slice: Duration) -> f64 {
+        let (threads, hold) = match self {
+            Self::Split => return hand_over(slice, || pool.take(), |item| pool.put(item)),
+            Self::Pairs { threads, hold } => (threads, hold),
+        };
+        // Another thread may hold the last idle one for a moment.
+        let take = || {
+            loop {
+                match pool.take() {
+                    Some(item) => return item,
+                    None => thread::yield_now(),
+                }
+            }
+        };
+        if hold == 1 {
+            // Nothing between the two: noting what is held costs as much as half a pair.
+            return hammer(threads, slice, |_| || pool.put(take()));
+        }
+        let per_turn = hammer(threads, slice, |_| {
+            let mut held = Vec::with_capacity(hold);
+            move || {
+                while held.len() < hold {
+                    held.push(take());
+                }
+                held.drain(..).for_each(|item| pool.put(item));
+            }
+        });
+        per_turn / hold as f64
+    }
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
-    let about = "an idle buffer: a walk over those in use, against a pool";
-    let mut report = BenchReport::new("buffers", about);
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let walked = walked(stage);
     for (threads, name) in [("1", "walk-1-thread"), ("2", "walk-2-threads")] {
         let mut plot = Plot::lines(name, &walked, &[threads], "buffers in use");
@@ -154,8 +128,8 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let few = few(stage);
     report.plot(Plot::lines("few", &few, &["1"], "threads"));
     let split = split_roles(stage);
-    targets(&mut report, &walked, &few, &split);
-    report.tables = vec![walked, few, split, zeroing(stage)];
+    targets(report, &walked, &few, &split);
+    report.tables = vec![walked, few, split];
     report.note(format!(
         "figures are wall time over take + put pairs of all threads; this machine has {} cores, \
          threads beyond them take turns and show preemption, not parallelism",
@@ -168,10 +142,10 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     if stage.profile != Profile::Full {
         report.note("fewer rows than a full run");
     }
-    Ok(report)
+    Ok(())
 }
 
-fn walked(stage: &mut Stage<'_>) -> Table {
+fn walked(stage: &mut Stage) -> Table {
     let profile = stage.profile;
     const FULL: &[u32] = &[10, 12, 17, 196, 197, 198, 199, 200, 1_000, 10_000, 100_000];
     let in_use = profile.pick(FULL, &[10, 199, 200, 1_000, 100_000], &[10, 200]);
@@ -185,18 +159,19 @@ fn walked(stage: &mut Stage<'_>) -> Table {
             if profile == Profile::Quick && in_use > 1_000 && threads > 2 {
                 continue;
             }
-            stage.step(&format!("buffers: {in_use} in use, {threads} threads"));
             let slice = profile.slice(threads);
             let idle = IDLE_PER_THREAD * threads as u32;
             let list = |claim| BufferList::new(in_use, idle, claim);
             let (swap, test) = (list(Claim::Swap), list(Claim::TestThenSwap));
             let (ours, _held) = pool(in_use as usize, threads);
+            let load = Load::Pairs { threads, hold: 1 };
             let mut turns: [Turn<'_>; 3] = [
-                Box::new(|| pairs(&swap, threads, 1, slice)),
-                Box::new(|| pairs(&test, threads, 1, slice)),
-                Box::new(|| pairs(&ours, threads, 1, slice)),
+                Box::new(|| load.measure(&swap, slice)),
+                Box::new(|| load.measure(&test, slice)),
+                Box::new(|| load.measure(&ours, slice)),
             ];
-            let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
+            let what = format!("buffers: {in_use} in use, {threads} threads");
+            let figures = stage.row(&what, rounds(profile), &mut turns);
             let published = published::find(published::BUFFERS, in_use);
             table.push(&[&in_use, &threads], figures).published =
                 published.filter(|_| threads == 1);
@@ -206,111 +181,48 @@ fn walked(stage: &mut Stage<'_>) -> Table {
 }
 
 /// Few in use: what a pool costs beside well-known structures.
-fn few(stage: &mut Stage<'_>) -> Table {
+fn few(stage: &mut Stage) -> Table {
     const IN_USE: usize = 1_000;
     let profile = stage.profile;
     let threads: &[usize] = profile.pick(&[1, 2, 4, 8, 64], &[1, 2, 8], &[2]);
     let holds: &[usize] = profile.pick(&[1, 4, 24], &[1, 4], &[1]);
     let title = "Take + put beside well-known structures, by threads and buffers held";
-    let ours = [(OURS, Role::Ours), ("Mutex<Vec>", Role::Competitor)];
-    let columns = ours.into_iter().chain(pools::COLUMNS);
+    let columns = [(OURS, Role::Ours)].into_iter().chain(pools::COLUMNS);
     let mut table = Table::new(title, "ns per pair", &["threads", "held"], columns);
     for &threads in threads {
         for &hold in holds {
-            stage.step(&format!("buffers: {threads} threads, {hold} held each"));
             let slice = profile.slice(threads);
+            let load = Load::Pairs { threads, hold };
             let (ours, _held) = pool(IN_USE, threads * hold);
+            let mut turns: Vec<Turn<'_>> = vec![Box::new(|| load.measure(&ours, slice))];
             let idle = threads * hold.max(IDLE_PER_THREAD as usize);
-            let stack = LockedStack(Mutex::new(boxes(idle)));
-            let mut turns: Vec<Turn<'_>> = vec![
-                Box::new(|| pairs(&ours, threads, hold, slice)),
-                Box::new(|| pairs(&stack, threads, hold, slice)),
-            ];
-            turns.extend(pools::pairs(idle, threads, hold, slice));
-            let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
+            turns.extend(pools::turns(idle, load, slice));
+            let what = format!("buffers: {threads} threads, {hold} held each");
+            let figures = stage.row(&what, rounds(profile), &mut turns);
             table.push(&[&threads, &hold], figures);
         }
     }
     table
 }
 
-fn split_roles(stage: &mut Stage<'_>) -> Table {
-    stage.step("buffers: taken on one thread, put on another");
+fn split_roles(stage: &mut Stage) -> Table {
     let slice = stage.profile.slice(2);
     let idle = 4 * IN_TRANSIT_MAX;
     let walk = |claim| BufferList::new(200, idle as u32, claim);
     let (swap, test) = (walk(Claim::Swap), walk(Claim::TestThenSwap));
     let (ours, _held) = pool(200, idle / IDLE_PER_THREAD as usize);
-    let stack = LockedStack(Mutex::new(boxes(idle)));
     let mut turns: Vec<Turn<'_>> = vec![
-        Box::new(|| split(&swap, slice)),
-        Box::new(|| split(&test, slice)),
-        Box::new(|| split(&ours, slice)),
-        Box::new(|| split(&stack, slice)),
+        Box::new(|| Load::Split.measure(&swap, slice)),
+        Box::new(|| Load::Split.measure(&test, slice)),
+        Box::new(|| Load::Split.measure(&ours, slice)),
     ];
-    turns.extend(pools::splits(idle, slice));
-    let figures = interleave(stage.runs(rounds(stage.profile)), &mut turns);
-    let columns = STRUCTURES
-        .into_iter()
-        .chain([("Mutex<Vec>", Role::Competitor)]);
+    turns.extend(pools::turns(idle, Load::Split, slice));
+    let what = "buffers: taken on one thread, put on another";
+    let figures = stage.row(what, rounds(stage.profile), &mut turns);
+    let columns = STRUCTURES.into_iter().chain(pools::COLUMNS);
     let title = "Taken on one thread, put on another, hand-over included";
-    let columns = columns.chain(pools::COLUMNS);
     let mut table = Table::new(title, "ns per buffer", &["in use"], columns);
     table.push(&[&200], figures);
-    table
-}
-
-/// What zeroing adds: the whole buffer, as the original does, against what was written.
-fn zeroing(stage: &mut Stage<'_>) -> Table {
-    const WRITTEN: usize = 4_096;
-    let profile = stage.profile;
-    let sizes = profile.pick(&[16, 64, 256, 512][..], &[16, 256], &[16]);
-    let title = "Zeroing before reuse, 4 KiB written, in cache";
-    let columns = [
-        ("zero all", Role::Baseline),
-        ("ours, written only", Role::Ours),
-        ("ours, never", Role::Detail),
-    ];
-    let mut table = Table::new(title, "ns per pair", &["buffer, KiB"], columns);
-    for &kib in sizes {
-        stage.step(&format!("buffers: zeroing {kib} KiB"));
-        let bytes = kib * 1024;
-        let pool = |zero| {
-            Pool::new(PoolConfig {
-                classes: vec![bytes],
-                budget_bytes: bytes,
-                zero,
-            })
-        };
-        let (all, written) = (pool(Zero::Never), pool(Zero::WrittenOnPut));
-        let slice = profile.slice(1);
-        let once = |pool: &Pool, wipe: bool| {
-            let text = [7; WRITTEN];
-            hammer(1, slice, |_| {
-                let pool = pool.clone();
-                move || {
-                    let Some(mut buffer) = pool.take(bytes) else {
-                        return;
-                    };
-                    buffer.append(&text);
-                    if wipe {
-                        buffer.clear();
-                        buffer.spare_mut().fill(0);
-                    }
-                    std::hint::black_box(&mut buffer);
-                }
-            })
-        };
-        let mut turns: [Turn<'_>; 3] = [
-            Box::new(|| once(&all, true)),
-            Box::new(|| once(&written, false)),
-            Box::new(|| once(&all, false)),
-        ];
-        table.push(
-            &[&kib],
-            interleave(stage.runs(rounds(stage.profile)), &mut turns),
-        );
-    }
     table
 }
 
@@ -358,12 +270,18 @@ mod tests {
         let (ours, held) = pool(3, 2);
         assert_eq!(held.len(), 3);
         let slice = Duration::from_micros(200);
-        assert!(pairs(&ours, 2, 4, slice) > 0.0);
-        assert!(split(&ours, slice) > 0.0);
+        let pairs = Load::Pairs {
+            threads: 2,
+            hold: 4,
+        };
+        for load in [pairs, Load::Split] {
+            assert!(load.measure(&ours, slice) > 0.0);
+        }
         assert_eq!(ours.statistics().in_use_bytes, 3 * BUFFER_BYTES);
         let list = BufferList::new(3, 16, Claim::Swap);
-        assert!(pairs(&list, 2, 4, slice) > 0.0);
-        assert!(split(&list, slice) > 0.0);
+        for load in [pairs, Load::Split] {
+            assert!(load.measure(&list, slice) > 0.0);
+        }
         assert_eq!(std::iter::from_fn(|| list.take()).count(), 16);
     }
 }

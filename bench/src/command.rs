@@ -10,11 +10,13 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::PossibleValue;
-use clap::{Parser, ValueEnum};
-use flatpath_bench::{Bench, Options, ServerProgram};
+use clap::Parser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use flatpath_bench::{BENCHES, Bench, Stage};
 use flatpath_bench_common::options::Common;
 
+/// Names every bench.
+const ALL: &str = "all";
 /// The server under test.
 const SERVER: &str = "flatpath";
 /// Names it in the environment; `flatpath bench` sets it to itself.
@@ -25,8 +27,8 @@ const SERVER_VARIABLE: &str = "FLATPATH";
 #[command(name = "flatpath-bench", bin_name = "flatpath bench", version)]
 pub(crate) struct Arguments {
     /// What to measure; several may be named
-    #[arg(value_name = "NAME", required = true)]
-    names: Vec<Name>,
+    #[arg(value_name = "NAME", required = true, value_parser = names())]
+    names: Vec<String>,
 
     /// Of neighbours, only the rows whose name contains this
     #[arg(long, value_name = "TEXT")]
@@ -41,48 +43,20 @@ pub(crate) struct Arguments {
     common: Common,
 }
 
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    One(Bench),
-    All,
-}
-
-impl ValueEnum for Name {
-    fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; Bench::ALL.len() + 1] = {
-            let mut names = [Name::All; Bench::ALL.len() + 1];
-            let mut index = 0;
-            while index < Bench::ALL.len() {
-                names[index] = Name::One(Bench::ALL[index]);
-                index += 1;
-            }
-            names
-        };
-        &NAMES
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::One(bench) => bench.to_possible_value(),
-            Self::All => Some(PossibleValue::new("all").help("All of them")),
-        }
-    }
-}
-
 /// Runs the benches that were named.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let benches = benches(&arguments.names);
-    let options = Options {
+    let mut stage = Stage {
         profile: arguments.common.profile(),
         runs: arguments.common.runs,
-        server: ServerProgram::Program(server_for(&benches, arguments)?),
+        server: server_for(&benches, arguments)?,
         only: arguments.only.clone(),
+        progress: Box::new(show),
     };
     if let Some(code) = arguments.common.begin()? {
         return Ok(code);
     }
-    let outcome = flatpath_bench::run(&benches, &options, &mut show);
+    let outcome = flatpath_bench::run(&benches, &mut stage);
     show("");
     arguments.common.deliver(&outcome?)?;
     Ok(ExitCode::SUCCESS)
@@ -95,7 +69,7 @@ fn server_for(benches: &[Bench], arguments: &Arguments) -> io::Result<PathBuf> {
     let variable = env::var_os(SERVER_VARIABLE);
     let server = choose(arguments.server.clone(), variable).or_else(beside);
     let server = server.unwrap_or_else(|| SERVER.into());
-    if benches.iter().any(|bench| bench.needs_server()) && !server.is_file() {
+    if benches.iter().any(|bench| bench.needs_server) && !server.is_file() {
         let message = format!(
             "there is no server to measure at {}: `cargo build --release -p flatpath-cli` builds \
              it beside a release build of this program, --server PATH names another one",
@@ -111,10 +85,20 @@ fn choose(named: Option<PathBuf>, variable: Option<OsString>) -> Option<PathBuf>
     named.or_else(|| variable.filter(|path| !path.is_empty()).map(PathBuf::from))
 }
 
+/// What may be named: each bench, or all of them.
+fn names() -> PossibleValuesParser {
+    let benches = BENCHES
+        .iter()
+        .map(|it| PossibleValue::new(it.name).help(it.about));
+    benches
+        .chain([PossibleValue::new(ALL).help("all of them")])
+        .into()
+}
+
 /// Each bench once, in the order of a connection's path.
-fn benches(names: &[Name]) -> Vec<Bench> {
-    let is_named = |bench: &Bench| names.contains(&Name::One(*bench)) || names.contains(&Name::All);
-    Bench::ALL.into_iter().filter(is_named).collect()
+fn benches(names: &[String]) -> Vec<Bench> {
+    let is_named = |bench: &Bench| names.iter().any(|name| name == bench.name || name == ALL);
+    BENCHES.into_iter().filter(is_named).collect()
 }
 
 /// One line on a terminal, rewritten with every step; nothing elsewhere.
@@ -139,8 +123,9 @@ mod tests {
     #[test]
     fn the_server_is_looked_for_only_where_one_is_measured() {
         let arguments = parse(&["wheel", "--server", "/no/such/server"]);
-        assert!(server_for(&[Bench::Wheel], &arguments).is_ok());
-        let refused = server_for(&[Bench::Wheel, Bench::Accept], &arguments);
+        let [wheel, all] = ["wheel", ALL].map(|name| benches(&[name.to_owned()]));
+        assert!(server_for(&wheel, &arguments).is_ok());
+        let refused = server_for(&all, &arguments);
         let refused = refused.expect_err("no server");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         let text = refused.to_string();
@@ -158,9 +143,13 @@ mod tests {
 
     #[test]
     fn all_names_every_bench_and_each_is_run_once() {
-        assert_eq!(benches(&[Name::All, Name::One(Bench::Wheel)]), Bench::ALL);
-        let two = [Bench::Wheel, Bench::Accept, Bench::Wheel].map(Name::One);
-        assert_eq!(benches(&two), [Bench::Accept, Bench::Wheel]);
+        let named = |names: &[&str]| {
+            let arguments = parse(names);
+            let benches = benches(&arguments.names).into_iter();
+            benches.map(|bench| bench.name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["all", "wheel"]), BENCHES.map(|bench| bench.name));
+        assert_eq!(named(&["wheel", "accept", "wheel"]), ["accept", "wheel"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! one item every 10 microseconds, so that most items find somebody idle, and waking is what costs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,18 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 use hdrhistogram::Histogram;
 
-use crate::Stage;
 use crate::baseline::Claim;
-use crate::baseline::locked_queue::LockedQueue;
 use crate::baseline::thread_list::ThreadList;
 use flatpath_bench_common::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, median, raw_timed, timed};
+use flatpath_bench_common::report::Role;
 
 mod tables;
 
 pub(crate) use tables::run;
+
+const WALK: &str = "walked list";
+const FIXED: &str = "fixed: test first";
+const OURS: &str = "ours";
 
 /// Items on their way at a time, at most.
 const ITEMS: u32 = 4_096;
@@ -87,8 +90,16 @@ pub(crate) struct Enqueued {
     pub(crate) wakes: Option<Wakes>,
 }
 
-/// A candidate: its name, and what it does in a slice.
-pub(crate) type Measured = (&'static str, fn(usize, Flow, Duration) -> Enqueued);
+/// A candidate: its name, its part, and what it does in a slice.
+pub(crate) type Measured = (&'static str, Role, fn(&Load) -> Enqueued);
+
+/// How much a dispatcher is given to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) workers: usize,
+    flow: Flow,
+    slice: Duration,
+}
 
 impl Work {
     fn new() -> Arc<Self> {
@@ -130,46 +141,44 @@ fn spin(turns: u64) {
     }
 }
 
-/// Lets a dispatcher work for a slice.
-pub(crate) fn measure<D: Dispatcher>(
-    start: impl FnOnce(&Arc<Work>) -> D,
-    flow: Flow,
-    slice: Duration,
-) -> Enqueued {
-    // Both are measured once, not inside the first figure.
-    let _ = (*CLOCK_NS, *CLOCK_MEAN_NS, *SPINS);
-    let work = Work::new();
-    let dispatcher = start(&work);
-    let mut histogram = Histogram::new_with_max(ENQUEUE_NS_MAX, 3)
-        .expect("three digits and a minute are within what a histogram can be");
-    let mut item = 0;
-    let mut pacer = Pacer::new(flow);
-    // Threads start, caches fill: the first items do not count.
-    for _ in 0..WARM_UP_ITEMS {
-        pacer.wait();
-        feed(&work, &mut item, |item| dispatcher.enqueue(item));
-    }
-    let (mut raw_ns, mut bursts, mut burst_from_ns) = (0, Vec::new(), 0);
-    let begin = Instant::now();
-    while begin.elapsed() < slice {
-        pacer.wait();
-        feed(&work, &mut item, |item| {
-            let ns = raw_timed(|| dispatcher.enqueue(item));
-            raw_ns += ns;
-            histogram.saturating_record(ns.saturating_sub(*CLOCK_NS));
-        });
-        if flow == Flow::Saturated && histogram.len().is_multiple_of(BURST) {
-            bursts.push(raw_ns - burst_from_ns);
-            burst_from_ns = raw_ns;
+impl Load {
+    /// Lets a dispatcher work for a slice.
+    pub(crate) fn measure<D: Dispatcher>(&self, start: impl FnOnce(&Arc<Work>) -> D) -> Enqueued {
+        // Both are measured once, not inside the first figure.
+        let _ = (*CLOCK_NS, *CLOCK_MEAN_NS, *SPINS);
+        let work = Work::new();
+        let dispatcher = start(&work);
+        let mut histogram = Histogram::new_with_max(ENQUEUE_NS_MAX, 3)
+            .expect("three digits and a minute are within what a histogram can be");
+        let mut item = 0;
+        let mut pacer = Pacer::new(self.flow);
+        // Threads start, caches fill: the first items do not count.
+        for _ in 0..WARM_UP_ITEMS {
+            pacer.wait();
+            feed(&work, &mut item, |item| dispatcher.enqueue(item));
         }
-    }
-    let wakes = dispatcher.stop();
-    Enqueued {
-        items: histogram.len() + WARM_UP_ITEMS,
-        histogram,
-        raw_ns,
-        bursts,
-        wakes,
+        let (mut raw_ns, mut bursts, mut burst_from_ns) = (0, Vec::new(), 0);
+        let begin = Instant::now();
+        while begin.elapsed() < self.slice {
+            pacer.wait();
+            feed(&work, &mut item, |item| {
+                let ns = raw_timed(|| dispatcher.enqueue(item));
+                raw_ns += ns;
+                histogram.saturating_record(ns.saturating_sub(*CLOCK_NS));
+            });
+            if self.flow == Flow::Saturated && histogram.len().is_multiple_of(BURST) {
+                bursts.push(raw_ns - burst_from_ns);
+                burst_from_ns = raw_ns;
+            }
+        }
+        let wakes = dispatcher.stop();
+        Enqueued {
+            items: histogram.len() + WARM_UP_ITEMS,
+            histogram,
+            raw_ns,
+            bursts,
+            wakes,
+        }
     }
 }
 
@@ -236,34 +245,39 @@ fn feed(work: &Work, item: &mut u32, enqueue: impl FnOnce(u32)) {
     *item = (*item + 1) % ITEMS;
 }
 
-/// Queue and worker pool, as the engine uses them.
-struct Ours {
+/// Queue and worker pool, as the engine uses them. Dropping it ends the workers, after the work
+/// there is.
+pub(crate) struct Workers {
     queue: Arc<Queue>,
-    worker_pool: WorkerPool,
+    pool: WorkerPool,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Ours {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let count = u32::try_from(workers).unwrap_or(1);
-        let queue = Arc::new(Queue::new(ITEMS));
-        let worker_pool = WorkerPool::new(WorkerPoolLimits {
+impl Workers {
+    /// Starts `count` workers that call `act` with each item; at most `items` are on their way at a
+    /// time.
+    pub(crate) fn start(
+        count: u32,
+        items: u32,
+        act: impl Fn(u32) + Clone + Send + 'static,
+    ) -> Self {
+        let queue = Arc::new(Queue::new(items));
+        let pool = WorkerPool::new(WorkerPoolLimits {
             workers_min: count,
             workers_max: count,
             idle_ns_max: u64::MAX,
         });
-        let threads = (0..workers).map(|_| {
-            let (queue, worker_pool, work) =
-                (Arc::clone(&queue), worker_pool.clone(), Arc::clone(work));
+        let threads = (0..count).map(|_| {
+            let (queue, pool, act) = (Arc::clone(&queue), pool.clone(), act.clone());
             thread::spawn(move || {
-                let Some(mut worker) = worker_pool.register() else {
+                let Some(mut worker) = pool.register() else {
                     return;
                 };
                 let has_work = || !queue.is_empty();
                 while worker.wait(has_work) == Wait::Work {
                     if let Some(item) = queue.pop() {
                         worker.took_work(has_work);
-                        work.run(item);
+                        act(item);
                     }
                 }
             })
@@ -271,22 +285,26 @@ impl Ours {
         let threads = threads.collect();
         Self {
             queue,
-            worker_pool,
+            pool,
             threads,
         }
     }
+
+    fn end(&mut self) {
+        self.pool.stop();
+        join(std::mem::take(&mut self.threads));
+    }
 }
 
-impl Dispatcher for Ours {
+impl Dispatcher for Workers {
     fn enqueue(&self, item: u32) {
         self.queue.push(item);
-        self.worker_pool.wake_one();
+        self.pool.wake_one();
     }
 
-    fn stop(self) -> Option<Wakes> {
-        self.worker_pool.stop();
-        join(self.threads);
-        let statistics = self.worker_pool.statistics();
+    fn stop(mut self) -> Option<Wakes> {
+        self.end();
+        let statistics = self.pool.statistics();
         Some(Wakes {
             all: statistics.wakes,
             found_nothing: statistics.wakes_that_found_nothing,
@@ -294,57 +312,9 @@ impl Dispatcher for Ours {
     }
 }
 
-/// A deque with a condition variable of the standard library: what one writes without thinking.
-struct StdCondvar {
-    shared: Arc<(LockedQueue, Condvar, AtomicBool)>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl StdCondvar {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let queue = LockedQueue::with_capacity(work.items());
-        let shared = Arc::new((queue, Condvar::new(), AtomicBool::new(false)));
-        let threads = (0..workers).map(|_| {
-            let (shared, work) = (Arc::clone(&shared), Arc::clone(work));
-            thread::spawn(move || {
-                let (queue, condition, stop) = &*shared;
-                loop {
-                    let mut items = queue.lock();
-                    let item = loop {
-                        match items.pop_front() {
-                            Some(item) => break item,
-                            None if stop.load(Ordering::Relaxed) => return,
-                            None => {
-                                items = condition
-                                    .wait(items)
-                                    .unwrap_or_else(PoisonError::into_inner);
-                            }
-                        }
-                    };
-                    drop(items);
-                    work.run(item);
-                }
-            })
-        });
-        let threads = threads.collect();
-        Self { shared, threads }
-    }
-}
-
-impl Dispatcher for StdCondvar {
-    fn enqueue(&self, item: u32) {
-        self.shared.0.push(item);
-        self.shared.1.notify_one();
-    }
-
-    fn stop(self) -> Option<Wakes> {
-        let (queue, condition, stop) = &*self.shared;
-        let items = queue.lock();
-        stop.store(true, Ordering::Relaxed);
-        drop(items);
-        condition.notify_all();
-        join(self.threads);
-        None
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -358,19 +328,17 @@ pub(crate) fn join(threads: Vec<JoinHandle<()>>) {
 /// The old way, the fixed one, ours, then the others.
 fn candidates() -> Vec<Measured> {
     let mut all: Vec<Measured> = vec![
-        ("walked list", |workers, flow, slice| {
-            let start = |work: &_| ThreadList::start(workers, work, Claim::Swap);
-            measure(start, flow, slice)
+        (WALK, Role::Baseline, |load| {
+            load.measure(|work| ThreadList::start(load.workers, work, Claim::Swap))
         }),
-        ("fixed: test first", |workers, flow, slice| {
-            let start = |work: &_| ThreadList::start(workers, work, Claim::TestThenSwap);
-            measure(start, flow, slice)
+        (FIXED, Role::Fixed, |load| {
+            load.measure(|work| ThreadList::start(load.workers, work, Claim::TestThenSwap))
         }),
-        ("ours", |workers, flow, slice| {
-            measure(|work| Ours::start(workers, work), flow, slice)
-        }),
-        ("std Condvar", |workers, flow, slice| {
-            measure(|work| StdCondvar::start(workers, work), flow, slice)
+        (OURS, Role::Ours, |load| {
+            load.measure(|work| {
+                let work = Arc::clone(work);
+                Workers::start(load.workers as u32, ITEMS, move |item| work.run(item))
+            })
         }),
     ];
     all.extend(crate::competitors::dispatchers::candidates());
@@ -383,9 +351,13 @@ mod tests {
 
     #[test]
     fn every_candidate_does_the_work_it_is_given() {
-        for (name, run) in candidates() {
+        for (name, _, run) in candidates() {
             for flow in [Flow::Saturated, Flow::Paced] {
-                let enqueued = run(3, flow, Duration::from_millis(2));
+                let enqueued = run(&Load {
+                    workers: 3,
+                    flow,
+                    slice: Duration::from_millis(2),
+                });
                 assert!(
                     enqueued.histogram.len() > 10,
                     "{name} {flow:?}: {enqueued:?}"

@@ -19,10 +19,9 @@ use flatpath::watch::Eventfd;
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_echo::Echo;
 use flatpath_pairing::{Callback, Endpoint, EventSource, Item, Pairing, Pairings, Token};
-use flatpath_structures::queue::Queue;
-use flatpath_structures::worker_pool::{Wait, WorkerPool, WorkerPoolLimits};
 
 use crate::Stage;
+use crate::dispatch::{Dispatcher, Workers, join};
 use flatpath_bench_common::measure::{Turn, median, samples};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
@@ -108,33 +107,12 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |cause| io::Error::other(format!("{what}: {cause}"))
 }
 
-/// The engine's way to a worker, without the engine: a queue of numbers and a worker pool.
-struct Workshop {
-    queue: Queue,
-    worker_pool: WorkerPool,
-    burst: Arc<Burst>,
-}
-
-impl Workshop {
-    fn work(&self) {
-        let Some(mut worker) = self.worker_pool.register() else {
-            return;
-        };
-        let has_work = || !self.queue.is_empty();
-        while worker.wait(has_work) == Wait::Work {
-            if let Some(source) = self.queue.pop() {
-                worker.took_work(has_work);
-                self.burst.call(source as usize);
-            }
-        }
-    }
-}
-
 /// Everything that runs for one way.
 struct Rig {
     burst: Arc<Burst>,
     eventfds: Vec<Arc<Eventfd>>,
-    workshop: Option<Arc<Workshop>>,
+    /// The engine's way to a worker, without the engine.
+    workers: Option<Arc<Workers>>,
     threads: Vec<JoinHandle<()>>,
     pairings: Vec<Pairing>,
     running: Option<Running>,
@@ -146,7 +124,7 @@ impl Rig {
         let mut rig = Rig {
             burst: Burst::new(sources),
             eventfds: Vec::new(),
-            workshop: None,
+            workers: None,
             threads: Vec::new(),
             pairings: Vec::new(),
             running: None,
@@ -162,7 +140,9 @@ impl Rig {
             Err(error) => return Err(io::Error::other(error.to_string())),
         };
         if way == Way::Worker {
-            rig.hire(sources)?;
+            let burst = Arc::clone(&rig.burst);
+            let call = move |source| burst.call(source as usize);
+            rig.workers = Some(Arc::new(Workers::start(WORKERS, sources as u32, call)));
         }
         rig.pair(&running, sources)?;
         rig.running = Some(running);
@@ -190,26 +170,6 @@ impl Rig {
         Ok(())
     }
 
-    fn hire(&mut self, sources: usize) -> io::Result<()> {
-        let capacity = u32::try_from(sources).unwrap_or(u32::MAX);
-        let workshop = Arc::new(Workshop {
-            queue: Queue::new(capacity),
-            worker_pool: WorkerPool::new(WorkerPoolLimits {
-                workers_min: WORKERS,
-                workers_max: WORKERS,
-                idle_ns_max: u64::MAX,
-            }),
-            burst: Arc::clone(&self.burst),
-        });
-        for _ in 0..WORKERS {
-            let workshop = Arc::clone(&workshop);
-            let worker = thread::Builder::new().spawn(move || workshop.work());
-            self.threads.push(worker.map_err(failed("a worker"))?);
-        }
-        self.workshop = Some(workshop);
-        Ok(())
-    }
-
     fn pair(&mut self, running: &Running, sources: usize) -> io::Result<()> {
         let pairings = Pairings::new(sources as u32);
         for number in 0..sources {
@@ -217,13 +177,10 @@ impl Rig {
             let eventfd = Eventfd::new().map_err(failed("making an eventfd"))?;
             let source = Arc::new(Endpoint::new(EventSource::new(&running.handle(), eventfd)));
             self.eventfds.push(Arc::clone(source.eventfd()));
-            let function = match &self.workshop {
-                Some(workshop) => {
-                    let workshop = Arc::clone(workshop);
-                    Callback::new(move |_: Item<'_>| {
-                        workshop.queue.push(number as u32);
-                        workshop.worker_pool.wake_one();
-                    })
+            let function = match &self.workers {
+                Some(workers) => {
+                    let workers = Arc::clone(workers);
+                    Callback::new(move |_: Item<'_>| workers.enqueue(number as u32))
                 }
                 None => {
                     let burst = Arc::clone(&self.burst);
@@ -259,22 +216,16 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.pairings.clear();
         drop(self.running.take());
-        if let Some(workshop) = &self.workshop {
-            workshop.worker_pool.stop();
-        } else {
-            // Two are no signal: the threads end.
-            for eventfd in &self.eventfds {
-                let _ = eventfd.write(2);
-            }
+        // Two are no signal: the threads end.
+        for eventfd in &self.eventfds {
+            let _ = eventfd.write(2);
         }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        join(std::mem::take(&mut self.threads));
     }
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let sizes: &[usize] = profile.pick(&[1, 16, 256], &[1, 16, 256], &[1]);
     let bursts = profile.pick(1000, 200, 2);
@@ -290,15 +241,13 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
         ("epoll", DriverChoice::Epoll),
     ] {
         for &sources in sizes {
-            stage.step(&format!("events: {sources} sources, {name}"));
+            (stage.progress)(&format!("events: {sources} sources, {name}"));
             let bursts = (bursts / sources.isqrt()).max(2);
             if let Some(figures) = measure(choice, sources, bursts, stage.runs(profile.rounds()))? {
                 table.push(&[&name, &sources], figures);
             }
         }
     }
-    let about = "a signal of an eventfd: a worker is woken for it, or the network thread calls";
-    let mut report = BenchReport::new("events", about);
     report.plot(Plot::bars("latency", &table, "driver, sources"));
     for driver in ["uring", "epoll"] {
         let labels = [driver, "1"];
@@ -311,7 +260,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
          other, and what counts there is what one of them costs its thread",
     );
     report.tables = vec![table];
-    Ok(report)
+    Ok(())
 }
 
 /// All ways, interleaved. `None`: no such driver here.

@@ -3,7 +3,7 @@
 //!
 //! Every bench measures a baseline (an honest implementation of the old way), ours and, as
 //! competitors, well-known crates, in the same run, in turns. Where the old way can be helped by a
-//! cheap fix, it is measured with it as well; where it wins, the table says so.
+//! cheap fix, it is measured with it as well; where it wins, the table reports it.
 //!
 //! | module | what it is |
 //! |--------|------------|
@@ -15,8 +15,9 @@
 //! | `competitors/` | well-known crates |
 //! | `published` | what the originals published |
 //!
-//! The program is `flatpath-bench`, which `flatpath bench` runs. Its tests run each bench with tiny
-//! inputs. Not here: whole servers beside other servers (`bench/peers`).
+//! A bench states its candidates, loads, tables and targets; [`run`] gives them their turns and
+//! reports disturbances. The program is `flatpath-bench`, which `flatpath bench` runs. Its tests
+//! run each bench with tiny inputs. Not here: whole servers beside other servers (`bench/peers`).
 #![forbid(unsafe_code)]
 
 mod published;
@@ -32,10 +33,13 @@ mod queue;
 mod wheel;
 mod neighbours;
 
-use flatpath_bench_common::usage::Reading;
 use std::io;
+use std::path::PathBuf;
 
-pub use accept::ServerProgram;
+use flatpath_bench_common::measure::{Turn, interleave};
+use flatpath_bench_common::report::Figure;
+use flatpath_bench_common::usage::Reading;
+
 pub use flatpath_bench_common::profile::Profile;
 pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 
@@ -43,107 +47,116 @@ pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
 /// One bench.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Bench {
-    /// Single accepts, or one multishot accept for all
-    Accept,
-    /// An idle buffer: a walk over those in use, or a pool
-    Buffers,
-    /// A request for an idle worker: a walk over all threads, or an idle stack
-    Dispatch,
-    /// References to pages: a tree or an array per socket, or tokens
-    Tokens,
-    /// Partners that find each other: two lists, or a table
-    Pairing,
-    /// A signal of an eventfd: a worker that is woken, or a call on the network thread
-    Events,
-    /// A work queue: a locked deque, or a queue pushed to without a lock
-    Queue,
-    /// Time-outs: a tree or a heap, or a wheel
-    Wheel,
-    /// Clients in trouble of every sort, and how long all others wait
-    Neighbours,
+#[derive(Clone, Copy, Debug)]
+pub struct Bench {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What is compared with what.
+    pub about: &'static str,
+    /// Whether it measures the server that [`Stage::server`] names.
+    pub needs_server: bool,
+    measure: fn(&mut Stage, &mut BenchReport) -> io::Result<()>,
 }
 
-impl Bench {
-    /// All of them, in the order of the path of a connection.
-    pub const ALL: [Bench; 9] = [
-        Bench::Accept,
-        Bench::Buffers,
-        Bench::Dispatch,
-        Bench::Tokens,
-        Bench::Pairing,
-        Bench::Events,
-        Bench::Queue,
-        Bench::Wheel,
-        Bench::Neighbours,
-    ];
-
-    /// Whether it measures the server that [`Options::server`] names.
-    #[must_use]
-    pub fn needs_server(self) -> bool {
-        matches!(self, Bench::Accept | Bench::Neighbours)
-    }
-}
+/// All of them, in the order of the path of a connection.
+pub const BENCHES: [Bench; 9] = [
+    Bench {
+        name: "accept",
+        about: "one accept for each connection, against one multishot accept for all",
+        needs_server: true,
+        measure: accept::run,
+    },
+    Bench {
+        name: "buffers",
+        about: "an idle buffer: a walk over those in use, against a pool",
+        needs_server: false,
+        measure: buffers::run,
+    },
+    Bench {
+        name: "dispatch",
+        about: "a request for an idle worker: a walk over all threads, against an idle stack",
+        needs_server: false,
+        measure: dispatch::run,
+    },
+    Bench {
+        name: "tokens",
+        about: "references to pages: a tree or an array per socket, against a ledger per holder",
+        needs_server: false,
+        measure: tokens::run,
+    },
+    Bench {
+        name: "pairing",
+        about: "a key's two sides: two lists under a mutex, against a sharded table",
+        needs_server: false,
+        measure: pairing::run,
+    },
+    Bench {
+        name: "events",
+        about: "a signal of an eventfd: a worker is woken for it, or the network thread calls",
+        needs_server: false,
+        measure: events::run,
+    },
+    Bench {
+        name: "queue",
+        about: "a work queue: a locked deque, against a queue that is pushed to without a lock",
+        needs_server: false,
+        measure: queue::run,
+    },
+    Bench {
+        name: "wheel",
+        about: "time-outs: a tree and a heap, against a timer wheel",
+        needs_server: false,
+        measure: wheel::run,
+    },
+    Bench {
+        name: "neighbours",
+        about: "innocent clients, alone and beside each of many troubles",
+        needs_server: true,
+        measure: neighbours::run,
+    },
+];
 
 /// How to run.
-#[derive(Clone, Debug)]
-pub struct Options {
+pub struct Stage {
     /// How thorough.
     pub profile: Profile,
     /// Turns of each candidate, where that is not the profile's choice. Of `neighbours` there is
     /// one.
     pub runs: Option<u32>,
-    /// Where the real server comes from, for `accept` and `neighbours`.
-    pub server: ServerProgram,
+    /// The server that `accept` and `neighbours` measure, as the command line `SERVER serve ...`.
+    pub server: PathBuf,
     /// Of `neighbours`, only the rows whose name contains this.
     pub only: Option<String>,
+    /// Called with what is measured at the moment.
+    pub progress: Box<dyn FnMut(&str)>,
 }
 
-/// Runs benches one after the other. `progress` is told what is measured at the moment.
+/// Runs benches one after the other.
 ///
 /// # Errors
 /// A server or client that does not work; figures that disappoint are no error.
-pub fn run(
-    benches: &[Bench],
-    options: &Options,
-    progress: &mut dyn FnMut(&str),
-) -> io::Result<Report> {
-    let mut stage = Stage {
-        profile: options.profile,
-        runs: options.runs,
-        server: &options.server,
-        only: options.only.as_deref(),
-        progress,
-    };
-    Report::collect(options.profile, || {
-        benches.iter().map(|bench| stage.run(*bench)).collect()
+pub fn run(benches: &[Bench], stage: &mut Stage) -> io::Result<Report> {
+    Report::collect(stage.profile, || {
+        benches.iter().map(|bench| stage.run(bench)).collect()
     })
 }
 
-/// What a bench is given.
-struct Stage<'a> {
-    profile: Profile,
-    runs: Option<u32>,
-    server: &'a ServerProgram,
-    only: Option<&'a str>,
-    progress: &'a mut dyn FnMut(&str),
-}
-
-impl Stage<'_> {
-    /// Tells what is measured at the moment.
-    fn step(&mut self, what: &str) {
-        (self.progress)(what);
-    }
-
+impl Stage {
     /// Turns of each candidate: what was asked for, or else these.
     fn runs(&self, default: usize) -> usize {
         self.runs.map_or(default, |runs| runs as usize)
     }
 
-    fn run(&mut self, bench: Bench) -> io::Result<BenchReport> {
+    /// Gives each candidate of a row its turns: the figures, in the order of the columns.
+    fn row(&mut self, what: &str, rounds: usize, turns: &mut [Turn<'_>]) -> Vec<Figure> {
+        (self.progress)(what);
+        interleave(self.runs(rounds), turns)
+    }
+
+    fn run(&mut self, bench: &Bench) -> io::Result<BenchReport> {
         let before = Reading::take(None)?;
-        let mut report = self.measure(bench)?;
+        let mut report = BenchReport::new(bench.name, bench.about);
+        (bench.measure)(self, &mut report)?;
         let others = before.used()?.others_percent();
         if others > OTHERS_PERCENT_MAX {
             report.note(format!(
@@ -153,19 +166,5 @@ impl Stage<'_> {
         }
         report.others_percent = others;
         Ok(report)
-    }
-
-    fn measure(&mut self, bench: Bench) -> io::Result<BenchReport> {
-        match bench {
-            Bench::Accept => accept::run(self),
-            Bench::Buffers => buffers::run(self),
-            Bench::Dispatch => dispatch::run(self),
-            Bench::Tokens => tokens::run(self),
-            Bench::Pairing => pairing::run(self),
-            Bench::Events => events::run(self),
-            Bench::Queue => queue::run(self),
-            Bench::Wheel => wheel::run(self),
-            Bench::Neighbours => neighbours::run(self),
-        }
     }
 }

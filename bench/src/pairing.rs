@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 
 use crate::baseline::pairing_lists::PairingLists;
 use crate::{Stage, published};
-use flatpath_bench_common::measure::{Turn, hammer, interleave, per_operation, shuffled, timed};
+use flatpath_bench_common::measure::{Turn, hammer, per_operation, shuffled, timed};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
@@ -60,16 +60,53 @@ pub(crate) trait Registers: Sync + Sized {
         key: u64,
         object: &Self::Object,
     ) -> Result<Self::Ticket<'_>, Busy>;
-    /// For those whose ticket is [`Ticket`].
-    fn unregister(&self, side: Side, key: u64);
     fn is_connected(&self, key: u64) -> bool;
 }
 
-/// The end of a registration is a call.
-pub(crate) struct Ticket<'a, R: Registers> {
-    registry: &'a R,
+/// A registry whose registrations end by a call.
+pub(crate) trait Keeps: Sync + Sized {
+    /// As [`Registers::new`].
+    fn new(pairs: u32) -> Self;
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy>;
+    fn remove(&self, side: Side, key: u64);
+    fn is_connected(&self, key: u64) -> bool;
+}
+
+/// Makes that call when it is dropped.
+pub(crate) struct Ticket<'a, K: Keeps> {
+    registry: &'a K,
     side: Side,
     key: u64,
+}
+
+impl<K: Keeps> Registers for K {
+    type Object = Arc<Party>;
+    type Ticket<'a>
+        = Ticket<'a, Self>
+    where
+        Self: 'a;
+
+    fn new(pairs: u32) -> Self {
+        Keeps::new(pairs)
+    }
+
+    fn register(
+        &self,
+        side: Side,
+        key: u64,
+        object: &Arc<Party>,
+    ) -> Result<Ticket<'_, Self>, Busy> {
+        self.add(side, key, object)?;
+        Ok(Ticket {
+            registry: self,
+            side,
+            key,
+        })
+    }
+
+    fn is_connected(&self, key: u64) -> bool {
+        Keeps::is_connected(self, key)
+    }
 }
 
 /// An entry of a map: the objects of the sides that are there. Both are connected.
@@ -85,19 +122,9 @@ impl Side {
     }
 }
 
-impl<'a, R: Registers> Ticket<'a, R> {
-    pub(crate) fn new(registry: &'a R, side: Side, key: u64) -> Self {
-        Self {
-            registry,
-            side,
-            key,
-        }
-    }
-}
-
-impl<R: Registers> Drop for Ticket<'_, R> {
+impl<K: Keeps> Drop for Ticket<'_, K> {
     fn drop(&mut self) {
-        self.registry.unregister(self.side, self.key);
+        self.registry.remove(self.side, self.key);
     }
 }
 
@@ -168,10 +195,6 @@ impl Registers for Ours {
             Side::Consumer => Registry::register_consumer(self, Event(key), object),
         }
         .map_err(|_| Busy)
-    }
-
-    fn unregister(&self, _side: Side, _key: u64) {
-        // Dropping the registration is what ends it.
     }
 
     fn is_connected(&self, key: u64) -> bool {
@@ -374,9 +397,7 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
-    let about = "a key's two sides: two lists under a mutex, against a sharded table";
-    let mut report = BenchReport::new("pairing", about);
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let candidates = candidates();
     let few = few_table(stage, &candidates);
     report.plot(Plot::lines("few", &few, &[], "pairs registered"));
@@ -384,48 +405,42 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let mut plot = Plot::lines("at-once", &storms, &["144"], "pairs");
     plot.title += ", 144 threads";
     report.plot(plot);
-    targets(&mut report, &few, &storms, &details);
+    targets(report, &few, &storms, &details);
     extrapolate(&mut report.notes, &storms);
     report.tables = vec![few, storms, details];
     report.note(format!(
         "144 threads on {} cores: maxima of milliseconds are threads being scheduled out",
         flatpath_bench_common::profile::cores()
     ));
-    Ok(report)
+    Ok(())
 }
 
 fn columns(candidates: &[Candidate]) -> impl Iterator<Item = (&'static str, Role)> {
     candidates.iter().map(|it| (it.name, it.role))
 }
 
-fn few_table(stage: &mut Stage<'_>, candidates: &[Candidate]) -> Table {
+fn few_table(stage: &mut Stage, candidates: &[Candidate]) -> Table {
     let profile = stage.profile;
     let sizes: &[u32] = profile.pick(&[1, 10, 30, 100, 300, 1_000], &[1, 10, 100, 1_000], &[10]);
     let title = "One more pair comes and goes, one thread";
     let unit = "ns per registration or its end";
     let mut table = Table::new(title, unit, &["pairs"], columns(candidates));
     for &pairs in sizes {
-        stage.step(&format!("pairing: beside {pairs} pairs"));
         let slice = profile.slice(1);
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for candidate in candidates {
             turns.push(Box::new(move || (candidate.few)(pairs, slice)));
         }
+        let what = format!("pairing: beside {pairs} pairs");
         // Short turns: the odd one that is disturbed must not count.
-        table.push(
-            &[&pairs],
-            interleave(stage.runs(3 * profile.rounds()), &mut turns),
-        );
+        let figures = stage.row(&what, 3 * profile.rounds(), &mut turns);
+        table.push(&[&pairs], figures);
     }
     table
 }
 
 /// Wall time per registration, and latencies in detail.
-fn storms(
-    stage: &mut Stage<'_>,
-    candidates: &[Candidate],
-    notes: &mut Vec<String>,
-) -> (Table, Table) {
+fn storms(stage: &mut Stage, candidates: &[Candidate], notes: &mut Vec<String>) -> (Table, Table) {
     let profile = stage.profile;
     let sizes: &[u32] = profile.pick(
         &[1_000, 5_000, LISTS_PAIRS_MAX, PAIRS],
@@ -475,7 +490,7 @@ fn storms(
 /// The storms of each candidate, interleaved. The lists have fewer from thousands of pairs on, and
 /// none where one would take minutes.
 fn weather(
-    stage: &mut Stage<'_>,
+    stage: &mut Stage,
     candidates: &[Candidate],
     pairs: u32,
     threads: usize,
@@ -497,7 +512,7 @@ fn weather(
                 continue;
             }
             let name = candidate.name;
-            stage.step(&format!(
+            (stage.progress)(&format!(
                 "pairing: {pairs} pairs, {threads} threads, {name}"
             ));
             samples.push((candidate.storm)(pairs, threads, Looks::Whole));

@@ -28,38 +28,6 @@ const TIMED_EVERY: u64 = 8;
 const BEFORE: &str = "Mutex<VecDeque>";
 const OURS: &str = "ours";
 
-/// A queue of numbers.
-pub(crate) trait Channel: Sync {
-    /// Appends a number.
-    fn push(&self, number: u32);
-    /// Takes the oldest.
-    fn pop(&self) -> Option<u32>;
-}
-
-impl Channel for Queue {
-    #[inline]
-    fn push(&self, number: u32) {
-        Queue::push(self, number);
-    }
-
-    #[inline]
-    fn pop(&self) -> Option<u32> {
-        Queue::pop(self)
-    }
-}
-
-impl Channel for LockedQueue {
-    #[inline]
-    fn push(&self, number: u32) {
-        LockedQueue::push(self, number);
-    }
-
-    #[inline]
-    fn pop(&self) -> Option<u32> {
-        LockedQueue::pop(self)
-    }
-}
-
 /// A queue made for `numbers` numbers, measured with so many producers and consumers.
 pub(crate) type Measured = (&'static str, Role, fn(&Load) -> Passed);
 
@@ -86,8 +54,12 @@ impl Load {
         self.producers as u32 * NUMBERS_EACH
     }
 
-    /// Hands numbers over for the slice.
-    pub(crate) fn pass<C: Channel>(&self, queue: &C) -> Passed {
+    /// Hands numbers over for the slice: `push` appends one, `pop` takes the oldest.
+    pub(crate) fn pass(
+        &self,
+        push: impl Fn(u32) + Sync,
+        pop: impl Fn() -> Option<u32> + Sync,
+    ) -> Passed {
         let field = Field {
             away: (0..self.numbers()).map(|_| Padded::default()).collect(),
             over: AtomicBool::new(false),
@@ -98,12 +70,11 @@ impl Load {
         let _ = *CLOCK_MEAN_NS;
         let begin = thread::scope(|scope| {
             for producer in 0..self.producers {
-                let (field, queue) = (&field, queue);
-                scope.spawn(move || field.produce(producer as u32, queue));
+                let (field, push) = (&field, &push);
+                scope.spawn(move || field.produce(producer as u32, push));
             }
             for _ in 0..self.consumers {
-                let (field, queue) = (&field, queue);
-                scope.spawn(move || field.consume(queue));
+                scope.spawn(|| field.consume(&pop));
             }
             field.start.wait();
             let begin = Instant::now();
@@ -131,7 +102,7 @@ struct Field {
 }
 
 impl Field {
-    fn produce<C: Channel>(&self, producer: u32, queue: &C) {
+    fn produce(&self, producer: u32, push: impl Fn(u32)) {
         let first = producer * NUMBERS_EACH;
         let (mut count, mut sum, mut timings) = (0_u64, 0, 0);
         self.start.wait();
@@ -144,10 +115,10 @@ impl Field {
             }
             away.store(true, Ordering::Relaxed);
             if count.is_multiple_of(TIMED_EVERY) {
-                sum += raw_timed(|| queue.push(number));
+                sum += raw_timed(|| push(number));
                 timings += 1;
             } else {
-                queue.push(number);
+                push(number);
             }
             count += 1;
         }
@@ -156,11 +127,11 @@ impl Field {
         pushed.1 += timings;
     }
 
-    fn consume<C: Channel>(&self, queue: &C) {
+    fn consume(&self, pop: impl Fn() -> Option<u32>) {
         let mut count = 0;
         self.start.wait();
         while !self.over.load(Ordering::Relaxed) {
-            match queue.pop() {
+            match pop() {
                 Some(number) => {
                     self.away[number as usize].0.store(false, Ordering::Release);
                     count += 1;
@@ -176,10 +147,12 @@ impl Field {
 fn candidates() -> Vec<Measured> {
     let mut all: Vec<Measured> = vec![
         (BEFORE, Role::Baseline, |load| {
-            load.pass(&LockedQueue::with_capacity(load.numbers() as usize))
+            let queue = LockedQueue::with_capacity(load.numbers() as usize);
+            load.pass(|number| queue.push(number), || queue.pop())
         }),
         (OURS, Role::Ours, |load| {
-            load.pass(&Queue::new(load.numbers()))
+            let queue = Queue::new(load.numbers());
+            load.pass(|number| _ = queue.push(number), || queue.pop())
         }),
     ];
     all.extend(crate::competitors::queues::candidates());
@@ -187,7 +160,7 @@ fn candidates() -> Vec<Measured> {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     const FULL: &[(usize, usize)] = &[(1, 1), (4, 1), (8, 2), (64, 1), (64, 2), (64, 8)];
     let shapes = profile.pick(FULL, &[(1, 1), (4, 1), (8, 2), (64, 2)], &[(1, 1)]);
@@ -197,7 +170,7 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
     let mut walls = table("Numbers handed over", "wall ns per number");
     let mut pushes = table("What a producer waits", "ns per push, mean");
     for &(producers, consumers) in shapes {
-        stage.step(&format!(
+        (stage.progress)(&format!(
             "queue: {producers} producers, {consumers} consumers"
         ));
         let slice = profile.slice(producers + consumers) * profile.pick(1, 2, 1);
@@ -215,17 +188,15 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
         walls.push(&labels, figures(&samples, |passed| passed.wall_ns));
         pushes.push(&labels, figures(&samples, |passed| passed.push_ns));
     }
-    let about = "a work queue: a locked deque, against a queue that is pushed to without a lock";
-    let mut report = BenchReport::new("queue", about);
     report.plot(Plot::bars("wall", &walls, "producers, consumers"));
     report.plot(Plot::bars("push", &pushes, "producers, consumers"));
-    targets(&mut report, &walls, &pushes);
+    targets(report, &walls, &pushes);
     report.tables = vec![walls, pushes];
     report.note(
-        "ArrayQueue and the bounded concurrent-queue are bounded rings and faster one to one; the \
-         targets compare with the unbounded ones",
+        "ArrayQueue is a bounded ring and faster one to one; the targets compare with the \
+         unbounded ones",
     );
-    Ok(report)
+    Ok(())
 }
 
 /// Crates without a bound, which the targets compare with.

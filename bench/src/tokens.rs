@@ -16,9 +16,7 @@ use crate::baseline::token_array::ArrayRegion;
 use crate::baseline::token_region::CountedRegion;
 use crate::baseline::token_tree::TreeRegion;
 use crate::published;
-use flatpath_bench_common::measure::{
-    Hammered, Turn, figures, hammered, hand_over, interleave, samples,
-};
+use flatpath_bench_common::measure::{Hammered, Turn, figures, hammered, hand_over, samples};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
@@ -189,21 +187,19 @@ fn death<R: Opens>(region: &R, held: u32) -> (f64, usize) {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
-    let about = "references to pages: a tree or an array per socket, against a ledger per holder";
-    let mut report = BenchReport::new("tokens", about);
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let costs = costs(stage);
     let (ends, bytes) = ends(stage);
     report.plot(Plot::bars("cost", &costs, "tokens outstanding, flows"));
     report.plot(Plot::bars("reclaim", &ends, "tokens left behind"));
     report.plot(Plot::bars("memory", &bytes, "tokens held"));
-    targets(&mut report, &costs, &ends, &bytes);
+    targets(report, &costs, &ends, &bytes);
     report.tables = vec![costs, ends, bytes];
     report.note(
         "published: average idle share of a receiving thread, 4 flows; before is the tree, after \
          an array per region that reclaims nothing at the end of a socket",
     );
-    Ok(report)
+    Ok(())
 }
 
 fn table(title: &str, unit: &'static str, labels: &[&'static str]) -> Table {
@@ -216,7 +212,7 @@ fn table(title: &str, unit: &'static str, labels: &[&'static str]) -> Table {
     Table::new(title, unit, labels, columns)
 }
 
-fn costs(stage: &mut Stage<'_>) -> Table {
+fn costs(stage: &mut Stage) -> Table {
     let profile = stage.profile;
     let title = "Take + return";
     let mut table = table(title, "ns per pair", &["where", "outstanding", "figure"]);
@@ -226,7 +222,7 @@ fn costs(stage: &mut Stage<'_>) -> Table {
         &[(1, 16)],
     );
     for &(flows, held) in loads {
-        stage.step(&format!("tokens: {flows} flows, {held} outstanding"));
+        (stage.progress)(&format!("tokens: {flows} flows, {held} outstanding"));
         let slice = profile.slice(flows);
         let mut turns: [Turn<'_, Hammered>; 4] = [
             Box::new(|| local::<TreeRegion>(flows, held, slice)),
@@ -242,7 +238,6 @@ fn costs(stage: &mut Stage<'_>) -> Table {
         table.push(&[&place, &held, &"CPU"], cpu).published =
             (flows == 4).then_some(published::TOKENS);
     }
-    stage.step("tokens: returned by another thread");
     let slice = profile.slice(2);
     let mut turns: [Turn<'_>; 4] = [
         Box::new(|| remote::<TreeRegion>(slice)),
@@ -250,12 +245,13 @@ fn costs(stage: &mut Stage<'_>) -> Table {
         Box::new(|| remote::<PageRefs>(slice)),
         Box::new(|| remote::<CountedRegion>(slice)),
     ];
-    let figures = interleave(stage.runs(stage.profile.rounds()), &mut turns);
+    let what = "tokens: returned by another thread";
+    let figures = stage.row(what, profile.rounds(), &mut turns);
     table.push(&[&"another thread", &"up to 1024", &"wall"], figures);
     table
 }
 
-fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
+fn ends(stage: &mut Stage) -> (Table, Table) {
     let profile = stage.profile;
     let held: &[u32] = profile.pick(&[0, 16, 1_000], &[0, 16, 1_000], &[16]);
     let unit = "ns to take back what it left";
@@ -269,7 +265,7 @@ fn ends(stage: &mut Stage<'_>) -> (Table, Table) {
         CountedRegion::open(PAGES),
     );
     for &held in held {
-        stage.step(&format!("tokens: a holder dies with {held}"));
+        (stage.progress)(&format!("tokens: a holder dies with {held}"));
         let rounds = stage.runs(profile.pick(201, 51, 3));
         let mut turns: [Turn<'_, (f64, usize)>; 4] = [
             Box::new(|| death(&region.0, held)),

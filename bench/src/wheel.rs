@@ -23,8 +23,9 @@ const TREE: &str = "BTreeSet";
 const HEAP: &str = "BinaryHeap, lazy";
 const OURS: &str = "ours";
 
-/// What every candidate can do.
-trait Timers {
+/// A candidate.
+pub(crate) trait Timers {
+    /// Arms a timer, or moves it.
     fn arm(&mut self, timer: u32, deadline_ns: u64);
     fn cancel(&mut self, timer: u32);
     /// Appends what is due and disarms it.
@@ -47,34 +48,6 @@ impl Timers for Wheel {
         for &timer in &due[from..] {
             self.confirm(timer);
         }
-    }
-}
-
-impl Timers for TimerTree {
-    fn arm(&mut self, timer: u32, deadline_ns: u64) {
-        TimerTree::arm(self, timer, deadline_ns);
-    }
-
-    fn cancel(&mut self, timer: u32) {
-        TimerTree::cancel(self, timer);
-    }
-
-    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
-        TimerTree::expire(self, now_ns, due);
-    }
-}
-
-impl Timers for TimerHeap {
-    fn arm(&mut self, timer: u32, deadline_ns: u64) {
-        TimerHeap::arm(self, timer, deadline_ns);
-    }
-
-    fn cancel(&mut self, timer: u32) {
-        TimerHeap::cancel(self, timer);
-    }
-
-    fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>) {
-        TimerHeap::expire(self, now_ns, due);
     }
 }
 
@@ -166,15 +139,13 @@ fn pass(timers: &mut impl Timers, count: u32, samples: &mut Samples) {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let counts: &[u32] = profile.pick(
         &[10_000, 100_000, 1_000_000],
         &[10_000, 1_000_000],
         &[1_000],
     );
-    let about = "time-outs: a tree and a heap, against a timer wheel";
-    let mut report = BenchReport::new("wheel", about);
     for &count in counts {
         let rounds = if count >= 1_000_000 {
             profile.pick(5, 3, 1)
@@ -199,13 +170,13 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
         "the heap's cancel only marks: the work is left for its expiry. At 10,000 timers most of \
          expire is the clock and empty ticks, six for each timer",
     );
-    Ok(report)
+    Ok(())
 }
 
-fn table(stage: &mut Stage<'_>, count: u32, rounds: usize) -> Table {
+fn table(stage: &mut Stage, count: u32, rounds: usize) -> Table {
     let mut samples: [Samples; 3] = Default::default();
     for round in 0..rounds {
-        stage.step(&format!("wheel: {count} timers, round {}", round + 1));
+        (stage.progress)(&format!("wheel: {count} timers, round {}", round + 1));
         // A million times in a tree takes longer than all the others together.
         if stage.profile != Profile::Quick || count < 1_000_000 {
             pass(&mut TimerTree::new(count), count, &mut samples[0]);

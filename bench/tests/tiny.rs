@@ -1,18 +1,29 @@
 //! Every bench with tiny inputs: it runs, its report is whole, its pictures are drawn. What the
 //! figures are does not matter here.
 
-use flatpath_bench::{Bench, BenchReport, Options, Profile, Role, ServerProgram, run};
+use std::cell::Cell;
+use std::rc::Rc;
 
-fn tiny(bench: Bench) {
-    let options = Options {
+use flatpath_bench::{BENCHES, BenchReport, Profile, Report, Role, Stage, run};
+
+fn measured(bench: &str, only: Option<&str>) -> Report {
+    let steps = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&steps);
+    let mut stage = Stage {
         profile: Profile::Tiny,
         runs: None,
-        server: ServerProgram::ThisProcess,
-        only: None,
+        server: flatpath_testkit::binary::flatpath().into(),
+        only: only.map(Into::into),
+        progress: Box::new(move |_| counted.set(counted.get() + 1)),
     };
-    let mut steps = 0;
-    let report = run(&[bench], &options, &mut |_| steps += 1).expect("it runs");
-    assert!(steps > 0, "progress is told");
+    let bench = BENCHES.iter().find(|it| it.name == bench).expect("a bench");
+    let report = run(&[*bench], &mut stage).expect("it runs");
+    assert!(steps.get() > 0, "progress is shown");
+    report
+}
+
+fn tiny(bench: &str) {
+    let report = measured(bench, None);
     assert_eq!(report.benches.len(), 1);
     let result = &report.benches[0];
     check(result);
@@ -68,49 +79,42 @@ fn check(bench: &BenchReport) {
 
 #[test]
 fn accept_runs_small() {
-    tiny(Bench::Accept);
+    tiny("accept");
 }
 
 #[test]
 fn buffers_runs_small() {
-    tiny(Bench::Buffers);
+    tiny("buffers");
 }
 
 #[test]
 fn dispatch_runs_small() {
-    tiny(Bench::Dispatch);
+    tiny("dispatch");
 }
 
 #[test]
 fn tokens_runs_small() {
-    tiny(Bench::Tokens);
+    tiny("tokens");
 }
 
 #[test]
 fn pairing_runs_small() {
-    tiny(Bench::Pairing);
+    tiny("pairing");
 }
 
 #[test]
 fn events_run_small() {
-    tiny(Bench::Events);
+    tiny("events");
 }
 
 #[test]
 fn queue_runs_small() {
-    tiny(Bench::Queue);
+    tiny("queue");
 }
 
-/// Rows of the library's server; the others need the command.
 #[test]
 fn neighbours_run_small() {
-    let options = Options {
-        profile: Profile::Tiny,
-        runs: None,
-        server: ServerProgram::ThisProcess,
-        only: Some("handlers".into()),
-    };
-    let report = run(&[Bench::Neighbours], &options, &mut |_| {}).expect("it runs");
+    let report = measured("neighbours", Some("handlers"));
     let rows = &report.benches[0].tables[0].rows;
     assert!(!rows.is_empty());
     for row in rows {
@@ -122,5 +126,5 @@ fn neighbours_run_small() {
 
 #[test]
 fn wheel_runs_small() {
-    tiny(Bench::Wheel);
+    tiny("wheel");
 }

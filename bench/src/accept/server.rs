@@ -1,4 +1,4 @@
-//! The server under test: a child process, or threads of this one.
+//! The server under test, a child process.
 //!
 //! What it did is read from `/proc` (CPU time of its threads) and from its log when it ends (system
 //! calls of its driver).
@@ -9,14 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath::Running;
+use flatpath::OperationMode;
 use flatpath_bench_common::process::{Process, command};
 use flatpath_bench_common::usage::{ThreadTimes, thread_times};
-use flatpath_echo::Echo;
-
-use super::ServerProgram;
-
-pub(crate) use flatpath::OperationMode;
 
 /// How long a server may take to become quiet, or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,18 +23,10 @@ const QUIET_MAX: Duration = Duration::from_micros(100);
 /// A running echo server.
 pub(crate) struct Server {
     address: SocketAddr,
-    home: Home,
+    process: Process,
 }
 
-enum Home {
-    Child(Process),
-    Here {
-        running: Running,
-        threads: ThreadTimes,
-    },
-}
-
-/// What a server said when it ended.
+/// What the log of a server reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     /// System calls of its driver, if they were counted.
@@ -50,11 +37,21 @@ pub(crate) struct End {
 
 impl Server {
     /// Starts an echo server on a free port.
-    pub(crate) fn start(program: &ServerProgram, mode: OperationMode) -> io::Result<Self> {
-        match program {
-            ServerProgram::Program(path) => child(path, mode),
-            ServerProgram::ThisProcess => here(mode),
-        }
+    pub(crate) fn start(program: &Path, mode: OperationMode) -> io::Result<Self> {
+        let how = match mode {
+            OperationMode::Single => "single",
+            OperationMode::Multishot => "multishot",
+        };
+        let mut command = command(program, &[]);
+        command
+            .args(["serve", "--echo", "127.0.0.1:0", "--accept", how])
+            // The engine logs what its driver did only at this level.
+            .env("RUST_LOG", "warn,flatpath=debug");
+        let mut process = Process::start(&mut command)?;
+        Ok(Self {
+            address: process.listeners()?[0].1,
+            process,
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -63,10 +60,7 @@ impl Server {
 
     /// CPU time of the server's threads so far.
     pub(crate) fn cpu_time(&self) -> io::Result<ThreadTimes> {
-        match &self.home {
-            Home::Child(process) => thread_times(process.id()),
-            Home::Here { threads, .. } => Ok(thread_times(std::process::id())?.only(threads)),
-        }
+        thread_times(self.process.id())
     }
 
     /// CPU time once the server has nothing left to do.
@@ -83,51 +77,10 @@ impl Server {
         }
     }
 
-    /// Ends it and collects what it has to say.
+    /// Ends it and reads its log.
     pub(crate) fn stop(self) -> io::Result<End> {
-        match self.home {
-            Home::Child(process) => Ok(End::read(&process.stop(PATIENCE)?)),
-            Home::Here { running, .. } => {
-                let driver = running.driver().to_owned();
-                running.handle().drain();
-                running.wait().map_err(io::Error::other)?;
-                Ok(End {
-                    system_calls: None,
-                    driver,
-                })
-            }
-        }
+        Ok(End::read(&self.process.stop(PATIENCE)?))
     }
-}
-
-fn here(mode: OperationMode) -> io::Result<Server> {
-    let before = thread_times(std::process::id())?;
-    let server = flatpath::Server::new()
-        .listen("127.0.0.1:0", Echo)
-        .accept(mode);
-    let running = server.start().map_err(io::Error::other)?;
-    let threads = thread_times(std::process::id())?.without(&before);
-    Ok(Server {
-        address: running.addresses()[0].address,
-        home: Home::Here { running, threads },
-    })
-}
-
-fn child(program: &Path, mode: OperationMode) -> io::Result<Server> {
-    let how = match mode {
-        OperationMode::Single => "single",
-        OperationMode::Multishot => "multishot",
-    };
-    let mut command = command(program, &[]);
-    command
-        .args(["serve", "--echo", "127.0.0.1:0", "--accept", how])
-        // The engine tells what its driver did only at this level.
-        .env("RUST_LOG", "warn,flatpath=debug");
-    let mut process = Process::start(&mut command)?;
-    Ok(Server {
-        address: process.listeners()?[0].1,
-        home: Home::Child(process),
-    })
 }
 
 impl End {
@@ -171,21 +124,17 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_an_error() {
         for program in ["/bin/false", "/no/such/program"] {
-            let program = ServerProgram::Program(program.into());
-            assert!(Server::start(&program, OperationMode::Multishot).is_err());
+            assert!(Server::start(program.as_ref(), OperationMode::Multishot).is_err());
         }
     }
 
     #[test]
-    fn the_cpu_time_of_a_server_in_this_process_is_that_of_its_threads() {
-        let server = Server::start(&ServerProgram::ThisProcess, OperationMode::Multishot)
-            .expect("it starts");
+    fn the_cpu_time_of_a_server_is_that_of_its_threads() {
+        let program = flatpath_testkit::binary::flatpath();
+        let server = Server::start(program, OperationMode::Multishot).expect("it starts");
         let all = server.settled_cpu_time().expect("it lives");
         assert!(all.since(&ThreadTimes::default()) > Duration::ZERO);
-        let Home::Here { threads, .. } = &server.home else {
-            panic!("it is in this process")
-        };
-        assert_eq!(all.only(threads).without(threads), ThreadTimes::default());
-        assert_eq!(server.stop().expect("it ends").system_calls, None);
+        let end = server.stop().expect("it ends");
+        assert!(end.system_calls.is_some() && end.driver != "unknown");
     }
 }

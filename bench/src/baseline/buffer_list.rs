@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::Claim;
+use crate::buffers::Recycler;
 use flatpath_bench_common::measure::shuffled;
 
 /// The end of the list.
@@ -60,9 +61,12 @@ impl BufferList {
             claim,
         }
     }
+}
 
-    /// The first idle descriptor.
-    pub(crate) fn take(&self) -> Option<u32> {
+impl Recycler for BufferList {
+    type Item = u32;
+
+    fn take(&self) -> Option<u32> {
         let first = self.first.read().unwrap_or_else(PoisonError::into_inner);
         let mut index = *first;
         while index != NONE {
@@ -77,8 +81,8 @@ impl BufferList {
         None
     }
 
-    /// Makes a descriptor idle again. No lock, as in the original.
-    pub(crate) fn put(&self, index: u32) {
+    /// No lock, as in the original.
+    fn put(&self, index: u32) {
         self.descriptors[index as usize]
             .used
             .store(0, Ordering::Release);

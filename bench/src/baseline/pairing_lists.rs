@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::pairing::{Busy, Party, Registers, Side, Ticket};
+use crate::pairing::{Busy, Keeps, Party, Side};
 
 const NONE: u32 = u32::MAX;
 
@@ -32,10 +32,7 @@ struct Node {
     object: Option<Arc<Party>>,
 }
 
-impl Registers for PairingLists {
-    type Object = Arc<Party>;
-    type Ticket<'a> = Ticket<'a, Self>;
-
+impl Keeps for PairingLists {
     fn new(pairs: u32) -> Self {
         Self(Mutex::new(Lists {
             nodes: Vec::with_capacity(2 * pairs as usize),
@@ -44,12 +41,7 @@ impl Registers for PairingLists {
         }))
     }
 
-    fn register(
-        &self,
-        side: Side,
-        key: u64,
-        object: &Arc<Party>,
-    ) -> Result<Ticket<'_, Self>, Busy> {
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy> {
         let mut lists = self.lock();
         if lists.find(side, key).is_some() {
             return Err(Busy);
@@ -59,10 +51,10 @@ impl Registers for PairingLists {
             lists.nodes[partner as usize].is_connected = true;
         }
         lists.add(side, key, partner.is_some(), Arc::clone(object));
-        Ok(Ticket::new(self, side, key))
+        Ok(())
     }
 
-    fn unregister(&self, side: Side, key: u64) {
+    fn remove(&self, side: Side, key: u64) {
         let mut lists = self.lock();
         let was_connected = lists.remove(side, key);
         if was_connected && let Some(partner) = lists.find(side.other(), key) {

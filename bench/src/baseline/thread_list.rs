@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle, Thread};
 
 use super::Claim;
 use super::locked_queue::LockedQueue;
-use crate::dispatch::{Dispatcher, Wakes, Work};
+use crate::dispatch::{Dispatcher, Wakes, Work, join};
 use flatpath_bench_common::measure::shuffled;
 
 const NONE: u32 = u32::MAX;
@@ -94,10 +94,7 @@ impl Dispatcher for ThreadList {
                 thread.unpark();
             }
         }
-        for thread in self.threads {
-            // A panic was printed where it happened.
-            let _ = thread.join();
-        }
+        join(self.threads);
         Some(Wakes {
             all: self.shared.wakes.load(Ordering::Relaxed),
             found_nothing: self.shared.wakes_that_found_nothing.load(Ordering::Relaxed),

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::wheel::Timers;
+
 /// Timers 0 to `timers` - 1.
 #[derive(Debug)]
 pub(crate) struct TimerHeap {
@@ -24,9 +26,10 @@ impl TimerHeap {
             armed: 0,
         }
     }
+}
 
-    /// Arms a timer, or moves it.
-    pub(crate) fn arm(&mut self, timer: u32, deadline: u64) {
+impl Timers for TimerHeap {
+    fn arm(&mut self, timer: u32, deadline: u64) {
         let before = std::mem::replace(&mut self.deadlines[timer as usize], deadline);
         self.armed += usize::from(before == u64::MAX);
         self.entries.push(Reverse((deadline, timer)));
@@ -37,14 +40,12 @@ impl TimerHeap {
         }
     }
 
-    /// Disarms a timer.
-    pub(crate) fn cancel(&mut self, timer: u32) {
+    fn cancel(&mut self, timer: u32) {
         let before = std::mem::replace(&mut self.deadlines[timer as usize], u64::MAX);
         self.armed -= usize::from(before != u64::MAX);
     }
 
-    /// Appends what is due.
-    pub(crate) fn expire(&mut self, now: u64, due: &mut Vec<u32>) {
+    fn expire(&mut self, now: u64, due: &mut Vec<u32>) {
         while let Some(&Reverse((deadline, timer))) = self.entries.peek() {
             if deadline > now {
                 return;

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::wheel::Timers;
+
 /// Timers 0 to `timers` - 1.
 #[derive(Debug)]
 pub(crate) struct TimerTree {
@@ -20,24 +22,23 @@ impl TimerTree {
             deadlines: vec![u64::MAX; timers as usize],
         }
     }
+}
 
-    /// Arms a timer, or moves it.
-    pub(crate) fn arm(&mut self, timer: u32, deadline: u64) {
+impl Timers for TimerTree {
+    fn arm(&mut self, timer: u32, deadline: u64) {
         self.cancel(timer);
         self.deadlines[timer as usize] = deadline;
         self.entries.insert((deadline, timer));
     }
 
-    /// Disarms a timer.
-    pub(crate) fn cancel(&mut self, timer: u32) {
+    fn cancel(&mut self, timer: u32) {
         let deadline = std::mem::replace(&mut self.deadlines[timer as usize], u64::MAX);
         if deadline != u64::MAX {
             self.entries.remove(&(deadline, timer));
         }
     }
 
-    /// Appends what is due.
-    pub(crate) fn expire(&mut self, now: u64, due: &mut Vec<u32>) {
+    fn expire(&mut self, now: u64, due: &mut Vec<u32>) {
         while let Some(&(deadline, timer)) = self.entries.first() {
             if deadline > now {
                 return;

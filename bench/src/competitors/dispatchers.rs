@@ -1,34 +1,54 @@
 //! Well-known ways to hand work to threads.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use parking_lot::{Condvar, Mutex};
-use rayon_core::{ThreadPool, ThreadPoolBuilder};
-use tokio::runtime::{Builder, Runtime};
+use rayon_core::ThreadPoolBuilder;
+use tokio::runtime::Builder;
 
-use crate::dispatch::{Dispatcher, Measured, Wakes, Work, join, measure};
+use crate::baseline::locked_queue::LockedQueue;
+use crate::dispatch::{Dispatcher, Measured, Wakes, Work, join};
+use flatpath_bench_common::report::Role;
 
 /// All of them.
 pub(crate) fn candidates() -> Vec<Measured> {
     vec![
-        ("parking_lot Condvar", |workers, flow, slice| {
-            measure(|work| ParkingLot::start(workers, work), flow, slice)
+        ("std Condvar", Role::Competitor, |load| {
+            load.measure(|work| condvar(load.workers, work))
         }),
-        ("crossbeam-channel", |workers, flow, slice| {
-            measure(|work| Crossbeam::start(workers, work), flow, slice)
+        ("crossbeam-channel", Role::Competitor, |load| {
+            load.measure(|work| crossbeam(load.workers, work))
         }),
-        ("flume", |workers, flow, slice| {
-            measure(|work| Flume::start(workers, work), flow, slice)
+        ("flume", Role::Competitor, |load| {
+            load.measure(|work| flume(load.workers, work))
         }),
-        ("tokio spawn_blocking", |workers, flow, slice| {
-            measure(|work| Tokio::start(workers, work), flow, slice)
+        ("tokio spawn_blocking", Role::Competitor, |load| {
+            load.measure(|work| tokio(load.workers, work))
         }),
-        ("rayon", |workers, flow, slice| {
-            measure(|work| Rayon::start(workers, work), flow, slice)
+        ("rayon", Role::Competitor, |load| {
+            load.measure(|work| rayon(load.workers, work))
         }),
     ]
+}
+
+/// Threads, and the function that hands them work: they end when it is dropped.
+struct Pool<F> {
+    enqueue: F,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<F: Fn(u32)> Dispatcher for Pool<F> {
+    fn enqueue(&self, item: u32) {
+        (self.enqueue)(item);
+    }
+
+    fn stop(self) -> Option<Wakes> {
+        drop(self.enqueue);
+        join(self.threads);
+        None
+    }
 }
 
 fn start(
@@ -47,160 +67,95 @@ fn start(
     threads.collect()
 }
 
-/// Items, and whether it is over; somebody waits for either.
-type Waited = (Mutex<(VecDeque<u32>, bool)>, Condvar);
-
-struct ParkingLot {
-    shared: Arc<Waited>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl ParkingLot {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let items = VecDeque::with_capacity(work.items());
-        let shared: Arc<Waited> = Arc::new((Mutex::new((items, false)), Condvar::new()));
-        let waited = Arc::clone(&shared);
-        let threads = start(workers, work, move || {
-            let mut state = waited.0.lock();
-            loop {
-                if let Some(item) = state.0.pop_front() {
-                    return Some(item);
-                }
-                if state.1 {
-                    return None;
-                }
-                waited.1.wait(&mut state);
-            }
-        });
-        Self { shared, threads }
-    }
-}
-
-impl Dispatcher for ParkingLot {
-    fn enqueue(&self, item: u32) {
-        self.shared.0.lock().0.push_back(item);
-        self.shared.1.notify_one();
+/// A deque with a condition variable of the standard library: what one writes without thinking.
+fn condvar(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
+    struct Shared {
+        queue: LockedQueue,
+        condition: Condvar,
+        stop: AtomicBool,
     }
 
-    fn stop(self) -> Option<Wakes> {
-        self.shared.0.lock().1 = true;
-        self.shared.1.notify_all();
-        join(self.threads);
-        None
-    }
-}
+    /// The producer's end: workers stop when it is dropped.
+    struct Sender(Arc<Shared>);
 
-struct Crossbeam {
-    sender: crossbeam_channel::Sender<u32>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Crossbeam {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let (sender, receiver) = crossbeam_channel::unbounded();
-        let threads = start(workers, work, move || receiver.recv().ok());
-        Self { sender, threads }
-    }
-}
-
-impl Dispatcher for Crossbeam {
-    fn enqueue(&self, item: u32) {
-        // Receivers live until the sender is dropped.
-        let _ = self.sender.send(item);
-    }
-
-    fn stop(self) -> Option<Wakes> {
-        drop(self.sender);
-        join(self.threads);
-        None
-    }
-}
-
-struct Flume {
-    sender: flume::Sender<u32>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Flume {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let (sender, receiver) = flume::unbounded();
-        let threads = start(workers, work, move || receiver.recv().ok());
-        Self { sender, threads }
-    }
-}
-
-impl Dispatcher for Flume {
-    fn enqueue(&self, item: u32) {
-        // Receivers live until the sender is dropped.
-        let _ = self.sender.send(item);
-    }
-
-    fn stop(self) -> Option<Wakes> {
-        drop(self.sender);
-        join(self.threads);
-        None
-    }
-}
-
-/// The pool that `spawn_blocking` uses. It starts threads as they are needed.
-struct Tokio {
-    runtime: Runtime,
-    work: Arc<Work>,
-}
-
-impl Tokio {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let runtime = Builder::new_current_thread()
-            .max_blocking_threads(workers)
-            .build()
-            .expect("a runtime without I/O needs nothing that could be refused");
-        Self {
-            runtime,
-            work: Arc::clone(work),
+    impl Drop for Sender {
+        fn drop(&mut self) {
+            let items = self.0.queue.lock();
+            self.0.stop.store(true, Ordering::Relaxed);
+            drop(items);
+            self.0.condition.notify_all();
         }
     }
+
+    let shared = Arc::new(Shared {
+        queue: LockedQueue::with_capacity(work.items()),
+        condition: Condvar::new(),
+        stop: AtomicBool::new(false),
+    });
+    let sender = Sender(Arc::clone(&shared));
+    let threads = start(workers, work, move || {
+        let has_to_wait =
+            |items: &mut VecDeque<u32>| items.is_empty() && !shared.stop.load(Ordering::Relaxed);
+        let items = shared
+            .condition
+            .wait_while(shared.queue.lock(), has_to_wait);
+        items.unwrap_or_else(PoisonError::into_inner).pop_front()
+    });
+    let enqueue = move |item| {
+        let Sender(shared) = &sender;
+        shared.queue.push(item);
+        shared.condition.notify_one();
+    };
+    Pool { enqueue, threads }
 }
 
-impl Dispatcher for Tokio {
-    fn enqueue(&self, item: u32) {
-        let work = Arc::clone(&self.work);
-        drop(self.runtime.spawn_blocking(move || work.run(item)));
-    }
+fn crossbeam(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    let threads = start(workers, work, move || receiver.recv().ok());
+    // Receivers live until the sender is dropped.
+    let enqueue = move |item| _ = sender.send(item);
+    Pool { enqueue, threads }
+}
 
-    fn stop(self) -> Option<Wakes> {
-        // Waits for its threads.
-        drop(self.runtime);
-        None
+fn flume(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
+    let (sender, receiver) = flume::unbounded();
+    let threads = start(workers, work, move || receiver.recv().ok());
+    // Receivers live until the sender is dropped.
+    let enqueue = move |item| _ = sender.send(item);
+    Pool { enqueue, threads }
+}
+
+/// The pool that `spawn_blocking` uses. It starts threads as they are needed, and waits for them
+/// when it is dropped.
+fn tokio(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
+    let runtime = Builder::new_current_thread()
+        .max_blocking_threads(workers)
+        .build()
+        .expect("a runtime without I/O needs nothing that could be refused");
+    let work = Arc::clone(work);
+    let enqueue = move |item| {
+        let work = Arc::clone(&work);
+        drop(runtime.spawn_blocking(move || work.run(item)));
+    };
+    Pool {
+        enqueue,
+        threads: Vec::new(),
     }
 }
 
-struct Rayon {
-    pool: ThreadPool,
-    work: Arc<Work>,
-}
-
-impl Rayon {
-    fn start(workers: usize, work: &Arc<Work>) -> Self {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(workers)
-            .build()
-            .expect("threads can be started, as for the candidates before");
-        Self {
-            pool,
-            work: Arc::clone(work),
-        }
-    }
-}
-
-impl Dispatcher for Rayon {
-    fn enqueue(&self, item: u32) {
-        let work = Arc::clone(&self.work);
-        self.pool.spawn(move || work.run(item));
-    }
-
-    fn stop(self) -> Option<Wakes> {
-        // Its threads end by themselves when the pool is dropped, after what was spawned.
-        drop(self.pool);
-        None
+/// Its threads end by themselves after the pool is dropped and what was spawned is done.
+fn rayon(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(workers)
+        .build()
+        .expect("threads can be started, as for the candidates before");
+    let work = Arc::clone(work);
+    let enqueue = move |item| {
+        let work = Arc::clone(&work);
+        pool.spawn(move || work.run(item));
+    };
+    Pool {
+        enqueue,
+        threads: Vec::new(),
     }
 }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::pairing::{
-    Both, Busy, Candidate, LOCKED_MAP, Party, Registers, Side, Ticket, candidate,
-};
+use crate::pairing::{Both, Busy, Candidate, Keeps, LOCKED_MAP, Party, Side, candidate};
 use flatpath_bench_common::report::Role;
 
 /// All of them.
@@ -27,25 +25,16 @@ pub(crate) fn candidates() -> Vec<Candidate> {
 /// A `HashMap` of the standard library under a parking_lot mutex.
 pub(crate) struct Locked(Mutex<HashMap<u64, Both>>);
 
-impl Registers for Locked {
-    type Object = Arc<Party>;
-    type Ticket<'a> = Ticket<'a, Self>;
-
+impl Keeps for Locked {
     fn new(_pairs: u32) -> Self {
         Self(Mutex::default())
     }
 
-    fn register(
-        &self,
-        side: Side,
-        key: u64,
-        object: &Self::Object,
-    ) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.lock().entry(key).or_default().add(side, object)?;
-        Ok(Ticket::new(self, side, key))
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy> {
+        self.0.lock().entry(key).or_default().add(side, object)
     }
 
-    fn unregister(&self, side: Side, key: u64) {
+    fn remove(&self, side: Side, key: u64) {
         let mut map = self.0.lock();
         if let Some(both) = map.get_mut(&key) {
             both.remove(side);
@@ -62,25 +51,16 @@ impl Registers for Locked {
 
 pub(crate) struct Dash(dashmap::DashMap<u64, Both>);
 
-impl Registers for Dash {
-    type Object = Arc<Party>;
-    type Ticket<'a> = Ticket<'a, Self>;
-
+impl Keeps for Dash {
     fn new(_pairs: u32) -> Self {
         Self(dashmap::DashMap::new())
     }
 
-    fn register(
-        &self,
-        side: Side,
-        key: u64,
-        object: &Self::Object,
-    ) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.entry(key).or_default().add(side, object)?;
-        Ok(Ticket::new(self, side, key))
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy> {
+        self.0.entry(key).or_default().add(side, object)
     }
 
-    fn unregister(&self, side: Side, key: u64) {
+    fn remove(&self, side: Side, key: u64) {
         if let dashmap::Entry::Occupied(mut entry) = self.0.entry(key) {
             entry.get_mut().remove(side);
             if entry.get().is_empty() {
@@ -96,25 +76,16 @@ impl Registers for Dash {
 
 pub(crate) struct Scc(scc::HashMap<u64, Both>);
 
-impl Registers for Scc {
-    type Object = Arc<Party>;
-    type Ticket<'a> = Ticket<'a, Self>;
-
+impl Keeps for Scc {
     fn new(_pairs: u32) -> Self {
         Self(scc::HashMap::new())
     }
 
-    fn register(
-        &self,
-        side: Side,
-        key: u64,
-        object: &Self::Object,
-    ) -> Result<Ticket<'_, Self>, Busy> {
-        self.0.entry_sync(key).or_default().add(side, object)?;
-        Ok(Ticket::new(self, side, key))
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy> {
+        self.0.entry_sync(key).or_default().add(side, object)
     }
 
-    fn unregister(&self, side: Side, key: u64) {
+    fn remove(&self, side: Side, key: u64) {
         if let scc::hash_map::Entry::Occupied(mut entry) = self.0.entry_sync(key) {
             entry.get_mut().remove(side);
             if entry.get().is_empty() {
@@ -134,27 +105,18 @@ type Guarded = Arc<Mutex<(Both, bool)>>;
 
 pub(crate) struct Papaya(papaya::HashMap<u64, Guarded>);
 
-impl Registers for Papaya {
-    type Object = Arc<Party>;
-    type Ticket<'a> = Ticket<'a, Self>;
-
+impl Keeps for Papaya {
     fn new(_pairs: u32) -> Self {
         Self(papaya::HashMap::new())
     }
 
-    fn register(
-        &self,
-        side: Side,
-        key: u64,
-        object: &Self::Object,
-    ) -> Result<Ticket<'_, Self>, Busy> {
+    fn add(&self, side: Side, key: u64, object: &Arc<Party>) -> Result<(), Busy> {
         let map = self.0.pin();
         loop {
             let entry = map.get_or_insert_with(key, Arc::default);
             let mut guarded = entry.lock();
             if !guarded.1 {
-                guarded.0.add(side, object)?;
-                return Ok(Ticket::new(self, side, key));
+                return guarded.0.add(side, object);
             }
             drop(guarded);
             // On its way out: the next look finds another one, or none.
@@ -162,7 +124,7 @@ impl Registers for Papaya {
         }
     }
 
-    fn unregister(&self, side: Side, key: u64) {
+    fn remove(&self, side: Side, key: u64) {
         let map = self.0.pin();
         let Some(entry) = map.get(&key) else { return };
         let mut guarded = entry.lock();

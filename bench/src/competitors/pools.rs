@@ -1,83 +1,55 @@
 //! Pools made of well-known queues: boxed memory goes in and comes out.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use concurrent_queue::ConcurrentQueue;
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use parking_lot::Mutex;
 
-use crate::buffers::{Recycler, boxes, pairs as measure_pairs, split as measure_split};
+use crate::buffers::{BUFFER_BYTES, Load, Recycler};
 use flatpath_bench_common::measure::Turn;
 use flatpath_bench_common::report::Role;
 
 type Memory = Box<[u8]>;
 
-/// In the order of [`pairs`] and [`splits`].
+/// In the order of [`turns`].
 pub(crate) const COLUMNS: [(&str, Role); 4] = [
-    ("parking_lot Mutex<Vec>", Role::Competitor),
+    ("Mutex<Vec>", Role::Competitor),
     ("ArrayQueue", Role::Competitor),
     ("SegQueue", Role::Competitor),
     ("concurrent-queue", Role::Competitor),
 ];
 
-/// One turn per column: take + put with `idle` pieces of memory.
-pub(crate) fn pairs<'a>(
-    idle: usize,
-    threads: usize,
-    hold: usize,
-    slice: Duration,
-) -> Vec<Turn<'a>> {
-    let (stack, array, list, bounded) = all(idle);
-    vec![
-        Box::new(move || measure_pairs(&stack, threads, hold, slice)),
-        Box::new(move || measure_pairs(&array, threads, hold, slice)),
-        Box::new(move || measure_pairs(&list, threads, hold, slice)),
-        Box::new(move || measure_pairs(&bounded, threads, hold, slice)),
+/// One turn per column, each with `idle` pieces of memory.
+pub(crate) fn turns<'a>(idle: usize, load: Load, slice: Duration) -> [Turn<'a>; 4] {
+    [
+        turn(Mutex::new(Vec::new()), idle, load, slice),
+        turn(ArrayQueue::new(idle), idle, load, slice),
+        turn(SegQueue::new(), idle, load, slice),
+        turn(ConcurrentQueue::bounded(idle), idle, load, slice),
     ]
 }
 
-/// One turn per column: taken on one thread, put on another.
-pub(crate) fn splits<'a>(idle: usize, slice: Duration) -> Vec<Turn<'a>> {
-    let (stack, array, list, bounded) = all(idle);
-    vec![
-        Box::new(move || measure_split(&stack, slice)),
-        Box::new(move || measure_split(&array, slice)),
-        Box::new(move || measure_split(&list, slice)),
-        Box::new(move || measure_split(&bounded, slice)),
-    ]
-}
-
-fn filled<R: Recycler<Item = Memory>>(queue: R, idle: usize) -> R {
-    boxes(idle).into_iter().for_each(|memory| queue.put(memory));
-    queue
-}
-
-/// All of them; each keeps this number of idle pieces of memory.
-fn all(
-    idle: usize,
-) -> (
-    Mutex<Vec<Memory>>,
-    ArrayQueue<Memory>,
-    SegQueue<Memory>,
-    ConcurrentQueue<Memory>,
-) {
-    (
-        Mutex::new(boxes(idle)),
-        filled(ArrayQueue::new(idle), idle),
-        filled(SegQueue::new(), idle),
-        filled(ConcurrentQueue::bounded(idle), idle),
-    )
+fn turn<'a, R>(queue: R, idle: usize, load: Load, slice: Duration) -> Turn<'a>
+where
+    R: Recycler<Item = Memory> + 'a,
+{
+    for _ in 0..idle {
+        queue.put(vec![0; BUFFER_BYTES].into());
+    }
+    Box::new(move || load.measure(&queue, slice))
 }
 
 impl Recycler for Mutex<Vec<Memory>> {
     type Item = Memory;
 
     fn take(&self) -> Option<Memory> {
-        self.lock().pop()
+        self.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn put(&self, item: Memory) {
-        self.lock().push(item);
+        let mut stack = self.lock().unwrap_or_else(PoisonError::into_inner);
+        stack.push(item);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tables, targets and pictures of `bench dispatch`.
 
-use super::{Enqueued, Flow, Measured, Stage, candidates};
-use crate::published;
+use super::{Enqueued, FIXED, Flow, Load, Measured, OURS, WALK, candidates};
+use crate::{Stage, published};
 use flatpath_bench_common::measure::{Turn, figures, samples};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
@@ -9,8 +9,6 @@ use std::io;
 
 /// Candidates that count how often workers are woken: the first ones.
 const COUNTED: usize = 3;
-const WALK: &str = "walked list";
-const OURS: &str = "ours";
 
 /// All rounds of one candidate at one load.
 struct Rounds {
@@ -19,12 +17,10 @@ struct Rounds {
 }
 
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let sizes: &[usize] = profile.pick(&[8, 32, 128, 512], &[8, 32, 512], &[8]);
     let candidates = candidates();
-    let about = "a request for an idle worker: a walk over all threads, against an idle stack";
-    let mut report = BenchReport::new("dispatch", about);
     for (flow, title) in [
         (
             Flow::Saturated,
@@ -39,12 +35,12 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
             Flow::Saturated => "ns per enqueue: mean of a burst of 2,048, median of the bursts",
             Flow::Paced => "mean ns per enqueue",
         };
-        let columns = candidates.iter().map(|(name, _)| (*name, role(name)));
+        let columns = candidates.iter().map(|(name, role, _)| (*name, *role));
         let mut means = Table::new(title, unit, &["workers"], columns);
         let mut details = details(&format!("{title}, in detail"));
         let mut last = Vec::new();
         for &workers in sizes {
-            stage.step(&format!("dispatch: {workers} workers, {flow:?}"));
+            (stage.progress)(&format!("dispatch: {workers} workers, {flow:?}"));
             last = measure(&candidates, workers, flow, stage);
             let figures = last.iter().map(|rounds| rounds.mean.clone());
             means.push(&[&workers], figures).published =
@@ -58,11 +54,11 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
             &last,
         );
         report.plots.extend(plots(flow, &means, &shares));
-        targets(&mut report, flow, &means, &details);
+        targets(report, flow, &means, &details);
         report.tables.extend([means, details, shares]);
     }
     report.notes.extend(notes());
-    Ok(report)
+    Ok(())
 }
 
 fn notes() -> [String; 3] {
@@ -92,15 +88,6 @@ fn plots(flow: Flow, means: &Table, shares: &Table) -> [Plot; 2] {
     let mut histogram = Plot::lines(names.1, shares, &[], x);
     histogram.y = "% of enqueues".into();
     [Plot::lines(names.0, means, &[], "workers"), histogram]
-}
-
-fn role(name: &str) -> Role {
-    match name {
-        WALK => Role::Baseline,
-        "fixed: test first" => Role::Fixed,
-        OURS => Role::Ours,
-        _ => Role::Competitor,
-    }
 }
 
 fn details(title: &str) -> Table {
@@ -133,11 +120,15 @@ fn detail(enqueued: &Enqueued) -> [Option<Figure>; 7] {
     ]
 }
 
-fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage<'_>) -> Vec<Rounds> {
-    let slice = stage.profile.slice(workers) * stage.profile.pick(2, 2, 4);
+fn measure(candidates: &[Measured], workers: usize, flow: Flow, stage: &Stage) -> Vec<Rounds> {
+    let load = Load {
+        workers,
+        flow,
+        slice: stage.profile.slice(workers) * stage.profile.pick(2, 2, 4),
+    };
     let mut turns: Vec<Turn<'_, Enqueued>> = Vec::new();
-    for (_, run) in candidates {
-        turns.push(Box::new(move || run(workers, flow, slice)));
+    for (_, _, run) in candidates {
+        turns.push(Box::new(move || run(&load)));
     }
     let samples = samples(stage.runs(stage.profile.rounds()), &mut turns);
     let means = figures(&samples, Enqueued::burst_ns);
@@ -167,15 +158,10 @@ fn merge(mut sum: Enqueued, round: Enqueued) -> Enqueued {
 fn histogram(title: &str, rounds: &[Rounds]) -> Table {
     const FIRST: u32 = 3;
     const LAST: u32 = 16;
-    let counted = &rounds[..COUNTED.min(rounds.len())];
-    let columns = [WALK, "fixed: test first", OURS].map(|name| (name, Role::Competitor));
+    let counted = &rounds[..COUNTED];
+    let columns = [WALK, FIXED, OURS].map(|name| (name, Role::Competitor));
     let unit = "% of enqueues that took at least so many ns and less than twice as many";
-    let mut table = Table::new(
-        title,
-        unit,
-        &["ns"],
-        columns.into_iter().take(counted.len()),
-    );
+    let mut table = Table::new(title, unit, &["ns"], columns);
     for power in FIRST..=LAST {
         let low = if power == FIRST { 0 } else { 1_u64 << power };
         let high = if power == LAST {

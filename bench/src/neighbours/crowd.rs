@@ -1,19 +1,18 @@
 //! Many troublesome connections on one thread.
 //!
-//! Each sends an opening, then a chunk every interval, and reads as much as it is told to. What
+//! Each sends an opening, then a chunk every interval, and reads as much as its manner allows. What
 //! the server closes is dialled anew at a bounded rate: trouble does not end by being cut off once.
-//! The connections come from many addresses.
+//! The connections come from many addresses. All of them have a turn in each round, ready or not:
+//! how much is read in a round is a rate.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath_bench_common::source::Source;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
+use rustix::net::SocketFlags;
 
 /// Addresses that a crowd comes from.
 const ADDRESSES: usize = 64;
@@ -25,13 +24,15 @@ const ROUND: Duration = Duration::from_millis(5);
 const READ_BYTES: usize = 64 * 1024;
 
 /// What each connection of a crowd does.
-pub(super) struct Manner<'a> {
+pub(super) struct Manner {
+    /// Where they connect to.
+    pub(super) to: SocketAddr,
     /// How many there are.
     pub(super) connections: usize,
     /// Sent first; the number of the connection makes it its own.
-    pub(super) opening: &'a dyn Fn(usize) -> Vec<u8>,
+    pub(super) opening: Box<dyn Fn(usize) -> Vec<u8>>,
     /// Sent again and again afterwards, whole or in part.
-    pub(super) chunk: &'a [u8],
+    pub(super) chunk: Vec<u8>,
     /// Time between two chunks; zero: as fast as the server takes them.
     pub(super) every: Duration,
     /// Bytes read in each round; zero: nothing is ever read.
@@ -40,21 +41,60 @@ pub(super) struct Manner<'a> {
     pub(super) hit_and_run: bool,
 }
 
-impl Default for Manner<'_> {
-    fn default() -> Self {
+impl Manner {
+    /// No connection yet; each sends and reads nothing.
+    pub(super) fn to(to: SocketAddr) -> Self {
         Self {
-            connections: 1,
-            opening: &|_| Vec::new(),
-            chunk: &[],
+            to,
+            connections: 0,
+            opening: Box::new(|_| Vec::new()),
+            chunk: Vec::new(),
             every: Duration::from_secs(1),
             read_bytes: 0,
             hit_and_run: false,
         }
     }
+
+    /// Behaves so until `stop`.
+    ///
+    /// # Errors
+    /// No socket can be made at all.
+    pub(super) fn cause(&self, stop: &AtomicBool) -> io::Result<()> {
+        let mut sources: Vec<_> = (0..ADDRESSES).map(|_| Source::fresh()).collect();
+        let mut members: Vec<Member> = Vec::new();
+        let mut scratch = vec![0; READ_BYTES];
+        // ORDER: Relaxed: the flag alone matters.
+        while !stop.load(Ordering::Relaxed) {
+            let missing = self.connections - members.len();
+            for _ in 0..missing.min(DIALS_PER_ROUND) {
+                members.push(Member::new((self.opening)(members.len())));
+            }
+            let mut is_busy = false;
+            let mut dials = DIALS_PER_ROUND;
+            for (number, member) in members.iter_mut().enumerate() {
+                if member.stream.is_none() && dials > 0 {
+                    dials -= 1;
+                    member.dial(self.to, &mut sources[number % ADDRESSES])?;
+                }
+                match member.act(self, &mut scratch) {
+                    Ok(moved) => is_busy |= moved,
+                    // Bytes that were not read make the close a reset.
+                    Err(_) => member.stream = None,
+                }
+                if self.hit_and_run && member.sent == member.opening.len() {
+                    member.stream = None;
+                }
+            }
+            if !is_busy || self.every > Duration::ZERO {
+                thread::sleep(ROUND);
+            }
+        }
+        Ok(())
+    }
 }
 
 struct Member {
-    socket: Option<OwnedFd>,
+    stream: Option<TcpStream>,
     opening: Vec<u8>,
     sent: usize,
     /// How much of the current chunk is sent.
@@ -62,171 +102,83 @@ struct Member {
     chunk_due: Instant,
 }
 
-/// What became of a write or a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Done(usize),
-    Later,
-    Gone,
-}
-
-/// Behaves so until `stop`.
-///
-/// # Errors
-/// No socket can be made at all.
-pub(super) fn trouble(to: SocketAddr, manner: &Manner<'_>, stop: &AtomicBool) -> io::Result<()> {
-    let mut sources: Vec<_> = (0..ADDRESSES).map(|_| Source::fresh()).collect();
-    let mut members: Vec<Member> = Vec::new();
-    let mut scratch = vec![0; READ_BYTES];
-    let began = Instant::now();
-    // ORDER: Relaxed: the flag alone matters.
-    while !stop.load(Ordering::Relaxed) {
-        let mut dials = DIALS_PER_ROUND;
-        while members.len() < manner.connections && dials > 0 {
-            let number = members.len();
-            members.push(Member {
-                socket: None,
-                opening: (manner.opening)(number),
-                sent: 0,
-                chunk_sent: 0,
-                chunk_due: began,
-            });
-            dials -= 1;
-        }
-        let mut is_busy = false;
-        let mut dials = DIALS_PER_ROUND;
-        for (number, member) in members.iter_mut().enumerate() {
-            if member.socket.is_none() {
-                if dials == 0 {
-                    continue;
-                }
-                dials -= 1;
-                member.dial(to, &mut sources[number % ADDRESSES])?;
-            }
-            is_busy |= member.act(manner, &mut scratch);
-        }
-        if !is_busy || manner.every > Duration::ZERO {
-            thread::sleep(ROUND);
+impl Member {
+    fn new(opening: Vec<u8>) -> Self {
+        Self {
+            stream: None,
+            opening,
+            sent: 0,
+            chunk_sent: 0,
+            chunk_due: Instant::now(),
         }
     }
-    Ok(())
-}
 
-impl Member {
     fn dial(&mut self, to: SocketAddr, source: &mut Source) -> io::Result<()> {
         match source.dial(to, SocketFlags::NONBLOCK) {
             Ok(socket) => {
-                self.socket = Some(socket);
+                self.stream = Some(socket.into());
                 self.sent = 0;
                 self.chunk_sent = 0;
                 self.chunk_due = Instant::now();
                 Ok(())
             }
-            // The bench has no more descriptors than it has: the trouble is smaller.
-            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => Ok(()),
-            // Refused or reset at once: tried again in a later round.
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+            // Refused or reset at once: tried again in a later round. With no descriptor left the
+            // trouble is smaller.
+            Err(_) => Ok(()),
         }
     }
 
-    /// One round of one connection. True when it moved bytes.
-    fn act(&mut self, manner: &Manner<'_>, scratch: &mut [u8]) -> bool {
-        let mut moved = false;
+    /// One round of one connection: whether it moved bytes.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn act(&mut self, manner: &Manner, scratch: &mut [u8]) -> io::Result<bool> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(false);
+        };
+        let mut bytes = 0;
         if self.sent < self.opening.len() {
-            match self.write_opening() {
-                Step::Done(_) => moved = true,
-                Step::Later => {}
-                Step::Gone => return self.lose(),
-            }
+            bytes = moved(stream.write(&self.opening[self.sent..]))?;
+            self.sent += bytes;
             if self.sent < self.opening.len() {
-                return moved;
-            }
-            if manner.hit_and_run {
-                return self.lose() || moved;
+                return Ok(bytes > 0);
             }
             self.chunk_due = Instant::now() + manner.every;
         }
-        moved |= self.write_chunk(manner);
+        if !manner.chunk.is_empty() && Instant::now() >= self.chunk_due {
+            let sent = moved(stream.write(&manner.chunk[self.chunk_sent..]))?;
+            bytes += sent;
+            self.chunk_sent += sent;
+            if self.chunk_sent == manner.chunk.len() {
+                self.chunk_sent = 0;
+                self.chunk_due += manner.every;
+            }
+        }
         if manner.read_bytes > 0 {
             let room = manner.read_bytes.min(scratch.len());
-            match self.read(&mut scratch[..room]) {
-                Step::Done(_) => moved = true,
-                Step::Later => {}
-                Step::Gone => return self.lose(),
-            }
-        } else if manner.chunk.is_empty() && self.is_ended() {
-            return self.lose();
+            bytes += moved(present(stream.read(&mut scratch[..room])))?;
+        } else if manner.chunk.is_empty() {
+            // Whether the server has closed, found out without taking a byte.
+            moved(present(stream.peek(&mut [0])))?;
         }
-        moved
-    }
-
-    fn write_opening(&mut self) -> Step {
-        let step = write(self.socket.as_ref(), &self.opening[self.sent..]);
-        if let Step::Done(bytes) = step {
-            self.sent += bytes;
-        }
-        step
-    }
-
-    fn write_chunk(&mut self, manner: &Manner<'_>) -> bool {
-        if manner.chunk.is_empty() || Instant::now() < self.chunk_due {
-            return false;
-        }
-        match write(self.socket.as_ref(), &manner.chunk[self.chunk_sent..]) {
-            Step::Done(bytes) => {
-                self.chunk_sent += bytes;
-                if self.chunk_sent == manner.chunk.len() {
-                    self.chunk_sent = 0;
-                    self.chunk_due += manner.every;
-                }
-                true
-            }
-            Step::Later => false,
-            Step::Gone => self.lose(),
-        }
-    }
-
-    fn read(&self, scratch: &mut [u8]) -> Step {
-        let Some(socket) = &self.socket else {
-            return Step::Later;
-        };
-        match recv(socket, scratch, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Step::Gone,
-            Ok((_, bytes)) => Step::Done(bytes),
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => Step::Later,
-            Err(_) => Step::Gone,
-        }
-    }
-
-    /// Whether the server has closed, found out without taking a byte.
-    fn is_ended(&self) -> bool {
-        let Some(socket) = &self.socket else {
-            return false;
-        };
-        let mut byte = [0];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        match recv(socket, &mut byte[..], flags) {
-            Ok((_, 0)) => true,
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => false,
-            Err(_) => true,
-        }
-    }
-
-    /// Closes; bytes that were not read make it a reset. False, as nothing moved.
-    fn lose(&mut self) -> bool {
-        self.socket = None;
-        false
+        Ok(bytes > 0)
     }
 }
 
-fn write(socket: Option<&OwnedFd>, bytes: &[u8]) -> Step {
-    let Some(socket) = socket else {
-        return Step::Later;
-    };
-    match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        Ok(bytes) => Step::Done(bytes),
-        Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN | Errno::INPROGRESS) => Step::Later,
-        Err(_) => Step::Gone,
+/// The bytes that a call moved: none, if it has to wait.
+fn moved(outcome: io::Result<usize>) -> io::Result<usize> {
+    use ErrorKind::{Interrupted, NotConnected, WouldBlock};
+    outcome.or_else(|error| match error.kind() {
+        WouldBlock | Interrupted | NotConnected => Ok(0),
+        _ => Err(error),
+    })
+}
+
+/// The end of a stream as an error.
+fn present(received: io::Result<usize>) -> io::Result<usize> {
+    match received {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        other => other,
     }
 }

@@ -54,14 +54,28 @@ impl Clock {
     }
 }
 
-/// What clients waited.
-#[derive(Clone, Debug)]
+/// What clients waited without the trouble, and with it.
+#[derive(Debug, Default)]
 pub(super) struct Waits {
-    micros: Histogram<u64>,
-    errors: u64,
+    pub(super) alone: Latencies,
+    pub(super) beside: Latencies,
 }
 
-impl Default for Waits {
+impl Waits {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.alone.add(&other.alone);
+        self.beside.add(&other.beside);
+    }
+}
+
+/// Waits of one part of the run.
+#[derive(Clone, Debug)]
+pub(super) struct Latencies {
+    micros: Histogram<u64>,
+    pub(super) errors: u64,
+}
+
+impl Default for Latencies {
     fn default() -> Self {
         Self {
             // One minute with three digits; always valid bounds.
@@ -72,24 +86,20 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
+impl Latencies {
     fn note(&mut self, wait: Duration, is_error: bool) {
         let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         self.micros.saturating_record(micros.max(1));
         self.errors += u64::from(is_error);
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: &Self) {
         self.micros += &other.micros;
         self.errors += other.errors;
     }
 
     pub(super) fn count(&self) -> u64 {
         self.micros.len()
-    }
-
-    pub(super) fn errors(&self) -> u64 {
-        self.errors
     }
 
     pub(super) fn percentile_ms(&self, percentile: f64) -> f64 {
@@ -100,6 +110,9 @@ impl Waits {
         self.micros.max() as f64 / 1e3
     }
 }
+
+/// Clients whose waits are shown together; see [`Kind::column`].
+pub(super) const CLIENTS: [&str; 4] = ["kept", "new", "pooled", "other"];
 
 /// One sort of innocent client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,22 +134,25 @@ pub(super) enum Kind {
 impl Kind {
     /// Those whose service the server has.
     pub(super) fn all(arena: &Arena) -> Vec<Self> {
-        let has = |kind: &Self| match kind {
-            Self::Kept | Self::New => true,
-            Self::Pooled => arena.pooled_path.is_some(),
-            Self::Nfs => arena.nfs.is_some(),
-            Self::Echo => arena.echo.is_some(),
-            Self::Relay => arena.relay.is_some(),
-        };
-        let all = [
-            Self::Kept,
-            Self::New,
-            Self::Pooled,
-            Self::Nfs,
-            Self::Echo,
-            Self::Relay,
+        let mut all = vec![Self::Kept, Self::New, Self::Pooled];
+        let others = [
+            ("nfs", Self::Nfs),
+            ("echo", Self::Echo),
+            ("relay", Self::Relay),
         ];
-        all.into_iter().filter(has).collect()
+        let served = others.into_iter().filter(|it| arena.service(it.0).is_ok());
+        all.extend(served.map(|(_, kind)| kind));
+        all
+    }
+
+    /// Its index in [`CLIENTS`].
+    pub(super) fn column(self) -> usize {
+        match self {
+            Self::Kept => 0,
+            Self::New => 1,
+            Self::Pooled => 2,
+            Self::Nfs | Self::Echo | Self::Relay => 3,
+        }
     }
 }
 
@@ -149,13 +165,13 @@ struct Hold {
 }
 
 /// Asks until the run is over. What it waited alone, and beside the trouble.
-pub(super) fn talk(kind: Kind, arena: &Arena, clock: &Clock) -> (Waits, Waits) {
-    let (mut alone, mut beside) = (Waits::default(), Waits::default());
+pub(super) fn talk(kind: Kind, arena: &Arena, clock: &Clock) -> Waits {
+    let mut waits = Waits::default();
     let mut hold = Hold::default();
     loop {
         let part = clock.part();
         if part == Part::Over {
-            return (alone, beside);
+            return waits;
         }
         let begin = Instant::now();
         let outcome = ask(kind, arena, &mut hold);
@@ -167,8 +183,8 @@ pub(super) fn talk(kind: Kind, arena: &Arena, clock: &Clock) -> (Waits, Waits) {
             eprintln!("{kind:?} {part:?} {wait:?} {error}");
         }
         match (part, clock.part()) {
-            (Part::Beside, _) | (_, Part::Beside | Part::Over) => beside.note(wait, is_error),
-            (Part::Alone, _) => alone.note(wait, is_error),
+            (Part::Beside, _) | (_, Part::Beside | Part::Over) => waits.beside.note(wait, is_error),
+            (Part::Alone, _) => waits.alone.note(wait, is_error),
             _ => {}
         }
         if is_error {
@@ -189,11 +205,11 @@ fn ask(kind: Kind, arena: &Arena, hold: &mut Hold) -> io::Result<()> {
         Kind::New => get(&mut dial(arena.http)?, arena.hot_path, "close"),
         Kind::Pooled => {
             let stream = kept(hold, arena.http)?;
-            get(stream, arena.pooled_path.unwrap_or("/"), "keep-alive")
+            get(stream, arena.pooled_path, "keep-alive")
         }
-        Kind::Nfs => nfs(hold, arena.nfs.ok_or(io::ErrorKind::Unsupported)?),
-        Kind::Echo => echo(kept(hold, arena.echo.ok_or(io::ErrorKind::Unsupported)?)?),
-        Kind::Relay => relay(hold, arena.relay.ok_or(io::ErrorKind::Unsupported)?),
+        Kind::Nfs => nfs(hold, arena.service("nfs")?),
+        Kind::Echo => echo(kept(hold, arena.service("echo")?)?),
+        Kind::Relay => relay(hold, arena.service("relay")?),
     }
 }
 
@@ -283,11 +299,11 @@ mod tests {
 
     #[test]
     fn waits_of_several_clients_are_added_up() {
-        let (mut one, mut other) = (Waits::default(), Waits::default());
+        let (mut one, mut other) = (Latencies::default(), Latencies::default());
         one.note(Duration::from_millis(2), false);
         other.note(Duration::from_millis(40), true);
         one.add(&other);
-        assert_eq!(one.errors(), 1);
+        assert_eq!(one.errors, 1);
         assert!(
             (one.longest_ms() - 40.0).abs() < 0.1,
             "{}",

@@ -8,8 +8,7 @@
 //! | module      | what it is                                                    |
 //! |-------------|---------------------------------------------------------------|
 //! | `innocent`  | the clients that are measured                                 |
-//! | `troubles`  | the list of troubles, and the options of the server for each  |
-//! | `causes`    | what they do                                                  |
+//! | `troubles`  | the list of troubles, what they do, and the server's options  |
 //! | `crowd`     | many troublesome connections on one thread                    |
 //! | `server`    | the server under test, and nginx                              |
 //!
@@ -20,14 +19,13 @@
 //! With `NEIGHBOURS_TRACE` in the environment, each error of an innocent client and the server's
 //! log go to standard error.
 
-mod causes;
 mod crowd;
 mod innocent;
 mod server;
 mod troubles;
 
 use std::io;
-use std::sync::Arc;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,8 +33,8 @@ use std::time::{Duration, Instant};
 use crate::Stage;
 use flatpath_bench_common::process::raise_descriptor_limit;
 use flatpath_bench_common::profile::Profile;
-use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted};
-use innocent::{Clock, Kind, Part, Waits};
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
+use innocent::{CLIENTS, Clock, Kind, Part, Waits};
 use server::{Candidate, Prepared};
 use troubles::{Trouble, troubles};
 
@@ -54,78 +52,61 @@ const BUSY_TIMES: f64 = 1.2;
 struct Outcome {
     trouble: &'static str,
     candidate: Candidate,
-    /// A client of HTTP that keeps its connection.
-    kept: Pair,
-    /// One that makes a connection for each request.
-    new: Pair,
-    /// One whose answers come from a worker.
-    pooled: Pair,
-    /// Clients of the other services.
-    others: Pair,
-}
-
-/// What clients waited without the trouble, and with it.
-#[derive(Default)]
-struct Pair {
-    alone: Waits,
-    beside: Waits,
-}
-
-impl Pair {
-    fn keeps_p99(&self) -> bool {
-        let bound_ms = (P99_TIMES * self.alone.percentile_ms(99.0)).max(P99_MS);
-        self.beside.percentile_ms(99.0) <= bound_ms
-    }
+    /// In the order of [`innocent::CLIENTS`].
+    clients: [Waits; CLIENTS.len()],
 }
 
 impl Outcome {
-    fn all(&self) -> [&Pair; 4] {
-        [&self.kept, &self.new, &self.pooled, &self.others]
-    }
-
-    fn p99_is_met(&self) -> bool {
-        self.all().into_iter().all(Pair::keeps_p99)
-    }
-
-    fn longest_is_met(&self) -> bool {
-        let longest = |pair: &Pair| pair.beside.longest_ms() <= LONGEST_MS;
-        self.all().into_iter().all(longest)
-    }
-
     fn errors(&self) -> u64 {
-        self.all().iter().map(|pair| pair.beside.errors()).sum()
+        self.clients.iter().map(|waits| waits.beside.errors).sum()
     }
 
     fn figures(&self) -> impl Iterator<Item = Option<Figure>> {
-        let figures = self.all().into_iter().flat_map(|pair| {
-            let is_measured = pair.beside.count() > 0;
+        let figures = self.clients.iter().flat_map(|waits| {
+            let is_measured = waits.beside.count() > 0;
             let figure = move |value: f64| is_measured.then(|| Figure::once(value));
             [
-                figure(pair.alone.percentile_ms(99.0)),
-                figure(pair.beside.percentile_ms(50.0)),
-                figure(pair.beside.percentile_ms(99.0)),
-                figure(pair.beside.longest_ms()),
+                figure(waits.alone.percentile_ms(99.0)),
+                figure(waits.beside.percentile_ms(50.0)),
+                figure(waits.beside.percentile_ms(99.0)),
+                figure(waits.beside.longest_ms()),
             ]
         });
         figures.chain([Some(Figure::once(self.errors() as f64))])
     }
 }
 
+/// What a row is to keep, and whether it does.
+type Promise = (&'static str, fn(&Outcome) -> bool);
+
+const PROMISES: [Promise; 3] = [
+    ("no error", |outcome| outcome.errors() == 0),
+    ("p99", |outcome| {
+        let keeps = |waits: &Waits| {
+            let bound_ms = (P99_TIMES * waits.alone.percentile_ms(99.0)).max(P99_MS);
+            waits.beside.percentile_ms(99.0) <= bound_ms
+        };
+        outcome.clients.iter().all(keeps)
+    }),
+    ("longest wait", |outcome| {
+        let longest = |waits: &Waits| waits.beside.longest_ms() <= LONGEST_MS;
+        outcome.clients.iter().all(longest)
+    }),
+];
+
 /// Runs the bench.
-pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     // Troubles need thousands; without, they are smaller.
     let _ = raise_descriptor_limit();
-    let about = "innocent clients, alone and beside each of many troubles";
-    let mut report = BenchReport::new("neighbours", about);
     let mut outcomes = Vec::new();
-    let candidates = Candidate::available(stage.server, &mut report.notes);
-    for trouble in chosen(stage.only, stage.profile)? {
+    let candidates = Candidate::available(&mut report.notes);
+    for trouble in chosen(stage.only.as_deref(), stage.profile)? {
         for candidate in &candidates {
             if *candidate == Candidate::Nginx && !trouble.nginx_has_it {
                 continue;
             }
             let row = format!("{}, {}", trouble.name, candidate.name());
-            stage.step(&format!("neighbours: {row}"));
+            (stage.progress)(&format!("neighbours: {row}"));
             match one(stage, &trouble, *candidate) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -135,8 +116,8 @@ pub(crate) fn run(stage: &mut Stage<'_>) -> io::Result<BenchReport> {
             }
         }
     }
-    tell(&mut report, &outcomes);
-    Ok(report)
+    tell(report, &outcomes);
+    Ok(())
 }
 
 /// The rows to measure.
@@ -159,73 +140,62 @@ fn chosen(only: Option<&str>, profile: Profile) -> io::Result<Vec<Trouble>> {
 }
 
 /// One trouble beside one candidate: the clients alone, then both, then the end of both.
-fn one(stage: &Stage<'_>, trouble: &Trouble, candidate: Candidate) -> io::Result<Outcome> {
-    let prepared = Prepared::start(stage.server, candidate, trouble)?;
-    let arena = Arc::new(prepared.arena(stage.profile));
-    let clock = Arc::new(Clock::default());
-    let kinds = Kind::all(&arena);
-    let clients: Vec<_> = kinds
-        .into_iter()
-        .map(|kind| {
-            let (arena, clock) = (Arc::clone(&arena), Arc::clone(&clock));
-            (
-                kind,
-                thread::spawn(move || innocent::talk(kind, &arena, &clock)),
-            )
-        })
-        .collect();
-
-    thread::sleep(stage.profile.pick(500, 300, 20).millis());
-    clock.enter(Part::Alone);
-    thread::sleep(stage.profile.pick(2_000, 1_000, 50).millis());
-
-    clock.enter(Part::Beside);
-    let stop = Arc::new(AtomicBool::new(false));
-    let maker = thread::spawn({
-        let (arena, stop, cause) = (Arc::clone(&arena), Arc::clone(&stop), trouble.cause);
-        move || cause(&arena, &stop)
-    });
-    let end = Instant::now() + stage.profile.pick(trouble.millis, 2_000, 100).millis();
-    while Instant::now() < end && !maker.is_finished() {
-        thread::sleep(Duration::from_millis(5));
-    }
-    // The trouble lasts until the last client has its answer or has given up.
-    clock.enter(Part::Over);
+fn one(stage: &Stage, trouble: &Trouble, candidate: Candidate) -> io::Result<Outcome> {
+    let prepared = Prepared::start(stage, candidate, trouble)?;
+    let (arena, clock, stop) = (&prepared.arena, &Clock::default(), AtomicBool::new(false));
+    let [warm_up, alone, beside] = stage
+        .profile
+        .pick(
+            [500, 2_000, trouble.millis],
+            [300, 1_000, 2_000],
+            [20, 50, 100],
+        )
+        .map(Duration::from_millis);
     let mut outcome = Outcome {
         trouble: trouble.name,
         candidate,
-        kept: Pair::default(),
-        new: Pair::default(),
-        pooled: Pair::default(),
-        others: Pair::default(),
+        clients: Default::default(),
     };
-    for (kind, client) in clients {
-        let (alone, beside) = client
-            .join()
-            .map_err(|_| io::Error::other("an innocent client panicked; this is a bug"))?;
-        let pair = match kind {
-            Kind::Kept => &mut outcome.kept,
-            Kind::New => &mut outcome.new,
-            Kind::Pooled => &mut outcome.pooled,
-            Kind::Nfs | Kind::Echo | Kind::Relay => &mut outcome.others,
-        };
-        pair.alone.add(&alone);
-        pair.beside.add(&beside);
-    }
-    // ORDER: Relaxed: the flag alone matters, and the join below orders the rest.
-    stop.store(true, Ordering::Relaxed);
-    let caused = maker
-        .join()
-        .map_err(|_| io::Error::other("the trouble panicked; this is a bug"))?;
-    drop(arena);
+    let caused = thread::scope(|scope| {
+        let clients: Vec<_> = Kind::all(arena)
+            .into_iter()
+            .map(|kind| {
+                (
+                    kind,
+                    scope.spawn(move || innocent::talk(kind, arena, clock)),
+                )
+            })
+            .collect();
+        thread::sleep(warm_up);
+        clock.enter(Part::Alone);
+        thread::sleep(alone);
+        clock.enter(Part::Beside);
+        let maker = scope.spawn(|| trouble.cause(arena, &stop));
+        let end = Instant::now() + beside;
+        while Instant::now() < end && !maker.is_finished() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The trouble lasts until the last client has its answer or has given up.
+        clock.enter(Part::Over);
+        let clients = clients
+            .into_iter()
+            .map(|(kind, client)| (kind, client.join()));
+        let clients: Vec<_> = clients.collect();
+        // ORDER: Relaxed: the flag alone matters, and the join below orders the rest.
+        stop.store(true, Ordering::Relaxed);
+        for (kind, waits) in clients {
+            let waits = waits.unwrap_or_else(|cause| resume_unwind(cause));
+            outcome.clients[kind.column()].add(&waits);
+        }
+        maker.join().unwrap_or_else(|cause| resume_unwind(cause))
+    });
     prepared.stop();
-    caused?;
-    Ok(outcome)
+    caused.map(|()| outcome)
 }
 
 fn tell(report: &mut BenchReport, outcomes: &[Outcome]) {
     let figures = ["alone p99", "p50", "p99", "longest"];
-    let names = ["kept", "new", "pooled", "other"]
+    let names = CLIENTS
         .iter()
         .flat_map(|client| figures.map(|figure| format!("{client} {figure}")));
     let mut table = Table::new(
@@ -254,9 +224,6 @@ fn tell(report: &mut BenchReport, outcomes: &[Outcome]) {
     ));
 }
 
-/// What a row is to keep.
-type Promise = fn(&Outcome) -> bool;
-
 /// How many rows of a candidate keep each promise; the rows that do not are named.
 fn targets(report: &mut BenchReport, outcomes: &[Outcome], candidate: Candidate) {
     let rows: Vec<_> = outcomes
@@ -266,12 +233,7 @@ fn targets(report: &mut BenchReport, outcomes: &[Outcome], candidate: Candidate)
     if rows.is_empty() {
         return;
     }
-    let promises: [(&str, Promise); 3] = [
-        ("no error", |outcome| outcome.errors() == 0),
-        ("p99", Outcome::p99_is_met),
-        ("longest wait", Outcome::longest_is_met),
-    ];
-    for (name, holds) in promises {
+    for (name, holds) in PROMISES {
         let missed: Vec<_> = rows.iter().filter(|outcome| !holds(outcome)).collect();
         if candidate != Candidate::Nginx {
             let what = format!("{}: rows that keep \"{name}\"", candidate.name());
@@ -301,34 +263,17 @@ fn busy(report: &mut BenchReport, outcomes: &[Outcome]) {
     };
     for candidate in [Candidate::Uring, Candidate::Epoll] {
         let Some(ours) = of(candidate) else { continue };
-        let ratio = |ours: &Waits, theirs: &Waits| {
-            let theirs = theirs.percentile_ms(99.0);
-            (theirs > 0.0).then(|| ours.percentile_ms(99.0) / theirs)
-        };
         let name = candidate.name();
-        let compared = [
-            ("a hot file", &ours.kept, &nginx.kept),
-            ("a pooled answer", &ours.pooled, &nginx.pooled),
-        ];
-        for (what, ours, theirs) in compared {
-            report.target(
-                format!("{name} beside busy loops: p99 of {what} against nginx"),
-                "x",
-                Wanted::AtMost(BUSY_TIMES),
-                ratio(&ours.beside, &theirs.beside),
-            );
+        for (what, kind) in [
+            ("a hot file", Kind::Kept),
+            ("a pooled answer", Kind::Pooled),
+        ] {
+            let [ours, theirs] = [ours, nginx]
+                .map(|outcome| outcome.clients[kind.column()].beside.percentile_ms(99.0));
+            let what = format!("{name} beside busy loops: p99 of {what} against nginx");
+            let reached = ratio(Some(ours), Some(theirs));
+            report.target(what, "x", Wanted::AtMost(BUSY_TIMES), reached);
         }
-    }
-}
-
-/// Milliseconds, where a profile chooses between plain numbers.
-trait Millis {
-    fn millis(self) -> Duration;
-}
-
-impl Millis for u64 {
-    fn millis(self) -> Duration {
-        Duration::from_millis(self)
     }
 }
 

@@ -2,24 +2,25 @@
 //! process, or nginx. A child is killed when it is dropped.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, thread};
 
-use flatpath::{DriverChoice, Running};
+use flatpath::{DriverChoice, Protocol, Running};
 use flatpath_bench_common::process::{Process, command, free_address};
 use flatpath_bench_common::{nginx, tools};
+use flatpath_http::{Http, Request, Response, Route};
 use flatpath_testkit::fuse::{Content, Fuse, Pause};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
-use super::causes::handlers;
 use super::troubles::{Home, Needs, Trouble};
-use crate::accept::ServerProgram;
-use flatpath_bench_common::profile::Profile;
+use crate::Stage;
 
 /// How long a server that was killed may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,19 +51,9 @@ impl Candidate {
         }
     }
 
-    fn driver(self) -> (DriverChoice, &'static str) {
-        match self {
-            Self::Uring => (DriverChoice::Uring, "uring"),
-            Self::Epoll | Self::Nginx => (DriverChoice::Epoll, "epoll"),
-        }
-    }
-
-    /// Those that can run here; a note says which cannot.
-    pub(super) fn available(program: &ServerProgram, notes: &mut Vec<String>) -> Vec<Self> {
+    /// Those that can run here; a note tells which cannot.
+    pub(super) fn available(notes: &mut Vec<String>) -> Vec<Self> {
         let mut all = vec![Self::Uring, Self::Epoll];
-        if *program == ServerProgram::ThisProcess {
-            return all;
-        }
         match tools::NGINX.find() {
             Ok(_) => all.push(Self::Nginx),
             Err(missing) => notes.push(format!("no nginx beside it: {missing}")),
@@ -77,14 +68,12 @@ pub(super) struct Arena {
     pub(super) http: SocketAddr,
     /// Where trouble over HTTP goes: the same, or another listener of the same server.
     pub(super) troubled: SocketAddr,
-    pub(super) nfs: Option<SocketAddr>,
-    pub(super) echo: Option<SocketAddr>,
-    pub(super) relay: Option<SocketAddr>,
-    pub(super) ingest: Option<SocketAddr>,
+    /// By the name of the service.
+    services: HashMap<String, SocketAddr>,
     pub(super) ingest_socket: PathBuf,
     pub(super) hot_path: &'static str,
     /// Answered by a worker; with nginx the same path, answered as it does.
-    pub(super) pooled_path: Option<&'static str>,
+    pub(super) pooled_path: &'static str,
     /// Makes the file system under `/mount` hang, where the trouble wants one.
     pub(super) hang: Option<Pause>,
     /// The connections that a trouble wishes are divided by this; see [`Arena::crowd`].
@@ -97,13 +86,10 @@ impl Arena {
         Self {
             http,
             troubled: http,
-            nfs: None,
-            echo: None,
-            relay: None,
-            ingest: None,
+            services: HashMap::new(),
             ingest_socket: PathBuf::new(),
             hot_path,
-            pooled_path: Some(pooled_path),
+            pooled_path,
             hang: None,
             divisor: 1,
         }
@@ -111,15 +97,24 @@ impl Arena {
 
     /// How many connections a trouble gets that wishes `count`.
     pub(super) fn crowd(&self, count: usize) -> usize {
-        (count / self.divisor).max(2)
+        (count / self.divisor).max(count.min(2))
+    }
+
+    /// The address of a service.
+    ///
+    /// # Errors
+    /// The server does not have it.
+    pub(super) fn service(&self, name: &str) -> io::Result<SocketAddr> {
+        let address = self.services.get(name).copied();
+        address.ok_or_else(|| io::Error::other(format!("the server has no {name}")))
     }
 }
 
 /// A started server, and what it needs.
 pub(super) struct Prepared {
     home: Started,
-    arena: Arena,
-    _mounted: Option<Mounted>,
+    pub(super) arena: Arena,
+    mounted: Option<Mounted>,
     _directory: tempfile::TempDir,
 }
 
@@ -136,18 +131,19 @@ enum Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Self::Full(path) = self {
-            let _ = rustix::mount::unmount(path.as_path(), rustix::mount::UnmountFlags::DETACH);
+            let _ = unmount(path.as_path(), UnmountFlags::DETACH);
         }
     }
 }
 
 impl Prepared {
-    /// Starts what a trouble needs, and the candidate.
+    /// Starts what a trouble needs, and the candidate; crowds are as large as this profile wants
+    /// them.
     ///
     /// # Errors
-    /// `Unavailable` for what this machine does not have; else a server that does not start.
+    /// `Unsupported` for what this machine does not have; else a server that does not start.
     pub(super) fn start(
-        program: &ServerProgram,
+        stage: &Stage,
         candidate: Candidate,
         trouble: &Trouble,
     ) -> io::Result<Self> {
@@ -157,20 +153,11 @@ impl Prepared {
         fs::write(documents.join(HOT), "hello, innocent client\n")?;
         fs::File::create(documents.join("big"))?.set_len(BIG_BYTES)?;
         let mounted = mounted(&documents, trouble.needs)?;
-        let hang = match &mounted {
-            Some(Mounted::Hung(hung)) => Some(hung.switch()),
-            _ => None,
-        };
-        let (home, mut arena) = match (trouble.home, candidate, program) {
-            (Home::Library, Candidate::Nginx, _) => {
-                return Err(unavailable("nginx runs no handlers of ours"));
-            }
-            (Home::Library, ..) => here(candidate)?,
-            (Home::Program(_), Candidate::Nginx, _) => {
-                nginx(directory.path(), &documents, trouble)?
-            }
-            (Home::Program(options), _, ServerProgram::Program(program)) => {
-                let mut command = command_of(program, candidate, directory.path(), &documents);
+        let (home, mut arena) = match (trouble.home, candidate) {
+            (_, Candidate::Nginx) => nginx(directory.path(), &documents, trouble)?,
+            (Home::Library, _) => here(candidate)?,
+            (Home::Program(options), _) => {
+                let mut command = serve(&stage.server, candidate, directory.path(), &documents);
                 command.args(options);
                 let process = match trouble.needs {
                     Needs::UnreadLog => Process::start_unread(&mut command)?,
@@ -178,25 +165,17 @@ impl Prepared {
                 };
                 child(process, directory.path())?
             }
-            (Home::Program(_), _, ServerProgram::ThisProcess) => {
-                return Err(unavailable("the command is not at hand"));
-            }
         };
-        arena.hang = hang;
+        if let Some(Mounted::Hung(hung)) = &mounted {
+            arena.hang = Some(hung.switch());
+        }
+        arena.divisor = stage.profile.pick(1, 1, 100);
         Ok(Self {
             home,
             arena,
-            _mounted: mounted,
+            mounted,
             _directory: directory,
         })
-    }
-
-    /// Where everything is, with crowds as large as this profile wants them.
-    pub(super) fn arena(&self, profile: Profile) -> Arena {
-        Arena {
-            divisor: profile.pick(1, 1, 100),
-            ..self.arena.clone()
-        }
     }
 
     /// Ends the server at once: how it drains is not measured here.
@@ -204,7 +183,7 @@ impl Prepared {
         match self.home {
             Started::Child(process) => {
                 process.signal(Signal::KILL);
-                drop(self._mounted);
+                drop(self.mounted);
                 match process.stop(PATIENCE) {
                     Ok(log) if std::env::var_os("NEIGHBOURS_TRACE").is_some() => complain(&log),
                     Ok(_) => {}
@@ -213,7 +192,7 @@ impl Prepared {
             }
             Started::Here(running, release) => {
                 // ORDER: Relaxed: the handlers look again and again.
-                release.store(true, std::sync::atomic::Ordering::Relaxed);
+                release.store(true, Ordering::Relaxed);
                 running.handle().force();
                 if let Err(error) = running.wait() {
                     complain(&error.to_string());
@@ -227,13 +206,9 @@ fn complain(text: &str) {
     eprintln!("the server under test: {text}");
 }
 
-/// What this machine does not have.
-fn unavailable(why: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, why.into())
-}
-
 fn mounted(documents: &Path, needs: Needs) -> io::Result<Option<Mounted>> {
-    let no_mount = |cause: io::Error| unavailable(format!("no mount: {cause}"));
+    let no_mount =
+        |cause: io::Error| io::Error::new(io::ErrorKind::Unsupported, format!("no mount: {cause}"));
     match needs {
         Needs::Nothing | Needs::UnreadLog => Ok(None),
         Needs::HungMount => {
@@ -246,24 +221,20 @@ fn mounted(documents: &Path, needs: Needs) -> io::Result<Option<Mounted>> {
         Needs::FullDisk => {
             let path = documents.join("mount");
             fs::create_dir(&path)?;
-            let options =
-                std::ffi::CString::new(format!("size={DISK_BYTES}")).map_err(io::Error::other)?;
-            let flags = rustix::mount::MountFlags::NOSUID;
-            rustix::mount::mount(
-                "tmpfs",
-                path.as_path(),
-                "tmpfs",
-                flags,
-                Some(options.as_c_str()),
-            )
-            .map_err(|cause| no_mount(cause.into()))?;
+            let size = CString::new(format!("size={DISK_BYTES}")).map_err(io::Error::other)?;
+            mount("tmpfs", &path, "tmpfs", MountFlags::NOSUID, size.as_c_str())
+                .map_err(|cause| no_mount(cause.into()))?;
             Ok(Some(Mounted::Full(path)))
         }
     }
 }
 
-fn command_of(program: &Path, candidate: Candidate, directory: &Path, documents: &Path) -> Command {
+fn serve(program: &Path, candidate: Candidate, directory: &Path, documents: &Path) -> Command {
     let any = "127.0.0.1:0";
+    let driver = match candidate {
+        Candidate::Uring => "uring",
+        Candidate::Epoll | Candidate::Nginx => "epoll",
+    };
     let mut command = command(program, &[]);
     command
         .arg("serve")
@@ -271,21 +242,18 @@ fn command_of(program: &Path, candidate: Candidate, directory: &Path, documents:
         .args(["--http", any, "--writable", "--nfs", any, "--echo", any])
         .args(["--relay", any, "--ingest", any, "--ingest-socket"])
         .arg(directory.join(INGEST))
-        .args(["--ingest-memory", "64M", "--driver", candidate.driver().1])
+        .args(["--ingest-memory", "64M", "--driver", driver])
         .arg("--nfs-state")
         .arg(directory);
     command
 }
 
 fn child(mut process: Process, directory: &Path) -> io::Result<(Started, Arena)> {
-    let addresses: HashMap<String, SocketAddr> = process.listeners()?.into_iter().collect();
-    let of = |name: &str| addresses.get(name).copied();
-    let http = of("http").ok_or_else(|| io::Error::other("it has no HTTP listener"))?;
+    let services: HashMap<String, SocketAddr> = process.listeners()?.into_iter().collect();
+    let http = services.get("http").copied();
+    let http = http.ok_or_else(|| io::Error::other("it has no HTTP listener"))?;
     let arena = Arena {
-        nfs: of("nfs"),
-        echo: of("echo"),
-        relay: of("relay"),
-        ingest: of("ingest"),
+        services,
         ingest_socket: directory.join(INGEST),
         ..Arena::of_http(http, HOT_PATH, "/absent")
     };
@@ -298,7 +266,10 @@ fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
     let server = flatpath::Server::new()
         .listen("127.0.0.1:0", handlers(&release))
         .listen("127.0.0.1:0", handlers(&release))
-        .driver(candidate.driver().0);
+        .driver(match candidate {
+            Candidate::Uring => DriverChoice::Uring,
+            Candidate::Epoll | Candidate::Nginx => DriverChoice::Epoll,
+        });
     let running = server.start().map_err(io::Error::other)?;
     let [http, troubled] = [0, 1].map(|index| running.addresses()[index].address);
     let arena = Arena {
@@ -306,6 +277,31 @@ fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
         ..Arena::of_http(http, "/inline", "/pooled")
     };
     Ok((Started::Here(running, release), arena))
+}
+
+/// `/inline` is answered at once, everything else by a worker. `/block` does not come back before
+/// `release`, `/panic` panics.
+fn handlers(release: &Arc<AtomicBool>) -> impl Protocol + use<> {
+    let release = Arc::clone(release);
+    Http::routed(
+        |head| match head.path() {
+            "/inline" => Route::Inline,
+            _ => Route::Pooled,
+        },
+        move |request: &Request| {
+            match request.uri().path() {
+                // ORDER: Relaxed: looked at again and again.
+                "/block" => {
+                    while !release.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                }
+                "/panic" => std::panic::resume_unwind(Box::new("on purpose")),
+                _ => {}
+            }
+            Response::new("ok\n".into())
+        },
+    )
 }
 
 fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(Started, Arena)> {

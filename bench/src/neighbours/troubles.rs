@@ -1,21 +1,25 @@
 //! The troubles: what each of them does to the server, and with what options the server runs.
 //!
-//! A trouble runs on one thread (or starts threads of its own) until it is stopped. The sizes come
-//! from what once stopped this server; where it is about a bound, the server is started with a
-//! smaller bound, and nginx with the same.
+//! A trouble lasts until it is stopped. The sizes come from what once stopped this server; where it
+//! is about a bound, the server is started with a smaller bound, and nginx with the same.
 
-use std::io;
-use std::sync::atomic::AtomicBool;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use super::causes::{
-    ask, bad_producers, bad_records, busy_loops, calls, downloads, dying_consumers, full_disk,
-    garbage, half_writes, heads, hung_mount, idle, pipeliners, producers, resets, slow_both_ways,
-    unread_echo, unread_pairs, unread_reads, uploads, waiting_clients,
-};
-use super::server::Arena;
+use flatpath_bench_common::rpc;
+use flatpath_consumer::Consumer;
+
+use super::crowd::Manner;
+use super::server::{Arena, BIG_BYTES};
 
 /// The row in which nginx is the measure.
 pub(super) const BUSY: &str = "four busy loops on the machine";
+/// Its loops.
+const LOOPS: usize = 4;
 /// How long a trouble lasts in a full run, in milliseconds, unless it needs more.
 const MILLIS: u64 = 6_000;
 /// Long enough for stalls of five seconds to end, in milliseconds.
@@ -25,13 +29,14 @@ const PLACES: u32 = 1_000;
 /// The same as an option.
 const BOUND: &[&str] = &["--max-connections", "1000"];
 const SMALL: &[&str] = &["--memory", "64M"];
+const HOST: &str = "Host: bench\r\n";
 
 /// Where the server comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// The command, with these options besides.
     Program(&'static [&'static str]),
-    /// The library, with the handlers of `causes.rs`.
+    /// The library, with handlers that are in trouble.
     Library,
 }
 
@@ -58,7 +63,35 @@ pub(super) struct Trouble {
     pub(super) places: u32,
     pub(super) millis: u64,
     pub(super) is_in_quick: bool,
-    pub(super) cause: fn(&Arena, &AtomicBool) -> io::Result<()>,
+    /// A crowd that behaves like this.
+    crowd: fn(&Arena) -> io::Result<Manner>,
+    /// What happens beside the crowd, until it is stopped.
+    beside: fn(&Arena, &AtomicBool) -> io::Result<()>,
+}
+
+impl Trouble {
+    /// Makes the trouble until `stop`.
+    ///
+    /// # Errors
+    /// The server does not have the service, or no socket can be made.
+    pub(super) fn cause(&self, arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| (self.beside)(arena, stop));
+            let caused = crowd(arena, self.crowd, stop);
+            let beside = beside.join().unwrap_or_else(|cause| resume_unwind(cause));
+            caused.and(beside)
+        })
+    }
+}
+
+fn crowd(
+    arena: &Arena,
+    manner: fn(&Arena) -> io::Result<Manner>,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut manner = manner(arena)?;
+    manner.connections = arena.crowd(manner.connections);
+    manner.cause(stop)
 }
 
 /// A trouble over HTTP, which nginx has too.
@@ -70,7 +103,8 @@ const HTTP: Trouble = Trouble {
     places: 16_384,
     millis: MILLIS,
     is_in_quick: false,
-    cause: |_, _| Ok(()),
+    crowd: |arena| Ok(Manner::to(arena.http)),
+    beside: |_, _| Ok(()),
 };
 
 /// A trouble of a service that nginx does not have.
@@ -85,6 +119,7 @@ pub(super) fn troubles() -> Vec<Trouble> {
         of_slow_clients(),
         of_busy_clients(),
         of_the_system(),
+        of_nfs(),
         of_services(),
         of_handlers(),
     ]
@@ -107,46 +142,48 @@ fn of_slow_clients() -> Vec<Trouble> {
         Trouble {
             name: "unfinished heads, more than connections allowed",
             is_in_quick: true,
-            cause: |arena, stop| heads(arena, stop, 1_500, 20),
+            crowd: |arena| Ok(heads(arena, 1_500, 20)),
             ..at_the_bound
         },
         Trouble {
             name: "idle kept connections, more than allowed",
-            cause: idle,
+            crowd: |arena| Ok(asking(arena.http, 1_500, &[get(arena.hot_path)])),
             ..at_the_bound
         },
         Trouble {
             name: "4,800 unfinished heads of 22 KB",
             millis: LONG_MILLIS,
             is_in_quick: true,
-            cause: |arena, stop| heads(arena, stop, 4_800, 22_000),
+            crowd: |arena| Ok(heads(arena, 4_800, 22_000)),
             ..HTTP
         },
         Trouble {
             name: "2,000 uploads at 4 KB/s, 64 MiB of memory",
             is_in_quick: true,
-            cause: |arena, stop| uploads(arena, stop, 2_000, 0, 4_000),
+            crowd: |arena| Ok(uploads(arena, 2_000, 0, 4_000)),
             ..small
         },
         Trouble {
             name: "2,500 uploads that stop after 40 KB, 64 MiB",
-            cause: |arena, stop| uploads(arena, stop, 2_500, 40_000, 0),
+            crowd: |arena| Ok(uploads(arena, 2_500, 40_000, 0)),
             ..small
         },
         Trouble {
             name: "2,000 downloads that nobody reads, 64 MiB",
-            cause: |arena, stop| downloads(arena, stop, 2_000, 0),
+            crowd: |arena| Ok(downloads(arena, 2_000, 0)),
             ..small
         },
         Trouble {
             name: "1,000 slow downloads and 1,000 slow uploads, 64 MiB",
             is_in_quick: true,
-            cause: slow_both_ways,
+            crowd: |arena| Ok(uploads(arena, 1_000, 0, 4_000)),
+            // Up to 40 KB/s: 200 bytes in a round of five milliseconds.
+            beside: |arena, stop| crowd(arena, |arena| Ok(downloads(arena, 1_000, 200)), stop),
             ..small
         },
         Trouble {
             name: "500 downloads read slowly, 64 MiB",
-            cause: |arena, stop| downloads(arena, stop, 500, 1_000),
+            crowd: |arena| Ok(downloads(arena, 500, 1_000)),
             ..small
         },
     ]
@@ -157,29 +194,48 @@ fn of_busy_clients() -> Vec<Trouble> {
     vec![
         Trouble {
             name: "20 downloads at full speed",
-            cause: |arena, stop| downloads(arena, stop, 20, usize::MAX),
+            crowd: |arena| {
+                Ok(Manner {
+                    every: Duration::ZERO,
+                    ..downloads(arena, 20, usize::MAX)
+                })
+            },
             ..HTTP
         },
         Trouble {
             name: "64 pipelining connections",
             is_in_quick: true,
-            cause: |arena, stop| pipeliners(arena, stop, 64),
+            crowd: |arena| Ok(flood(arena.http, 64, get(arena.hot_path).repeat(500))),
             ..HTTP
         },
         Trouble {
             name: "128 pipelining connections",
-            cause: |arena, stop| pipeliners(arena, stop, 128),
+            crowd: |arena| Ok(flood(arena.http, 128, get(arena.hot_path).repeat(500))),
             ..HTTP
         },
         Trouble {
             name: "connections that are reset at once",
             is_in_quick: true,
-            cause: resets,
+            crowd: |arena| {
+                Ok(Manner {
+                    every: Duration::ZERO,
+                    // The answer is not read, so that closing resets.
+                    read_bytes: 0,
+                    hit_and_run: true,
+                    ..asking(arena.http, 200, &[get(arena.hot_path)])
+                })
+            },
             ..HTTP
         },
         Trouble {
             name: "garbage instead of requests",
-            cause: garbage,
+            crowd: |arena| {
+                let opening = |number| format!("\u{1}\u{2}{number} no such request\r\n\r\n");
+                Ok(Manner {
+                    opening: Box::new(move |number| opening(number).into_bytes()),
+                    ..asking(arena.http, 200, &[])
+                })
+            },
             ..HTTP
         },
     ]
@@ -190,27 +246,100 @@ fn of_the_system() -> Vec<Trouble> {
         Trouble {
             name: "uploads to a full disk",
             needs: Needs::FullDisk,
-            cause: full_disk,
+            crowd: |arena| {
+                Ok(Manner {
+                    connections: 20,
+                    opening: Box::new(|number| put(&format!("/mount/file-{number}"), 16 << 20)),
+                    chunk: vec![b'd'; 256 * 1024],
+                    every: Duration::from_millis(10),
+                    read_bytes: 4_096,
+                    ..Manner::to(arena.http)
+                })
+            },
             ..HTTP
         },
         Trouble {
             name: "a mount that hangs",
             needs: Needs::HungMount,
             is_in_quick: true,
-            cause: hung_mount,
+            crowd: hung_mount,
             ..HTTP
         },
         Trouble {
             name: "a log that is not read, and 512 bad producers",
             needs: Needs::UnreadLog,
             is_in_quick: true,
-            cause: bad_producers,
+            crowd: |arena| {
+                Ok(Manner {
+                    connections: 512,
+                    // A message of more than four gigabytes less two.
+                    opening: Box::new(|_| vec![0xff, 0xff, 0xff, 0xfe, 0]),
+                    ..Manner::to(arena.service("ingest")?)
+                })
+            },
             ..OURS
         },
         Trouble {
             name: BUSY,
-            cause: busy_loops,
+            beside: busy_loops,
             ..HTTP
+        },
+    ]
+}
+
+fn of_nfs() -> Vec<Trouble> {
+    vec![
+        Trouble {
+            name: "NFS: 100 x 128 READs of 1 MiB that nobody reads",
+            millis: LONG_MILLIS,
+            is_in_quick: true,
+            crowd: |arena| {
+                let (to, file) = big(arena)?;
+                let reads = (0..128).flat_map(|number| rpc::read(number, &file, 0, 1 << 20));
+                let reads: Vec<u8> = reads.collect();
+                Ok(Manner {
+                    connections: 100,
+                    opening: Box::new(move |_| reads.clone()),
+                    ..Manner::to(to)
+                })
+            },
+            ..OURS
+        },
+        Trouble {
+            name: "NFS: 200 WRITEs that stop half way",
+            millis: LONG_MILLIS,
+            crowd: |arena| {
+                let (to, file) = big(arena)?;
+                let mut write = rpc::write(1, &file, 0, &vec![b'w'; 1 << 20]);
+                write.truncate(write.len() / 2);
+                Ok(Manner {
+                    connections: 200,
+                    opening: Box::new(move |_| write.clone()),
+                    ..Manner::to(to)
+                })
+            },
+            ..OURS
+        },
+        Trouble {
+            name: "NFS: 32 connections that call without end",
+            crowd: |arena| {
+                let (to, file) = big(arena)?;
+                let calls = (0..16).flat_map(|number| rpc::getattr(number, &file));
+                Ok(flood(to, 32, calls.collect()))
+            },
+            ..OURS
+        },
+        Trouble {
+            name: "NFS: garbage instead of records",
+            crowd: |arena| {
+                Ok(Manner {
+                    opening: Box::new(|number| {
+                        [vec![0x80, 0, 0, 60], vec![number as u8; 60]].concat()
+                    }),
+                    ..asking(arena.service("nfs")?, 200, &[])
+                })
+            },
+            ..OURS
         },
     ]
 }
@@ -218,53 +347,56 @@ fn of_the_system() -> Vec<Trouble> {
 fn of_services() -> Vec<Trouble> {
     vec![
         Trouble {
-            name: "NFS: 100 x 128 READs of 1 MiB that nobody reads",
-            millis: LONG_MILLIS,
-            is_in_quick: true,
-            cause: unread_reads,
-            ..OURS
-        },
-        Trouble {
-            name: "NFS: 200 WRITEs that stop half way",
-            millis: LONG_MILLIS,
-            cause: half_writes,
-            ..OURS
-        },
-        Trouble {
-            name: "NFS: 32 connections that call without end",
-            cause: calls,
-            ..OURS
-        },
-        Trouble {
-            name: "NFS: garbage instead of records",
-            cause: bad_records,
-            ..OURS
-        },
-        Trouble {
             name: "relay: more waiting clients than places",
             home: Home::Program(&["--relay-waiting", "500", "--max-connections", "2000"]),
             is_in_quick: true,
-            cause: waiting_clients,
+            crowd: |arena| {
+                let opening = |number| format!("please relay {number:064x}\n");
+                Ok(Manner {
+                    connections: 800,
+                    opening: Box::new(move |number| opening(number).into_bytes()),
+                    ..Manner::to(arena.service("relay")?)
+                })
+            },
             ..OURS
         },
         Trouble {
             name: "relay: 8 pairs, one side of each floods, the other does not read",
-            cause: unread_pairs,
+            crowd: |arena| {
+                let opening = |(token, side)| {
+                    format!("please relay {token:064x} for side {side:016x}\n").into_bytes()
+                };
+                Ok(Manner {
+                    connections: 16,
+                    opening: Box::new(move |number| opening((number / 2, number % 2))),
+                    chunk: vec![b'r'; 256 * 1024],
+                    every: Duration::from_millis(500),
+                    ..Manner::to(arena.service("relay")?)
+                })
+            },
             ..OURS
         },
         Trouble {
             name: "ingest: 500 producers and no consumer",
-            cause: |arena, stop| producers(arena, stop, 500),
+            crowd: |arena| producers(arena, 500),
             ..OURS
         },
         Trouble {
             name: "ingest: consumers that die with what they hold",
-            cause: dying_consumers,
+            crowd: |arena| producers(arena, 50),
+            beside: dying_consumers,
             ..OURS
         },
         Trouble {
             name: "echo: 1,000 clients that send and do not read",
-            cause: unread_echo,
+            crowd: |arena| {
+                Ok(Manner {
+                    connections: 1_000,
+                    chunk: vec![b'e'; 64 * 1024],
+                    every: Duration::from_millis(500),
+                    ..Manner::to(arena.service("echo")?)
+                })
+            },
             ..OURS
         },
     ]
@@ -279,15 +411,150 @@ fn of_handlers() -> Vec<Trouble> {
         Trouble {
             name: "handlers that block for ever, on another listener",
             is_in_quick: true,
-            cause: |arena, stop| ask(arena, stop, "/block"),
+            crowd: |arena| Ok(asking(arena.troubled, 400, &[get("/block")])),
             ..library
         },
         Trouble {
             name: "handlers that panic",
-            cause: |arena, stop| ask(arena, stop, "/panic"),
+            crowd: |arena| Ok(asking(arena.troubled, 400, &[get("/panic")])),
             ..library
         },
     ]
+}
+
+/// Each connection sends one of the requests, and reads what comes.
+fn asking(to: SocketAddr, connections: usize, requests: &[Vec<u8>]) -> Manner {
+    let requests = requests.to_vec();
+    Manner {
+        connections,
+        opening: Box::new(move |number| requests[number % requests.len()].clone()),
+        read_bytes: 4_096,
+        ..Manner::to(to)
+    }
+}
+
+/// Each connection sends these requests without end, and reads all that comes.
+fn flood(to: SocketAddr, connections: usize, requests: Vec<u8>) -> Manner {
+    Manner {
+        connections,
+        chunk: requests,
+        every: Duration::ZERO,
+        read_bytes: usize::MAX,
+        ..Manner::to(to)
+    }
+}
+
+/// Heads of at least so many bytes that never end.
+fn heads(arena: &Arena, connections: usize, bytes: usize) -> Manner {
+    let mut head = format!("GET / HTTP/1.1\r\n{HOST}");
+    let mut line = 0;
+    while head.len() < bytes {
+        line += 1;
+        head += &format!("X-{line}: {}\r\n", "x".repeat(1_000));
+    }
+    Manner {
+        read_bytes: 0,
+        ..asking(arena.http, connections, &[head.into_bytes()])
+    }
+}
+
+/// Uploads that send `at_once` bytes, and then so many per second.
+fn uploads(arena: &Arena, connections: usize, at_once: usize, per_second: usize) -> Manner {
+    let opening = move |number: usize| {
+        let mut head = put(&format!("/upload-{number}"), BIG_BYTES);
+        head.resize(head.len() + at_once, b'u');
+        head
+    };
+    Manner {
+        connections,
+        opening: Box::new(opening),
+        chunk: vec![b'u'; per_second],
+        ..Manner::to(arena.http)
+    }
+}
+
+/// Downloads of the large file, of which so many bytes are read in each round.
+fn downloads(arena: &Arena, connections: usize, read_bytes: usize) -> Manner {
+    Manner {
+        read_bytes,
+        ..asking(arena.http, connections, &[get("/big")])
+    }
+}
+
+/// One file of the mount is hot when it begins to hang; then many want it, and others there.
+fn hung_mount(arena: &Arena) -> io::Result<Manner> {
+    let [hot, cold] = ["/mount/file.txt", "/mount/other"].map(get);
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(arena.http)?;
+        stream.write_all(&hot)?;
+        thread::sleep(Duration::from_millis(10));
+    }
+    if let Some(hang) = &arena.hang {
+        hang.set(true);
+    }
+    Ok(asking(arena.http, 400, &[hot, cold]))
+}
+
+fn busy_loops(_: &Arena, stop: &AtomicBool) -> io::Result<()> {
+    thread::scope(|scope| {
+        for _ in 0..LOOPS {
+            scope.spawn(|| {
+                // ORDER: Relaxed: the flag alone matters.
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn producers(arena: &Arena, connections: usize) -> io::Result<Manner> {
+    const BYTES: u32 = 10_000;
+    let mut message = BYTES.to_be_bytes().to_vec();
+    message.resize(message.len() + BYTES as usize, b'm');
+    Ok(Manner {
+        connections,
+        chunk: message,
+        every: Duration::from_millis(100),
+        ..Manner::to(arena.service("ingest")?)
+    })
+}
+
+/// Each consumer takes a few messages and is gone with them.
+fn dying_consumers(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
+    // ORDER: Relaxed: the flag alone matters.
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut consumer) = Consumer::attach(&arena.ingest_socket) else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            match consumer.receive_timeout(Duration::from_millis(20)) {
+                Ok(Some(message)) => held.push(message),
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\n{HOST}\r\n").into_bytes()
+}
+
+fn put(path: &str, bytes: u64) -> Vec<u8> {
+    format!("PUT {path} HTTP/1.1\r\n{HOST}Content-Length: {bytes}\r\n\r\n").into_bytes()
+}
+
+/// The address of NFS, and the handle of the large file.
+fn big(arena: &Arena) -> io::Result<(SocketAddr, Vec<u8>)> {
+    let to = arena.service("nfs")?;
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let root = rpc::mount(&mut stream, "/")?;
+    Ok((to, rpc::lookup(&mut stream, &root, "big")?))
 }
 
 #[cfg(test)]
