@@ -6,10 +6,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flatpath_driver::simulation::Simulation;
 pub use flatpath_driver::simulation::{
-    Client, ClientState, Faults, Injected, Leaks, Network as World, Random, each_seed,
+    Client, ClientState, Fault, Faults, Injected, Leaks, Network as World, Random, each_seed,
 };
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
@@ -137,9 +138,9 @@ impl SimulatedServer {
     }
 
     /// Moves the clocks of all network threads on.
-    pub fn advance(&self, nanoseconds: u64) {
+    pub fn advance(&self, time: Duration) {
         for thread in &self.threads {
-            thread.world.advance(nanoseconds);
+            thread.world.advance(time);
         }
     }
 

@@ -8,6 +8,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use flatpath::memory::{Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
@@ -16,7 +17,7 @@ use flatpath::{
     Protocol, Received, Running, Server, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
-    Client as SimulatedClient, ClientState, Faults, Random, each_seed,
+    Client as SimulatedClient, ClientState, Fault, Faults, Random, each_seed,
 };
 use flatpath_testkit::{PATIENCE, until_true};
 
@@ -407,14 +408,12 @@ impl Talker {
 }
 
 fn conditions(seed: u64, dice: &mut Random) -> Conditions {
-    let faults = Faults {
-        short_receive_permille: dice.below(400) as u16,
-        no_buffers_permille: dice.below(100) as u16,
-        late_permille: dice.below(300) as u16,
-        late_ns_max: 1_000_000,
-        early_end_permille: dice.below(200) as u16,
-        ..Faults::none()
-    };
+    let faults = Faults::none()
+        .with(Fault::ShortReceive, dice.below(400) as u16)
+        .with(Fault::NoBuffer, dice.below(100) as u16)
+        .with(Fault::Late, dice.below(300) as u16)
+        .with(Fault::EarlyEnd, dice.below(200) as u16)
+        .late_by(Duration::from_millis(1));
     Conditions {
         seed,
         faults,

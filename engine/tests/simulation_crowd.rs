@@ -4,6 +4,7 @@
 mod lines;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, DriverConfig, Phase, Protocol, Received, Stall};
@@ -69,7 +70,7 @@ fn sim_pipelining_clients_leave_pages_to_the_others() {
 }
 
 /// What one question costs the network thread, in simulated nanoseconds.
-const QUESTION_NS: u64 = 1_000;
+const QUESTION: Duration = Duration::from_micros(1);
 
 /// Answers each byte with one, and needs time for it.
 struct Costly(Arc<OnceLock<Network>>);
@@ -94,7 +95,7 @@ impl Protocol for Costly {
             };
         }
         let network = self.0.get().expect("set before the first turn");
-        network.advance(QUESTION_NS * input.len() as u64);
+        network.advance(QUESTION * input.len() as u32);
         context.write(input).expect("room");
         Received::Consumed
     }
@@ -102,7 +103,7 @@ impl Protocol for Costly {
 
 /// The longest simulated time until one of a few questions is answered, each on a connection of its
 /// own, beside a crowd that asks `bytes` questions each whenever it has its answers.
-fn longest_beside(crowd: usize, bytes: usize) -> u64 {
+fn longest_beside(crowd: usize, bytes: usize) -> Duration {
     const QUESTIONS: usize = 20;
     const TURNS_MAX: usize = 10_000;
     let network = Arc::new(OnceLock::new());
@@ -119,10 +120,10 @@ fn longest_beside(crowd: usize, bytes: usize) -> u64 {
     for _ in 0..crowd.len() {
         server.turn();
     }
-    let mut longest_ns = 0;
+    let mut longest = Duration::ZERO;
     for _ in 0..QUESTIONS {
         let innocent = server.connect();
-        let asked_ns = server.world().now_ns();
+        let asked = server.world().now();
         innocent.write(b"?");
         let mut turns = 0;
         while innocent.read() != b"?" {
@@ -137,18 +138,18 @@ fn longest_beside(crowd: usize, bytes: usize) -> u64 {
             turns += 1;
             assert!(turns < TURNS_MAX, "no answer");
         }
-        longest_ns = longest_ns.max(server.world().now_ns() - asked_ns);
+        longest = longest.max(server.world().now() - asked);
     }
-    longest_ns
+    longest
 }
 
 #[test]
 fn sim_a_short_request_does_not_wait_for_a_crowd_that_pipelines() {
-    const PAGE_NS: u64 = 16 * 1024 * QUESTION_NS;
+    const PAGE_NS: u128 = 16 * 1024 * QUESTION.as_nanos();
     // Accept, receive and send take a turn each, and each turn brings a page of the crowd's.
     for crowd in [1, 64, 300] {
-        let longest_ns = longest_beside(crowd, 40_000);
-        let pages = longest_ns as f64 / PAGE_NS as f64;
+        let longest = longest_beside(crowd, 40_000);
+        let pages = longest.as_nanos() as f64 / PAGE_NS as f64;
         assert!(
             pages < 8.0,
             "beside {crowd}: as long as {pages:.1} pages take"

@@ -4,13 +4,14 @@
 mod hoard;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath_driver::simulation::{Client, ClientState};
 use hoard::Hoard;
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The budget without its reserve, in smallest buffers.
 const BUFFERS: usize = 7 * 256;

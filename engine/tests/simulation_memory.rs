@@ -13,7 +13,7 @@ use flatpath::{DriverConfig, Limits};
 use flatpath_driver::simulation::{Client, ClientState};
 use hoard::{Hoard, LARGE_BYTES};
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Buffers of the smallest class that the budget of these tests has.
 const BUFFERS: usize = 8;

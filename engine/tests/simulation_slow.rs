@@ -10,7 +10,7 @@ use flatpath::{Context, Limits, Phase, Protocol, Received};
 use flatpath_driver::simulation::{Client, ClientState};
 use lines::Lines;
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 fn server(limits: Limits) -> SimulatedServer {
     let mut conditions = Conditions::calm(1);
@@ -20,8 +20,8 @@ fn server(limits: Limits) -> SimulatedServer {
 
 /// Lets simulated seconds pass in steps, with something done in each.
 fn pass(server: &mut SimulatedServer, seconds: u64, mut step: impl FnMut()) {
-    const STEPS: u64 = 4;
-    for _ in 0..seconds * STEPS {
+    const STEPS: u32 = 4;
+    for _ in 0..seconds * u64::from(STEPS) {
         server.world().advance(SECOND / STEPS);
         for _ in 0..4 {
             server.turn();

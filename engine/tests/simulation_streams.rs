@@ -8,7 +8,7 @@ use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use hoard::{CHUNK_BYTES, Hoard};
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Memory without the reserve, in bytes.
 const MEMORY_BYTES: usize = 7 * 1024 * 1024;

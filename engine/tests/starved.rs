@@ -19,7 +19,7 @@ use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 use flatpath_testkit::until_true;
 
 const PAGES: u32 = 2;
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 /// Clients from this name on have their messages left unconsumed, each in its page.
 const HOLDS: u8 = 100;
 
@@ -190,7 +190,7 @@ struct World {
 }
 
 impl World {
-    const STEP_NS: u64 = 100_000 * SECOND;
+    const STEP: Duration = Duration::from_secs(100_000);
 
     fn new(seed: u64, faults: Faults) -> World {
         let keeper = Keeper::default();
@@ -207,11 +207,11 @@ impl World {
     }
 
     /// Turns until something holds, and says for how long in simulated time.
-    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) -> u64 {
-        let begun_ns = self.network.now_ns();
+    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) -> Duration {
+        let begun = self.network.now();
         for _ in 0..10_000 {
             if holds(self) {
-                return self.network.now_ns() - begun_ns;
+                return self.network.now() - begun;
             }
             self.server.turn();
         }
@@ -244,7 +244,7 @@ impl World {
             self.server.turn();
         }
         assert_eq!(self.keeper.names().len(), PAGES as usize);
-        self.network.set_step_ns_max(World::STEP_NS);
+        self.network.set_step_max(World::STEP);
     }
 }
 
@@ -260,12 +260,12 @@ fn sim_pages_that_come_back_end_the_wait_for_every_starved_connection() {
         // What is kept is let go between two turns, that is, while the thread sleeps.
         for _ in 0..20 - PAGES {
             world.keeper.give_back();
-            let waited_ns = world.until("a page is used", |world| {
+            let waited = world.until("a page is used", |world| {
                 world.keeper.names().len() == PAGES as usize
             });
             assert!(
-                waited_ns < SECOND,
-                "seed {seed}: {waited_ns} ns were slept with a page free"
+                waited < SECOND,
+                "seed {seed}: {waited:?} were slept with a page free"
             );
         }
         assert_eq!(world.server.statistics().expired.read(), 0);
@@ -281,13 +281,10 @@ fn sim_a_connection_that_ends_while_it_starves_leaves_the_others_their_pages() {
     // 4, 6, 8, 10 and 12 are gone, and 2, whose page is kept all the same.
     for expected in [3, 5, 7, 9, 11] {
         world.keeper.give_back();
-        let waited_ns = world.until("a page is used", |world| {
+        let waited = world.until("a page is used", |world| {
             world.keeper.names().last() == Some(&expected)
         });
-        assert!(
-            waited_ns < SECOND,
-            "{waited_ns} ns were slept with a page free"
-        );
+        assert!(waited < SECOND, "{waited:?} were slept with a page free");
     }
 }
 
@@ -296,9 +293,9 @@ fn sim_a_starved_connection_that_changes_its_pages_waits_no_more() {
     for seed in 0..20 {
         let mut world = World::new(seed, Faults::none());
         world.starve(4);
-        world.network.set_step_ns_max(SECOND / 1_000);
+        world.network.set_step_max(SECOND / 1_000);
         world.say(b'R');
-        world.network.set_step_ns_max(World::STEP_NS);
+        world.network.set_step_max(World::STEP);
         // 3 and 4 receive into the common buffers now, and their pages are kept there.
         world.until("both are served", |world| {
             let mut names = world.keeper.names();

@@ -28,7 +28,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub use self::faults::{Faults, Injected};
+pub use self::faults::{Fault, Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
 use self::operations::{Kind, Received};
 pub use self::random::{Random, each_seed};
@@ -127,10 +127,9 @@ impl Simulation {
     /// Hands out what is due, as much as the completion queue holds.
     fn deliver(&mut self, world: &mut World, completions: &mut Vec<Completion>) {
         let mut most = self.completion_entries;
-        if world.random.chance(world.faults.overflow_permille) {
+        if world.strikes(Fault::Overflow) {
             most = world.random.below(4);
             world.operations.end_with_what_is_on_the_way();
-            world.injected.overflows += 1;
             self.counters.completion_overflows += 1;
         }
         let now_ns = world.now_ns;
@@ -144,7 +143,7 @@ impl Simulation {
             if matches!(completion.outcome, Outcome::Failed(Errno::NOBUFS)) {
                 self.counters.stalls += 1;
             }
-            if !completion.more && world.random.chance(world.faults.duplicate_permille) {
+            if !completion.more && world.chance(Fault::Duplicate) {
                 let due_ns = now_ns + 1 + world.random.up_to(world.faults.late_ns_max);
                 world.operations.repeat(due_ns, duplicate_of(&completion));
             }
@@ -152,7 +151,7 @@ impl Simulation {
         }
         // First: what the caller starts while it handles the others may have the same user_data.
         while let Some(duplicate) = world.operations.take_duplicate(now_ns, completions) {
-            world.injected.duplicates += 1;
+            world.injected.strike(Fault::Duplicate);
             completions.insert(0, duplicate);
         }
     }
@@ -189,7 +188,7 @@ impl Driver for Simulation {
     }
 
     fn clock_ns(&self) -> u64 {
-        self.network.now_ns()
+        self.network.world().now_ns
     }
 
     fn wall_seconds(&self) -> u64 {

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::faults::{Faults, Injected};
+use super::faults::{Injected, nanoseconds};
 use super::world::{ClientState, Connection, World};
 use crate::socket::Listener;
 
@@ -78,24 +79,19 @@ impl Network {
     }
 
     /// The simulated time.
-    pub fn now_ns(&self) -> u64 {
-        self.world().now_ns
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.world().now_ns)
     }
 
     /// Moves the clock, for deadlines that are far away.
-    pub fn advance(&self, nanoseconds: u64) {
-        self.world().now_ns += nanoseconds;
+    pub fn advance(&self, time: Duration) {
+        self.world().now_ns += nanoseconds(time);
     }
 
     /// How far one wait of the driver may move the clock; a millisecond unless set. Clients act
     /// between waits, so a longer step makes them slower.
-    pub fn set_step_ns_max(&self, nanoseconds: u64) {
-        self.world().step_ns_max = nanoseconds.max(1);
-    }
-
-    /// Changes the faults from now on.
-    pub fn set_faults(&self, faults: Faults) {
-        self.world().faults = faults;
+    pub fn set_step_max(&self, step: Duration) {
+        self.world().step_ns_max = nanoseconds(step).max(1);
     }
 
     /// Bytes that the way to a client takes before the client reads; 64 KiB unless set.

@@ -67,12 +67,6 @@ pub(super) struct Running {
     way: VecDeque<(u64, Completion)>,
 }
 
-impl Running {
-    fn last_due_ns(&self) -> u64 {
-        self.way.back().map_or(0, |(due_ns, _)| *due_ns)
-    }
-}
-
 /// All operations of a driver, oldest first.
 #[derive(Default)]
 pub(super) struct Operations {
@@ -147,30 +141,25 @@ impl Operations {
         let running = self.at(number);
         debug_assert!(!running.over, "O1: nothing follows a final completion");
         running.over = !more;
-        let due_ns = due_ns.max(running.last_due_ns());
-        running.way.push_back((
-            due_ns,
-            Completion {
-                user_data: running.user_data,
-                more,
-                outcome,
-            },
-        ));
+        let before_ns = running.way.back().map_or(0, |(due_ns, _)| *due_ns);
+        let completion = Completion {
+            user_data: running.user_data,
+            more,
+            outcome,
+        };
+        let due_ns = due_ns.max(before_ns);
+        running.way.push_back((due_ns, completion));
     }
 
     /// Ends multishot operations whose last completion is on the way: it becomes the final one.
-    /// Returns how many.
-    pub(super) fn end_with_what_is_on_the_way(&mut self) -> u64 {
-        let mut ended = 0;
+    pub(super) fn end_with_what_is_on_the_way(&mut self) {
         for running in self.running.values_mut() {
             let many = running.mode == OperationMode::Multishot && !running.over;
             if let Some((_, last)) = running.way.back_mut().filter(|_| many) {
                 last.more = false;
                 running.over = true;
-                ended += 1;
             }
         }
-        ended
     }
 
     /// When the next completion is due.

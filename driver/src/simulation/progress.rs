@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::faults::Fault;
 use super::operations::{Kind, Received};
 use super::world::World;
 use crate::buffers::Buffers;
@@ -19,14 +20,13 @@ impl World {
         let live = self.operations.live(&mut self.random);
         for number in live {
             if self.operations.at(number).cancelled {
-                let races = self.random.chance(self.faults.cancel_race_permille);
-                if races {
+                if self.chance(Fault::CancelRace) {
                     self.progress_one(number, buffers);
-                    let over = self.operations.at(number).over;
-                    self.injected.cancel_races += u64::from(over);
                 }
                 if !self.operations.at(number).over {
                     self.complete(number, false, Outcome::Failed(Errno::CANCELED));
+                } else {
+                    self.injected.strike(Fault::CancelRace);
                 }
             } else {
                 self.progress_one(number, buffers);
@@ -64,11 +64,11 @@ impl World {
 
     /// Puts a completion on its way, late if chance will have it.
     pub(super) fn complete(&mut self, number: u64, more: bool, outcome: Outcome) {
-        let mut due_ns = self.now_ns;
-        if self.random.chance(self.faults.late_permille) {
-            due_ns += self.random.up_to(self.faults.late_ns_max);
-            self.injected.late += 1;
-        }
+        let late_ns = match self.strikes(Fault::Late) {
+            true => self.random.up_to(self.faults.late_ns_max),
+            false => 0,
+        };
+        let due_ns = self.now_ns + late_ns;
         self.operations.complete(number, due_ns, more, outcome);
     }
 
@@ -79,12 +79,8 @@ impl World {
 
     /// Whether an operation goes on after this shot.
     fn goes_on(&mut self, number: u64) -> bool {
-        if self.operations.at(number).mode == OperationMode::Single {
-            return false;
-        }
-        let ends = self.random.chance(self.faults.early_end_permille);
-        self.injected.early_ends += u64::from(ends);
-        !ends
+        self.operations.at(number).mode == OperationMode::Multishot
+            && !self.strikes(Fault::EarlyEnd)
     }
 
     fn progress_accept(&mut self, number: u64, listener: u32) -> bool {
@@ -95,21 +91,14 @@ impl World {
         if arrival_ns > self.now_ns {
             return false;
         }
-        let full = self.sockets.len() >= self.sockets_max;
-        let injected = !full && self.random.chance(self.faults.no_descriptor_permille);
-        if full || injected {
-            self.injected.no_descriptors += u64::from(injected);
+        if self.sockets.len() >= self.sockets_max || self.strikes(Fault::NoDescriptor) {
             return self.fail(number, Errno::MFILE);
         }
-        let no_file = self.random.chance(self.faults.no_file_permille);
-        let aborted = self.random.chance(self.faults.aborted_permille);
-        if no_file {
-            self.injected.no_files += 1;
+        if self.strikes(Fault::NoFile) {
             return self.fail(number, Errno::NFILE);
         }
         self.listeners[listener as usize].waiting.pop_front();
-        if aborted {
-            self.injected.aborted += 1;
+        if self.strikes(Fault::Aborted) {
             let lost = &mut self.connections[connection as usize];
             lost.broken = true;
             lost.server_closed = true;
@@ -126,8 +115,6 @@ impl World {
 
     fn progress_receive(&mut self, number: u64, socket: u32, buffers: &mut Buffers) -> bool {
         let now_ns = self.now_ns;
-        let reset = self.random.chance(self.faults.receive_reset_permille);
-        let timed_out = self.random.chance(self.faults.receive_time_out_permille);
         let connection = self.connection_of(socket, "a receive");
         let readable = connection.to_server.readable(now_ns);
         let over = connection.to_server.is_over(now_ns);
@@ -145,18 +132,12 @@ impl World {
         if readable == 0 && !over {
             return self.arm_without_buffers(number, buffers);
         }
-        if reset || timed_out {
-            self.injected.resets += u64::from(reset);
-            self.injected.time_outs += u64::from(!reset);
-            self.break_connection(socket);
-            return self.fail(
-                number,
-                if reset {
-                    Errno::CONNRESET
-                } else {
-                    Errno::TIMEDOUT
-                },
-            );
+        let losses = [
+            (Fault::ReceiveReset, Errno::CONNRESET),
+            (Fault::ReceiveTimeOut, Errno::TIMEDOUT),
+        ];
+        if let Some(errno) = self.loses_connection(socket, losses) {
+            return self.fail(number, errno);
         }
         if readable == 0 {
             self.complete(number, false, Outcome::EndOfStream);
@@ -165,22 +146,13 @@ impl World {
         if has_buffer {
             return self.receive_into_buffer(number, socket, readable);
         }
-        let injected = self.random.chance(self.faults.no_buffers_permille);
-        let buffer = if injected { None } else { buffers.take() };
-        let Some(buffer) = buffer else {
-            self.injected.no_buffers += u64::from(injected);
+        if self.strikes(Fault::NoBuffer) {
+            return self.fail(number, Errno::NOBUFS);
+        }
+        let Some(buffer) = buffers.take() else {
             return self.fail(number, Errno::NOBUFS);
         };
-        let mut space = buffers.space(buffer);
-        if self.random.chance(self.faults.short_receive_permille) {
-            let most = 1 + self.random.below(space.len().min(readable));
-            space = &mut space[..most];
-            self.injected.short_receives += 1;
-        }
-        let bytes = self
-            .connection_of(socket, "a receive")
-            .to_server
-            .read(now_ns, space);
+        let bytes = self.read(socket, buffers.space(buffer));
         let more = self.goes_on(number);
         self.complete(
             number,
@@ -213,21 +185,32 @@ impl World {
             unreachable!("a recv_into completes once")
         };
         if readable > 0 {
-            let mut most = readable.min(buffer.room());
-            if self.random.chance(self.faults.short_receive_permille) {
-                most = 1 + self.random.below(most);
-                self.injected.short_receives += 1;
-            }
-            let now_ns = self.now_ns;
-            let space = buffer.spare_up_to(most);
-            let bytes = self
-                .connection_of(socket, "a recv_into")
-                .to_server
-                .read(now_ns, space);
+            let bytes = self.read(socket, buffer.spare_mut());
             buffer.advance(bytes);
         }
         self.complete(number, false, Outcome::ReceivedInto(buffer));
         true
+    }
+
+    /// Reads what is there, or less if chance will have it.
+    fn read(&mut self, socket: u32, space: &mut [u8]) -> usize {
+        let (now_ns, short) = (self.now_ns, self.strikes(Fault::ShortReceive));
+        let stream = &mut self.connection_of(socket, "a receive").to_server;
+        let mut most = space.len().min(stream.readable(now_ns));
+        if short {
+            most = 1 + self.random.below(most);
+        }
+        let stream = &mut self.connection_of(socket, "a receive").to_server;
+        stream.read(now_ns, &mut space[..most])
+    }
+
+    /// Breaks a connection with the first of these faults that strikes.
+    fn loses_connection(&mut self, socket: u32, losses: [(Fault, Errno); 2]) -> Option<Errno> {
+        let struck = losses.into_iter().find(|(loss, _)| self.strikes(*loss));
+        struck.map(|(_, errno)| {
+            self.break_connection(socket);
+            errno
+        })
     }
 
     /// Some kernels fail a multishot receive at once when no buffer is free, others when bytes
@@ -242,7 +225,7 @@ impl World {
 
     /// Takes a count, now or later: a kernel may notice two writes at once, or one by one.
     fn progress_poll(&mut self, number: u64, event: &Eventfd) -> bool {
-        if !event.is_raised() || self.random.chance(self.faults.late_permille) {
+        if !event.is_raised() || self.chance(Fault::Late) {
             return false;
         }
         let Ok(count) = event.take() else {
@@ -254,9 +237,6 @@ impl World {
 
     fn progress_send(&mut self, number: u64, socket: u32) -> bool {
         let (window_bytes, now_ns) = (self.window_bytes, self.now_ns);
-        let pipe = self.random.chance(self.faults.send_pipe_permille);
-        let reset = self.random.chance(self.faults.send_reset_permille);
-        let short = self.random.chance(self.faults.short_send_permille);
         let arrival_ns = self.arrival_ns();
         let connection = self.connection_of(socket, "a send");
         let broken = connection.broken
@@ -272,11 +252,12 @@ impl World {
         if broken {
             return self.fail(number, Errno::PIPE);
         }
-        if pipe || reset {
-            self.injected.pipes += u64::from(pipe);
-            self.injected.resets += u64::from(!pipe);
-            self.break_connection(socket);
-            return self.fail(number, if pipe { Errno::PIPE } else { Errno::CONNRESET });
+        let losses = [
+            (Fault::SendPipe, Errno::PIPE),
+            (Fault::SendReset, Errno::CONNRESET),
+        ];
+        if let Some(errno) = self.loses_connection(socket, losses) {
+            return self.fail(number, errno);
         }
         let left = match &self.operations.at(number).kind {
             Kind::Send { list, .. } => list.bytes(),
@@ -288,9 +269,8 @@ impl World {
         if bytes == 0 && left > 0 {
             return false;
         }
-        if short && bytes > 1 {
+        if bytes > 1 && self.strikes(Fault::ShortSend) {
             bytes = 1 + self.random.below(bytes);
-            self.injected.short_sends += u64::from(bytes < left);
         }
         self.carry_out_send(number, socket, bytes, arrival_ns);
         true

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::faults::{Faults, Injected};
+use super::faults::{Fault, Faults, Injected};
 use super::operations::Operations;
 use super::random::Random;
 use super::stream::Stream;
@@ -87,6 +87,20 @@ impl World {
             pieces_out: 0,
             operations: Operations::default(),
         }
+    }
+
+    /// Whether a fault is to strike now.
+    pub(super) fn chance(&mut self, fault: Fault) -> bool {
+        self.random.chance(self.faults.permille(fault))
+    }
+
+    /// The same for one that always shows: it is counted.
+    pub(super) fn strikes(&mut self, fault: Fault) -> bool {
+        let strikes = self.chance(fault);
+        if strikes {
+            self.injected.strike(fault);
+        }
+        strikes
     }
 
     /// The caller of the driver broke a promise.
