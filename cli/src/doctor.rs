@@ -269,7 +269,6 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
     let used = match finding.used {
         Use::Required => "required",
         Use::Preferred => "preferred",
-        Use::Unused => "not used",
     };
     match &finding.refusal {
         None => writeln!(formatter, "  yes  {:<46}{used}", finding.feature),

@@ -2,16 +2,14 @@
 //! sockets where it takes some. Never guessed from a version: distributions backport, sandboxes
 //! filter.
 //!
-//! Files: `trial` is a ring to try things on, `rings`, `sockets`, `sharing` and `extras` hold the
-//! trials.
+//! Files: `trial` is a ring to try things on, `rings`, `sockets` and `sharing` hold the trials.
 //!
-//! Cost: about 20 rings, set up and torn down; a few milliseconds. Not for a hot path.
+//! Cost: about ten rings, set up and torn down; a few milliseconds. Not for a hot path.
 
 mod trial;
 mod rings;
 mod sockets;
 pub(crate) mod sharing;
-mod extras;
 
 use std::io;
 
@@ -30,8 +28,6 @@ pub enum Use {
     Required,
     /// Used where it is offered.
     Preferred,
-    /// Not used; listed for whoever plans.
-    Unused,
 }
 
 /// One feature and what became of trying it.
@@ -64,69 +60,48 @@ pub struct Probe {
 }
 
 /// A trial: a feature's name, its use and how it is tried.
-struct Trial {
-    feature: &'static str,
-    used: Use,
-    attempt: fn() -> io::Result<()>,
-}
-
-const fn trial(feature: &'static str, used: Use, attempt: fn() -> io::Result<()>) -> Trial {
-    Trial {
-        feature,
-        used,
-        attempt,
-    }
-}
+type Trial = (&'static str, Use, fn() -> io::Result<()>);
 
 /// In the order of a connection's life, the required ones first.
 const TRIALS: &[Trial] = &[
-    trial("waiting with a time-out", Use::Required, rings::timed_wait),
-    trial(
+    ("waiting with a time-out", Use::Required, rings::timed_wait),
+    (
         "keeping overflown completions",
         Use::Required,
         rings::overflow_is_kept,
     ),
-    trial(
+    (
         "a poll that stays armed",
         Use::Required,
         rings::staying_poll,
     ),
-    trial("multishot accept", Use::Required, sockets::multishot_accept),
-    trial(
+    ("multishot accept", Use::Required, sockets::multishot_accept),
+    (
         "multishot receive into provided buffers",
         Use::Required,
         sockets::multishot_receive,
     ),
-    trial(
-        "a close linked behind a send",
+    (
+        "a close linked after a send",
         Use::Required,
         sockets::linked_close,
     ),
-    trial(
-        "deferred task work",
-        Use::Preferred,
-        rings::deferred_task_work,
-    ),
-    trial(
-        "cooperative task work",
-        Use::Preferred,
-        rings::cooperative_task_work,
-    ),
-    trial(
+    ("deferred task work", Use::Preferred, || {
+        rings::task_run(TaskRun::Deferred)
+    }),
+    ("cooperative task work", Use::Preferred, || {
+        rings::task_run(TaskRun::Cooperative)
+    }),
+    (
         "waiting without counting as input and output",
         Use::Preferred,
         rings::quiet_wait,
     ),
-    trial("send without copying", Use::Unused, sockets::zero_copy_send),
-    trial("receive bundles", Use::Unused, sockets::receive_bundle),
-    trial(
+    (
         "receives that share a page",
         Use::Preferred,
         sharing::receives_share_pages,
     ),
-    trial("messages between rings", Use::Unused, extras::message_ring),
-    trial("futex operations", Use::Unused, extras::futex),
-    trial("busy polling", Use::Unused, extras::busy_polling),
 ];
 
 impl Probe {
@@ -146,10 +121,10 @@ impl Probe {
         }];
         let task_run = ring.as_ref().ok().map(|(_, task_run)| *task_run);
         if ring.is_ok() {
-            findings.extend(TRIALS.iter().map(|trial| Finding {
-                feature: trial.feature,
-                used: trial.used,
-                refusal: trial.run().err(),
+            findings.extend(TRIALS.iter().map(|(feature, used, attempt)| Finding {
+                feature,
+                used: *used,
+                refusal: attempted(feature, attempt()).err(),
             }));
         }
         Probe {
@@ -167,20 +142,16 @@ impl Probe {
     }
 }
 
-impl Trial {
-    fn run(&self) -> Result<(), Refusal> {
-        (self.attempt)().map_err(|error| Refusal::of_error(self.feature, &error))
-    }
+fn attempted(feature: &'static str, attempt: io::Result<()>) -> Result<(), Refusal> {
+    attempt.map_err(|error| Refusal::of_error(feature, &error))
 }
 
 /// Tries what a driver of this configuration cannot do without, sizes included. The first refusal
 /// ends it.
 pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
     drop(Uring::new(config)?);
-    TRIALS
-        .iter()
-        .filter(|trial| trial.used == Use::Required)
-        .try_for_each(Trial::run)
+    let mut required = TRIALS.iter().filter(|(_, used, _)| *used == Use::Required);
+    required.try_for_each(|(feature, _, attempt)| attempted(feature, attempt()))
 }
 
 #[cfg(test)]
@@ -232,7 +203,7 @@ mod tests {
 
     #[test]
     fn no_two_features_have_the_same_name() {
-        let mut names: Vec<_> = TRIALS.iter().map(|trial| trial.feature).collect();
+        let mut names: Vec<_> = TRIALS.iter().map(|(feature, ..)| feature).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), TRIALS.len());

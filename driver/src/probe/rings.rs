@@ -11,21 +11,12 @@ use rustix::io::Errno;
 use super::trial::{Bench, expect, result};
 use crate::uring::setup::{TaskRun, set_up_as};
 
-fn nothing_on(ring: IoUring) -> io::Result<()> {
-    let mut bench = Bench::of(ring);
+/// The flags of a way to run task work, and an operation with them.
+pub(super) fn task_run(task_run: TaskRun) -> io::Result<()> {
+    let mut bench = Bench::of(set_up_as(task_run, 4, 8)?);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&opcode::Nop::new().build()) }?;
     result(&bench.next()?).map(drop)
-}
-
-/// SINGLE_ISSUER and DEFER_TASKRUN.
-pub(super) fn deferred_task_work() -> io::Result<()> {
-    nothing_on(set_up_as(TaskRun::Deferred, 4, 8)?)
-}
-
-/// COOP_TASKRUN.
-pub(super) fn cooperative_task_work() -> io::Result<()> {
-    nothing_on(set_up_as(TaskRun::Cooperative, 4, 8)?)
 }
 
 /// EXT_ARG: the time-out ends the wait, and nothing else does.

@@ -27,7 +27,6 @@ const CANCELLED: u64 = 7;
 /// A ring, its pages, and the pieces that are out, with what is in them.
 struct Stage {
     bench: Bench,
-    /// Leaked when a trial fails half-way: an operation might still write to it.
     buffers: ManuallyDrop<BufferRing>,
     out: Vec<(Piece, Vec<u8>)>,
 }
@@ -42,11 +41,10 @@ impl Stage {
             small_receives: SmallReceives::SharePages,
             ..RegionConfig::default()
         };
-        let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config)
-            .map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
+        let buffers = bench.buffers(GROUP, &config)?;
         Ok(Stage {
             bench,
-            buffers: ManuallyDrop::new(buffers),
+            buffers,
             out: vec![],
         })
     }

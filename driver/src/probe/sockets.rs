@@ -13,24 +13,10 @@ use rustix::io::Errno;
 use super::trial::{Bench, connect, expect, finish, listen, pair, result, target, write};
 use crate::driver::OperationMode;
 use crate::region::RegionConfig;
-use crate::uring::buffers::BufferRing;
 use crate::uring::entry::{accept_entry, close_entry, receive_entry};
 
 /// The only buffer group of a trial.
 const GROUP: u16 = 0;
-
-/// Four buffers. A trial that fails half-way leaks them: an operation might still write to them.
-fn buffers(bench: &Bench, bytes: u32) -> io::Result<ManuallyDrop<BufferRing>> {
-    let config = RegionConfig {
-        pages: 4,
-        page_bytes: bytes,
-        reserve_pages: 0,
-        ..RegionConfig::default()
-    };
-    let buffers = BufferRing::without_waker(bench.ring(), (GROUP, 0), &config);
-    let buffers = buffers.map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
-    Ok(ManuallyDrop::new(buffers))
-}
 
 /// One accept takes two connections and lives on.
 pub(super) fn multishot_accept() -> io::Result<()> {
@@ -56,7 +42,15 @@ pub(super) fn multishot_accept() -> io::Result<()> {
 pub(super) fn multishot_receive() -> io::Result<()> {
     let (client, server) = pair()?;
     let mut bench = Bench::new()?;
-    let mut buffers = buffers(&bench, 64)?;
+    let mut buffers = bench.buffers(
+        GROUP,
+        &RegionConfig {
+            pages: 4,
+            page_bytes: 64,
+            reserve_pages: 0,
+            ..RegionConfig::default()
+        },
+    )?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
     unsafe {
         bench.push(&receive_entry(
@@ -107,33 +101,4 @@ pub(super) fn linked_close() -> io::Result<()> {
     let mut bytes = vec![];
     client.read_to_end(&mut bytes)?;
     expect(bytes == b"last")
-}
-
-/// SEND_ZC: a completion for the bytes, and one when their memory is free.
-pub(super) fn zero_copy_send() -> io::Result<()> {
-    let (_client, server) = pair()?;
-    let mut bench = Bench::new()?;
-    let fd = types::Fd(server.as_raw_fd());
-    // SAFETY: the bytes are static.
-    unsafe { bench.push(&opcode::SendZc::new(fd, b"zero".as_ptr(), 4).build()) }?;
-    let entry = bench.next()?;
-    let sent = result(&entry);
-    if cqueue::more(entry.flags()) {
-        expect(cqueue::notif(bench.next()?.flags()))?;
-    }
-    expect(sent? == 4)
-}
-
-/// One completion for bytes in several buffers.
-pub(super) fn receive_bundle() -> io::Result<()> {
-    let (client, server) = pair()?;
-    let mut bench = Bench::new()?;
-    let buffers = buffers(&bench, 4)?;
-    write(&client, b"eight...")?;
-    let fd = types::Fd(server.as_raw_fd());
-    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
-    unsafe { bench.push(&opcode::RecvBundle::new(fd, GROUP).build()) }?;
-    let entry = bench.next()?;
-    drop(ManuallyDrop::into_inner(buffers));
-    expect(result(&entry)? == 8)
 }

@@ -3,6 +3,7 @@
 //! A trial ends every operation that could touch memory before it drops that memory.
 
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
@@ -11,6 +12,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
+use crate::region::RegionConfig;
+use crate::uring::buffers::BufferRing;
 use crate::uring::setup;
 
 /// How long a trial waits for what should come at once, in seconds.
@@ -46,6 +49,18 @@ impl Bench {
 
     pub(super) fn of(ring: IoUring) -> Bench {
         Bench { ring }
+    }
+
+    /// Receive buffers, registered. A trial that fails half-way leaks them: an operation might still
+    /// write to them.
+    pub(super) fn buffers(
+        &self,
+        group: u16,
+        config: &RegionConfig,
+    ) -> io::Result<ManuallyDrop<BufferRing>> {
+        let buffers = BufferRing::without_waker(&self.ring, (group, 0), config);
+        let buffers = buffers.map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
+        Ok(ManuallyDrop::new(buffers))
     }
 
     pub(super) fn ring(&self) -> &IoUring {
