@@ -7,8 +7,8 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use flatpath::statistics::Statistics;
-use flatpath::{Handle, InFlight};
+use flatpath::Handle;
+use flatpath::statistics::{InFlight, Statistics};
 use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 

@@ -7,17 +7,19 @@
 //! # A handler
 //!
 //! Most programs answer HTTP requests. The crate `flatpath-http` is a protocol of this engine; a
-//! handler is a function, which a worker thread runs, so it may block:
+//! handler is a function, which a worker thread runs, so it may block (the same program is
+//! compiled on that crate's first page):
 //!
-//! ```no_run
-//! use flatpath::Server;
+//! ```ignore
+//! use flatpath_http::flatpath::{Error, Server};
 //! use flatpath_http::{Http, Request, Response};
 //!
 //! fn hello(request: &Request) -> Response {
 //!     Response::new(format!("hello, {}\n", request.uri().path()).into())
 //! }
 //!
-//! fn main() -> Result<(), flatpath::Error> {
+//! fn main() -> Result<(), Error> {
+//!     // Workers run the handler: it may block.
 //!     Server::new().listen("127.0.0.1:8080", Http::pooled(hello)).run()
 //! }
 //! ```
@@ -225,4 +227,3 @@ pub use scope::WorkerScope;
 pub use server::Server;
 pub use signals::{SignalWatch, Stopping};
 pub use turn::Turn;
-pub use worker::InFlight;

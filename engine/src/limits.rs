@@ -15,14 +15,14 @@ pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 
 /// Output at which a stalled connection goes on, in bytes: low enough that a producer is not asked
 /// for every segment, high enough that the socket does not run dry meanwhile.
-pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
+pub(crate) const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
 /// Output queued on one end of a spliced pair at which the other is not received from any more, in
 /// bytes. With the buffer that was being filled at that time it bounds a direction of a pair.
-pub const JOINED_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const JOINED_BYTES_MAX: usize = 256 * 1024;
 
 /// Buffer that a stream between spliced connections is received into and sent from, in bytes.
-pub const JOINED_FILL_BYTES: usize = 64 * 1024;
+pub(crate) const JOINED_FILL_BYTES: usize = 64 * 1024;
 
 /// From this length on what such a stream has brought is moved on by reference, in bytes: below it,
 /// the system calls that takes cost more than the copies.
@@ -217,7 +217,7 @@ pub(crate) const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of sends that are started in one turn before long ones wait for the next: about a
 /// millisecond of copying.
-pub const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
 
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
@@ -225,7 +225,7 @@ pub(crate) const TURN_COMPLETIONS_MAX: usize = 256;
 
 /// New connections handled in one turn, after the completions of open ones: with a request each,
 /// they take a millisecond or two.
-pub const TURN_ACCEPTS_MAX: usize = 64;
+pub(crate) const TURN_ACCEPTS_MAX: usize = 64;
 
 /// Queues by address of a crowd that waits to be let in. Two addresses in one wait for each other.
 pub(crate) const ARRIVAL_QUEUES: usize = 1024;

@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
-use crate::statistics::Statistics;
+use crate::statistics::{InFlight, Statistics};
 use crate::watch::{EventWatch, Eventfd};
-use crate::worker::{InFlight, Shared};
+use crate::worker::Shared;
 
 /// Where a listener was bound, and what is spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

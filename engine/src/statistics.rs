@@ -1,6 +1,7 @@
 //! Counters of one server. Relaxed sums: read them for trends, not for exactness at one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A counter that many threads may add to.
 #[derive(Debug, Default)]
@@ -16,6 +17,17 @@ impl Counter {
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Requests that workers run or that wait for one, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Waiting for a worker.
+    pub queued: usize,
+    /// With a worker.
+    pub running: usize,
+    /// The age of the oldest of them since its dispatch, and the name of its listener's protocol.
+    pub oldest: Option<(Duration, &'static str)>,
 }
 
 /// What happened since the server started.

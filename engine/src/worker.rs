@@ -49,7 +49,6 @@ use crate::statistics::Statistics;
 use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
-pub use in_flight::InFlight;
 use parked::Parked;
 pub(crate) use reservation::Reservation;
 

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use flatpath::limits::TURN_ACCEPTS_MAX;
 use flatpath::{Context, DriverChoice, Protocol, Received, Server};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 const CROWD: usize = 500;
+/// New connections that the engine lets in during one turn.
+const TURN_ACCEPTS_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Connections let in since the process began; a session is made when one is.

@@ -3,22 +3,11 @@
 //! Walks all places and locks each for a moment; nothing of it is counted while requests run.
 
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use super::Shared;
 use crate::error::LeftBehind;
 use crate::lifecycle::since;
-
-/// Requests that workers run or that wait for one, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Waiting for a worker.
-    pub queued: usize,
-    /// With a worker.
-    pub running: usize,
-    /// The age of the oldest of them since its dispatch, and the name of its listener's protocol.
-    pub oldest: Option<(Duration, &'static str)>,
-}
+use crate::statistics::InFlight;
 
 impl Shared {
     /// Jobs that workers run now: what a worker that does not come back is at. Walks all places.
