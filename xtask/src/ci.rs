@@ -3,8 +3,9 @@
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
 //! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use serde_json::Value;
 
 use crate::{loom, process};
 
@@ -16,9 +17,15 @@ pub(crate) enum Step {
     /// With the other C library everything still compiles: its types differ in places that no test
     /// of this machine sees. Needs the target (`rustup target add`), as `.ci/run` installs it.
     Musl,
+    /// Everything compiles for the other processor too. Needs its target, as above.
+    Aarch64,
+    /// What is published builds from its packages alone.
+    Package,
     Test,
     Loom,
 }
+
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
     let all = Step::value_variants();
@@ -41,8 +48,42 @@ fn run_step(step: Step) -> Result<()> {
             command
         }
         Step::Musl => process::cargo(&["check", "--workspace", "--target", &musl]),
+        Step::Aarch64 => process::cargo(&["check", "--workspace", "--target", AARCH64]),
+        Step::Package => {
+            let mut command = process::cargo(&["package", "--quiet"]);
+            for name in published()? {
+                command.args(["--package", &name]);
+            }
+            command
+        }
         Step::Test => process::cargo(&["test"]),
         Step::Loom => return loom::run("loom", &["loom_"], &[]),
     };
     process::run(&mut command)
+}
+
+/// The crates that are not kept from a registry.
+fn published() -> Result<Vec<String>> {
+    let mut command = process::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let text = process::output(&mut command).context("cargo metadata fails")?;
+    let metadata: Value = serde_json::from_str(&text)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    let is_published = |package: &&Value| package["publish"].is_null();
+    let names = packages.iter().filter(is_published);
+    Ok(names
+        .filter_map(|package| package["name"].as_str().map(String::from))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_published_and_the_tools_are_not() {
+        let names = published().unwrap();
+        let has = |name: &str| names.iter().any(|published| published == name);
+        assert!(has("flatpath") && has("flatpath-cli"));
+        assert!(!has("xtask") && !has("flatpath-bench"));
+    }
 }
