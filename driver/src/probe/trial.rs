@@ -51,8 +51,8 @@ impl Bench {
         Bench { ring }
     }
 
-    /// Receive buffers, registered. A trial that fails half-way leaks them: an operation might still
-    /// write to them.
+    /// Receive buffers, registered. A trial that fails half-way leaks them: an operation might
+    /// still write to them.
     pub(super) fn buffers(
         &self,
         group: u16,

@@ -8,7 +8,8 @@
 //! | all five       | yes  | yes    | yes    | yes   | yes   |
 //!
 //! Invariants
-//! - N1: at most `nodes_max` nodes are in the table; the ones used least recently go first (second chance).
+//! - N1: at most `nodes_max` nodes are in the table; the ones used least recently go first (second
+//!   chance).
 //! - N2: a node is replaced only while no call has it.
 //!
 //! Cost: one lock of one of sixteen shards. A call whose new node evicts one that was written waits
