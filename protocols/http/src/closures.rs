@@ -103,7 +103,10 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reply::Out;
+    use crate::respond::RequestMeta;
     use crate::testing;
+    use allocation_counter::measure;
 
     const TURN: Turn = Turn {
         number: 1,
@@ -135,6 +138,30 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn an_inline_handler_is_asked_and_answered_without_allocating() {
+        let input = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: tests\r\nCookie: a=b\r\n\
+            X-Custom-Header: something of our own\r\nX-Another: one\r\n\r\n";
+        let http = Http::inline(|request: &Request| {
+            assert_eq!(request.headers().len(), 5);
+            assert_eq!(request.headers()["x-custom-header"], "something of our own");
+            Response::new("hello".into())
+        });
+        let (mut thread, mut scratch) = (http.service.thread_state(), Vec::new());
+        let mut serve = || {
+            let run = testing::with_head(input, |head| {
+                let out = Out::scratch(&mut scratch);
+                let mut reply = Reply::new(out, b"Date: D\r\n", RequestMeta::of(head));
+                http.service.inline(&mut thread, TURN, head, &mut reply)
+            });
+            assert_eq!(run, Ok(Some(Disposition::Answered)));
+            assert!(scratch.ends_with(b"hello"));
+        };
+        (0..100).for_each(|_| serve());
+        let counted = measure(|| (0..100).for_each(|_| serve()));
+        assert_eq!(counted.count_total, 0, "{counted:?}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::encode::{self, Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
 use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::request_builder::RequestBuilder;
-use crate::respond::{self, Frame, Plan, Transfer};
+use crate::respond::{self, ReplyFraming, RequestMeta, WrittenHead};
 use crate::service::Service;
 use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
@@ -52,7 +52,7 @@ pub(crate) enum State {
 pub struct Exchange {
     /// Which request of its connection this is.
     pub(crate) number: u32,
-    pub(crate) frame: Frame,
+    pub(crate) request: RequestMeta,
     pub(crate) builder: RequestBuilder,
     pub(crate) state: State,
     /// The head of the reply, until it is queued. The buffer is taken before the job is dispatched,
@@ -61,7 +61,8 @@ pub struct Exchange {
     /// The head has its end already.
     pub(crate) head_is_complete: bool,
     pub(crate) keep_alive: bool,
-    pub(crate) transfer: Transfer,
+    /// How the body of the reply is delimited.
+    pub(crate) framing: Option<ReplyFraming>,
     /// The body, where it is in memory.
     pub(crate) body: Body,
     /// What the latest run read of the body.
@@ -97,17 +98,17 @@ impl Exchange {
     }
 
     /// Makes this the request that is in the builder.
-    pub(crate) fn begin(&mut self, number: u32, frame: Frame, head: Option<Buffer>) {
+    pub(crate) fn begin(&mut self, number: u32, request: RequestMeta, head: Option<Buffer>) {
         self.number = number;
-        self.frame = frame;
+        self.request = request;
         self.head = head;
         self.head_is_complete = false;
         self.state = State::Fresh;
     }
 
     /// Makes this the request that is in the builder, whose body is to come.
-    pub(crate) fn begin_upload(&mut self, number: u32, frame: Frame) {
-        self.begin(number, frame, None);
+    pub(crate) fn begin_upload(&mut self, number: u32, request: RequestMeta) {
+        self.begin(number, request, None);
         self.upload = Some(Box::default());
         self.state = State::Opening;
     }
@@ -167,7 +168,7 @@ impl Exchange {
             }
             UploadDecision::Response(response) => {
                 self.upload = None;
-                self.frame.keep_alive = false;
+                self.request.keep_alive = false;
                 self.answer(response, scope.pool());
             }
         }
@@ -202,7 +203,7 @@ impl Exchange {
             }
             Err(response) => {
                 drop(sink);
-                self.frame.keep_alive &= upload.is_last;
+                self.request.keep_alive &= upload.is_last;
                 self.answer(*response, scope.pool());
             }
         }
@@ -226,34 +227,34 @@ impl Exchange {
         let mut response = Response::new(Body::from("The request could not be handled.\n"));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         let (parts, body) = response.into_parts();
-        self.frame.keep_alive = false;
+        self.request.keep_alive = false;
         self.note.clear();
         let Some(head) = &mut self.head else {
             self.state = State::Refused(words);
             return;
         };
         head.clear();
-        let plan = respond::head(&mut Bounded::new(head), &parts, &body, self.frame);
-        self.adopt(plan, body);
+        let written = respond::head(&mut Bounded::new(head), &parts, &body, self.request);
+        self.adopt(written, body);
     }
 
     fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
         let (mut parts, body) = response.into_parts();
         self.note = mem::take(&mut parts.extensions);
         match self.write_head(&parts, &body, pool) {
-            Some(plan) => self.adopt(plan, body),
+            Some(written) => self.adopt(written, body),
             // A head that no buffer holds: the handler's mistake, or a memory shortage. Either way
             // the client gets a reply.
             None => self.fail(REFUSAL),
         }
     }
 
-    fn adopt(&mut self, plan: Plan, body: Body) {
-        self.keep_alive = plan.keep_alive;
-        self.transfer = plan.transfer;
+    fn adopt(&mut self, head: WrittenHead, body: Body) {
+        self.keep_alive = head.keep_alive;
+        self.framing = head.body;
         self.state = State::Answered;
         match body {
-            _ if !plan.with_body => {}
+            _ if head.body.is_none() => {}
             Body::Reader(reader) => self.stream_body(reader),
             Body::Payload(payload) => self.stream_body(payload.into()),
             body => self.body = body,
@@ -261,28 +262,33 @@ impl Exchange {
     }
 
     /// Writes the head without its end; None when it needs more room than there is.
-    fn write_head(&mut self, parts: &Parts, body: &Body, pool: PoolHandle<'_>) -> Option<Plan> {
+    fn write_head(
+        &mut self,
+        parts: &Parts,
+        body: &Body,
+        pool: PoolHandle<'_>,
+    ) -> Option<WrittenHead> {
         let mut head = self.head.take().or_else(|| pool.take(END_OF_HEAD_BYTES))?;
         let mut out = Bounded::new(&mut head);
-        let mut plan = respond::head(&mut out, parts, body, self.frame);
+        let mut written = respond::head(&mut out, parts, body, self.request);
         let mut fits = out.fits(END_OF_HEAD_BYTES);
         if !fits && let Some(mut larger) = pool.take(REPLY_HEAD_BYTES_MAX) {
             let mut out = Bounded::new(&mut larger);
-            plan = respond::head(&mut out, parts, body, self.frame);
+            written = respond::head(&mut out, parts, body, self.request);
             fits = out.fits(END_OF_HEAD_BYTES);
             if fits {
                 head = larger;
             }
         }
         self.head = Some(head);
-        fits.then_some(plan)
+        fits.then_some(written)
     }
 }
 
 /// What is queued after the head of a reply whose connection continues or ends.
-pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], frame: Frame) {
+pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], request: RequestMeta) {
     let mut out = Bounded::new(head);
-    encode::end_of_head(&mut out, date_line, frame.persistence());
+    encode::end_of_head(&mut out, date_line, request.persistence());
     debug_assert!(out.fits(0), "the worker left room for the end of the head");
 }
 
@@ -294,9 +300,9 @@ mod tests {
     use crate::limits::REPLY_BUFFER_BYTES;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
-    const FRAME: Frame = Frame {
+    const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_old: false,
+        is_http_10: false,
         keep_alive: true,
     };
 
@@ -309,11 +315,11 @@ mod tests {
         })
     }
 
-    fn begun(pool: PoolHandle<'_>, frame: Frame) -> Exchange {
+    fn begun(pool: PoolHandle<'_>, request: RequestMeta) -> Exchange {
         let mut exchange = Exchange::default();
         exchange.begin(
             0,
-            frame,
+            request,
             Some(pool.take(REPLY_BUFFER_BYTES).expect("the pool has room")),
         );
         exchange
@@ -339,9 +345,13 @@ mod tests {
         panic!("the stream has no end");
     }
 
-    fn stream(frame: Frame, content: &'static [u8], length: Option<u64>) -> (Vec<u8>, State) {
+    fn stream(
+        request: RequestMeta,
+        content: &'static [u8],
+        length: Option<u64>,
+    ) -> (Vec<u8>, State) {
         let pool = pool();
-        let mut exchange = begun((&pool).into(), frame);
+        let mut exchange = begun((&pool).into(), request);
         exchange.answer(Response::new(Body::reader(content, length)), (&pool).into());
         chunks(&mut exchange, (&pool).into())
     }
@@ -349,7 +359,7 @@ mod tests {
     #[test]
     fn a_body_in_memory_is_answered_in_one_run() {
         let pool = pool();
-        let mut exchange = begun((&pool).into(), FRAME);
+        let mut exchange = begun((&pool).into(), META);
         exchange.answer(Response::new("hello".into()), (&pool).into());
         assert_eq!(exchange.state, State::Answered);
         assert_eq!(
@@ -367,34 +377,34 @@ mod tests {
 
     #[test]
     fn chunks_are_framed_with_five_digits() {
-        let chunked = stream(FRAME, b"hello", None);
+        let chunked = stream(META, b"hello", None);
         assert_eq!(
             chunked,
             (b"00005\r\nhello\r\n0\r\n\r\n".to_vec(), State::Answered)
         );
-        let old = Frame {
-            is_old: true,
-            ..FRAME
+        let old = RequestMeta {
+            is_http_10: true,
+            ..META
         };
         assert_eq!(
             stream(old, b"hello", None),
             (b"hello".to_vec(), State::Answered)
         );
         assert_eq!(
-            stream(FRAME, b"hello", Some(5)),
+            stream(META, b"hello", Some(5)),
             (b"hello".to_vec(), State::Answered)
         );
         assert_eq!(
-            stream(FRAME, b"", None),
+            stream(META, b"", None),
             (b"0\r\n\r\n".to_vec(), State::Answered)
         );
-        assert_eq!(stream(FRAME, b"", Some(0)), (Vec::new(), State::Answered));
+        assert_eq!(stream(META, b"", Some(0)), (Vec::new(), State::Answered));
     }
 
     #[test]
     fn a_reader_gives_no_more_than_its_length() {
         assert_eq!(
-            stream(FRAME, b"hello", Some(3)),
+            stream(META, b"hello", Some(3)),
             (b"hel".to_vec(), State::Answered)
         );
     }
@@ -402,7 +412,7 @@ mod tests {
     #[test]
     fn a_reader_that_ends_early_has_failed() {
         assert_eq!(
-            stream(FRAME, b"hello", Some(6)),
+            stream(META, b"hello", Some(6)),
             (b"hello".to_vec(), State::Failed)
         );
     }
@@ -416,7 +426,7 @@ mod tests {
             }
         }
         let pool = pool();
-        let mut exchange = begun((&pool).into(), FRAME);
+        let mut exchange = begun((&pool).into(), META);
         exchange.answer(Response::new(Body::reader(Liar, None)), (&pool).into());
         assert_eq!(
             chunks(&mut exchange, (&pool).into()),
@@ -428,7 +438,7 @@ mod tests {
     fn a_large_head_gets_a_large_buffer_and_a_larger_one_is_a_500() {
         let with_value = |bytes: usize| {
             let pool = pool();
-            let mut exchange = begun((&pool).into(), FRAME);
+            let mut exchange = begun((&pool).into(), META);
             let headers = http::Response::builder().header("a", "v".repeat(bytes));
             exchange.answer(
                 headers.body(Body::Empty).expect("a valid response"),
@@ -446,11 +456,11 @@ mod tests {
     #[test]
     fn a_panic_is_a_500_before_the_head_and_a_failure_behind_it() {
         let pool = pool();
-        let mut fresh = begun((&pool).into(), FRAME);
+        let mut fresh = begun((&pool).into(), META);
         fresh.panicked();
         assert!(head_of(&fresh).starts_with("HTTP/1.1 500 ") && !fresh.keep_alive);
         assert_eq!(fresh.state, State::Answered);
-        let mut streaming = begun((&pool).into(), FRAME);
+        let mut streaming = begun((&pool).into(), META);
         streaming.answer(
             Response::new(Body::reader(io::repeat(b'x'), None)),
             (&pool).into(),

@@ -1,5 +1,6 @@
-//! How a request's body is delimited and whether its connection continues, from its headers
-//! (RFC 9112 sections 6 and 9.3, RFC 9110 section 10.1.1).
+//! What a request's headers say about the message: which host it is for, how its body is
+//! delimited, whether its connection continues (RFC 9112 sections 3.2, 6 and 9.3, RFC 9110
+//! section 10.1.1).
 //!
 //! This is where requests are smuggled when two servers read differently, so wherever the RFC
 //! leaves a choice between repairing and refusing, this module refuses.
@@ -8,10 +9,14 @@ use http::Version;
 
 use crate::fault::Fault;
 use crate::head::{Framing, HeaderIndex, KnownHeader};
+use crate::target;
 
-/// What the headers say about the message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) first: HeaderIndex,
+    /// Empty when an HTTP/1.0 client named none.
+    pub(crate) host: &'a str,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expect_continue: bool,
@@ -19,12 +24,26 @@ pub(crate) struct Message {
 
 type Headers<'a> = [httparse::Header<'a>];
 
-pub(crate) fn of_message(
-    headers: &Headers<'_>,
-    first: &HeaderIndex,
+pub(crate) fn of_message<'a>(
+    headers: &Headers<'a>,
     version: Version,
-) -> Result<Message, Fault> {
+) -> Result<Message<'a>, Fault> {
+    let mut first = HeaderIndex::none();
+    for (index, header) in headers.iter().enumerate() {
+        if let Some(known) = KnownHeader::from_name(header.name) {
+            // RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code to ... any
+            // request message that contains more than one Host header line".
+            if !first.note(known, index) && known == KnownHeader::Host {
+                return Err(Fault::HostTwice);
+            }
+        }
+    }
     let is_old = version == Version::HTTP_10;
+    let host = match first.index(KnownHeader::Host) {
+        Some(index) => target::host_and_port(headers[index].value).ok_or(Fault::HostInvalid)?,
+        None if is_old => "",
+        None => return Err(Fault::HostMissing),
+    };
     let coding = first.index(KnownHeader::TransferEncoding);
     let length = first.index(KnownHeader::ContentLength);
     let framing = match (coding, length) {
@@ -40,7 +59,7 @@ pub(crate) fn of_message(
     };
     let keep_alive = match first.index(KnownHeader::Connection) {
         None => !is_old,
-        Some(index) => connection_goes_on(headers, index, is_old),
+        Some(index) => connection_persists(headers, index, is_old),
     };
     let expect_continue = match first.index(KnownHeader::Expect) {
         // RFC 9110 10.1.1: "A server that receives a 100-continue expectation in an HTTP/1.0
@@ -52,6 +71,8 @@ pub(crate) fn of_message(
         _ => false,
     };
     Ok(Message {
+        first,
+        host,
         framing,
         keep_alive,
         expect_continue,
@@ -143,7 +164,7 @@ fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault
 }
 
 /// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 continues by default, HTTP/1.0 when asked to.
-fn connection_goes_on(headers: &Headers<'_>, index: usize, is_old: bool) -> bool {
+fn connection_persists(headers: &Headers<'_>, index: usize, is_old: bool) -> bool {
     let mut asked = false;
     for option in elements(headers, index) {
         if option.eq_ignore_ascii_case(b"close") {
@@ -171,21 +192,19 @@ mod tests {
         message(lines, Version::HTTP_11).map(|message| message.framing)
     }
 
-    fn message(lines: &[(&'static str, &'static str)], version: Version) -> Result<Message, Fault> {
+    fn message(
+        lines: &[(&'static str, &'static str)],
+        version: Version,
+    ) -> Result<Message<'static>, Fault> {
         let headers: Vec<_> = lines
             .iter()
+            .chain(&[("Host", "h")])
             .map(|(name, value)| httparse::Header {
                 name,
                 value: value.as_bytes(),
             })
             .collect();
-        let mut first = HeaderIndex::none();
-        for (index, header) in headers.iter().enumerate() {
-            if let Some(known) = KnownHeader::from_name(header.name) {
-                first.note(known, index);
-            }
-        }
-        of_message(&headers, &first, version)
+        of_message(&headers, version)
     }
 
     #[test]
@@ -246,17 +265,17 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_on_as_version_and_options_say() {
-        let goes_on = |value, version| {
+    fn connections_persist_as_version_and_options_say() {
+        let persists = |value, version| {
             message(&[("Connection", value)], version).map(|message| message.keep_alive)
         };
-        assert_eq!(goes_on("keep-alive", Version::HTTP_10), Ok(true));
-        assert_eq!(goes_on("upgrade, Keep-Alive", Version::HTTP_10), Ok(true));
-        assert_eq!(goes_on("keep-alive, close", Version::HTTP_10), Ok(false));
-        assert_eq!(goes_on("upgrade", Version::HTTP_10), Ok(false));
-        assert_eq!(goes_on("CLOSE", Version::HTTP_11), Ok(false));
-        assert_eq!(goes_on("upgrade,\tclose", Version::HTTP_11), Ok(false));
-        assert_eq!(goes_on("closed", Version::HTTP_11), Ok(true));
+        assert_eq!(persists("keep-alive", Version::HTTP_10), Ok(true));
+        assert_eq!(persists("upgrade, Keep-Alive", Version::HTTP_10), Ok(true));
+        assert_eq!(persists("keep-alive, close", Version::HTTP_10), Ok(false));
+        assert_eq!(persists("upgrade", Version::HTTP_10), Ok(false));
+        assert_eq!(persists("CLOSE", Version::HTTP_11), Ok(false));
+        assert_eq!(persists("upgrade,\tclose", Version::HTTP_11), Ok(false));
+        assert_eq!(persists("closed", Version::HTTP_11), Ok(true));
         assert_eq!(
             message(&[], Version::HTTP_10).map(|message| message.keep_alive),
             Ok(false)

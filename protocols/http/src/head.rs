@@ -1,9 +1,8 @@
 //! The head of a request: a borrowed view of the bytes it arrived in.
 //!
-//! [`parse`](crate::parse()) makes it, without a copy or an allocation, and notes where the headers
-//! are that framing needs and services ask for most.
+//! `parse` makes it, without a copy or an allocation, and notes where the headers are that framing
+//! needs and services ask for most.
 
-use std::fmt;
 use std::mem::MaybeUninit;
 
 use http::Version;
@@ -32,7 +31,7 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Headers that are looked up so often that [`parse`](crate::parse()) notes where they are.
+/// Headers that are looked up so often that their places are noted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownHeader {
     /// `Accept-Encoding`
@@ -41,8 +40,6 @@ pub enum KnownHeader {
     Connection,
     /// `Content-Length`
     ContentLength,
-    /// `Content-Type`
-    ContentType,
     /// `Expect`
     Expect,
     /// `Host`
@@ -53,8 +50,6 @@ pub enum KnownHeader {
     IfModifiedSince,
     /// `If-None-Match`
     IfNoneMatch,
-    /// `If-Range`
-    IfRange,
     /// `If-Unmodified-Since`
     IfUnmodifiedSince,
     /// `Range`
@@ -83,12 +78,8 @@ impl KnownHeader {
             4 => (Self::Host, "host"),
             5 => (Self::Range, "range"),
             6 => (Self::Expect, "expect"),
-            8 if name.as_bytes()[3] == b'R' || name.as_bytes()[3] == b'r' => {
-                (Self::IfRange, "if-range")
-            }
             8 => (Self::IfMatch, "if-match"),
             10 => (Self::Connection, "connection"),
-            12 => (Self::ContentType, "content-type"),
             13 => (Self::IfNoneMatch, "if-none-match"),
             14 => (Self::ContentLength, "content-length"),
             15 => (Self::AcceptEncoding, "accept-encoding"),
@@ -101,34 +92,12 @@ impl KnownHeader {
     }
 }
 
-/// Where a head's headers are noted while it is being looked at: on the stack, and not initialised
-/// beyond the headers that are there.
-pub struct HeaderSlots<'a> {
-    pub(crate) headers: [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX],
-}
+/// Room for a head's headers on the stack, not initialised beyond those that are there.
+pub(crate) type HeaderSlots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 
-impl HeaderSlots<'_> {
-    /// Room for [`HEADERS_MAX`] headers; costs nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            headers: [MaybeUninit::uninit(); HEADERS_MAX],
-        }
-    }
-}
-
-impl Default for HeaderSlots<'_> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for HeaderSlots<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("HeaderSlots")
-            .finish_non_exhaustive()
-    }
+/// Costs nothing.
+pub(crate) const fn header_slots<'a>() -> HeaderSlots<'a> {
+    [MaybeUninit::uninit(); HEADERS_MAX]
 }
 
 /// A request head that obeys every rule of RFC 9112.
@@ -137,9 +106,9 @@ pub struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
     pub(crate) form: TargetForm,
-    /// Where the path begins and ends in the target.
-    pub(crate) path: (u16, u16),
     pub(crate) authority: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
     pub(crate) version: Version,
     pub(crate) headers: &'a [httparse::Header<'a>],
     pub(crate) first: HeaderIndex,
@@ -207,19 +176,13 @@ impl<'a> Head<'a> {
     /// The path of the target, not decoded: begins with `/`, or is `*` for the asterisk form.
     #[must_use]
     pub fn path(&self) -> &'a str {
-        let (from, to) = (usize::from(self.path.0), usize::from(self.path.1));
-        // `http://host` and `http://host?query` mean the root (RFC 9110 section 4.2.3).
-        if from == to {
-            "/"
-        } else {
-            &self.target[from..to]
-        }
+        self.path
     }
 
     /// The query of the target without its question mark, not decoded.
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
-        self.target[usize::from(self.path.1)..].strip_prefix('?')
+        self.query
     }
 
     /// Host and port the request is for: of the target in absolute form, else of `Host`. Empty when
@@ -298,13 +261,11 @@ mod tests {
             ("accept-encoding", KnownHeader::AcceptEncoding),
             ("connection", KnownHeader::Connection),
             ("content-length", KnownHeader::ContentLength),
-            ("content-type", KnownHeader::ContentType),
             ("expect", KnownHeader::Expect),
             ("host", KnownHeader::Host),
             ("if-match", KnownHeader::IfMatch),
             ("if-modified-since", KnownHeader::IfModifiedSince),
             ("if-none-match", KnownHeader::IfNoneMatch),
-            ("if-range", KnownHeader::IfRange),
             ("if-unmodified-since", KnownHeader::IfUnmodifiedSince),
             ("range", KnownHeader::Range),
             ("transfer-encoding", KnownHeader::TransferEncoding),

@@ -114,7 +114,7 @@
 //! | output  | `write`                              | replies in order, bounded streams   |
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
-//! tests and fuzzing through [`Scan`], [`parse`](parse()), [`Decoder`] and [`testing`].
+//! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
 //!
 //! Deliberately absent: HTTP/2, TLS, upgrades, `CONNECT`, transfer codings other than `chunked`,
 //! trailers (checked and dropped), merging of request bodies with trailers.
@@ -158,11 +158,10 @@ pub use fault::Fault;
 pub use flatpath;
 pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};
-pub use head::{Framing, Head, HeaderSlots, KnownHeader, TargetForm};
+pub use head::{Framing, Head, KnownHeader, TargetForm};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
-pub use parse::parse;
-pub use reply::{Disposition, Reply, ReplyHeaders};
+pub use reply::{Disposition, Reply};
 pub use scan::Scan;
 pub use service::Service;
 pub use sink::{Sink, UploadDecision};

@@ -1,39 +1,28 @@
 //! From the bytes of a complete head to a [`Head`]: httparse, and every rule it leaves open.
 //!
-//! httparse finds the words of the lines. Around it stand: [`Scan`](crate::Scan) before (line ends,
-//! lengths, counts), and here the target, the host and the framing rules (RFC 9112 sections 3, 5
-//! and 6). Only when httparse refuses a head is it looked at again to name the rule it broke: that
-//! path is cold.
-//!
-//! Does not look at bodies; see [`Decoder`](crate::Decoder).
+//! httparse finds the words of the lines. [`Scan`](crate::Scan) has checked line ends, lengths and
+//! counts before; here follow the target, the host and the framing rules (RFC 9112 sections 3, 5
+//! and 6). Only when httparse refuses a head is it looked at again, to name the rule it broke.
 
 use http::Version;
 
 use crate::chars;
 use crate::fault::Fault;
 use crate::framing;
-use crate::head::{Head, HeaderIndex, HeaderSlots, KnownHeader};
+use crate::head::{Head, HeaderSlots};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
-use crate::target::{self, parse_target};
+use crate::target::parse_target;
 
-/// Parses a complete head: `input` begins with it, and [`Scan::advance`](crate::Scan::advance)
-/// found that it takes `head_bytes`.
-///
-/// # Errors
-/// The rule that was broken. The connection must end after the answer.
-///
-/// # Panics
-/// When `input` is shorter than `head_bytes`.
-pub fn parse<'a>(
-    input: &'a [u8],
-    head_bytes: usize,
+/// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
+/// after the answer to a head that breaks a rule.
+pub(crate) fn parse<'a>(
+    head: &'a [u8],
     slots: &'a mut HeaderSlots<'a>,
     limits: &Limits,
 ) -> Result<Head<'a>, Fault> {
-    let whole = &input[..head_bytes];
-    let text = &whole[empty_lines_bytes(whole)..];
+    let text = &head[empty_lines_bytes(head)..];
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(text, &mut slots.headers) {
+    match request.parse_with_uninit_headers(text, slots) {
         Ok(httparse::Status::Complete(bytes)) if bytes == text.len() => {}
         Ok(_) => return Err(Fault::RequestLine),
         Err(error) => return Err(name_the_rule(error, text)),
@@ -59,99 +48,36 @@ pub fn parse<'a>(
         return Err(Fault::Tunnel);
     }
     let parsed = parse_target(method, target)?;
-
-    let first = note_known(headers)?;
-    let host = check_host(headers, &first, version)?;
-    let message = framing::of_message(headers, &first, version)?;
+    let message = framing::of_message(headers, version)?;
     Ok(Head {
         method,
         target,
         form: parsed.form,
-        path: parsed.path,
         // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header (if any)
         // and instead use the host information of the request-target".
-        authority: parsed.authority.unwrap_or(host),
+        authority: parsed.authority.unwrap_or(message.host),
+        path: parsed.path,
+        query: parsed.query,
         version,
         headers,
-        first,
+        first: message.first,
         framing: message.framing,
         keep_alive: message.keep_alive,
         expect_continue: message.expect_continue,
-        bytes: head_bytes,
+        bytes: head.len(),
     })
-}
-
-/// Copies a head that [`parse`] refused for its version, with 1.1 in the stead of a later minor
-/// version. RFC 9110 2.5: "A recipient that receives a message with a major version number that it
-/// implements and a minor version number higher than what it implements SHOULD process the message
-/// as if it was in the highest minor version within that major version to which the recipient is
-/// conformant." False: it is no such head, and nothing was copied.
-#[cold]
-pub(crate) fn copy_as_1_1(head: &[u8], copy: &mut Vec<u8>) -> bool {
-    let text_at = empty_lines_bytes(head);
-    let line_bytes = memchr::memchr(b'\n', &head[text_at..]).unwrap_or_default();
-    let line = &head[text_at..text_at + line_bytes];
-    let [
-        ..,
-        b' ',
-        b'H',
-        b'T',
-        b'T',
-        b'P',
-        b'/',
-        b'1',
-        b'.',
-        b'2'..=b'9',
-        b'\r',
-    ] = line
-    else {
-        return false;
-    };
-    copy.clear();
-    copy.extend_from_slice(head);
-    copy[text_at + line_bytes - 2] = b'1';
-    true
 }
 
 /// Bytes of the empty lines before the request line.
 fn empty_lines_bytes(head: &[u8]) -> usize {
     let mut rest = head;
-    while let Some(behind) = rest.strip_prefix(b"\r\n") {
-        rest = behind;
+    while let Some(after) = rest.strip_prefix(b"\r\n") {
+        rest = after;
     }
     head.len() - rest.len()
 }
 
-fn note_known(headers: &[httparse::Header<'_>]) -> Result<HeaderIndex, Fault> {
-    let mut first = HeaderIndex::none();
-    for (index, header) in headers.iter().enumerate() {
-        if let Some(known) = KnownHeader::from_name(header.name) {
-            // RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code to ... any
-            // request message that contains more than one Host header line".
-            if !first.note(known, index) && known == KnownHeader::Host {
-                return Err(Fault::HostTwice);
-            }
-        }
-    }
-    Ok(first)
-}
-
-fn check_host<'a>(
-    headers: &'a [httparse::Header<'a>],
-    first: &HeaderIndex,
-    version: Version,
-) -> Result<&'a str, Fault> {
-    let Some(index) = first.index(KnownHeader::Host) else {
-        return if version == Version::HTTP_10 {
-            Ok("")
-        } else {
-            Err(Fault::HostMissing)
-        };
-    };
-    target::host_and_port(headers[index].value).ok_or(Fault::HostInvalid)
-}
-
-/// Which rule a head broke that httparse refused. Cold.
+/// Which rule a head broke that httparse refused.
 #[cold]
 fn name_the_rule(error: httparse::Error, text: &[u8]) -> Fault {
     let line_bytes = memchr::memchr(b'\n', text).map_or(text.len(), |at| at + 1);

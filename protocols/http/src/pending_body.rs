@@ -12,12 +12,12 @@ use crate::head::Framing;
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::request_builder::RequestBuilder;
-use crate::respond::Frame;
+use crate::respond::RequestMeta;
 
 /// See the module.
 pub(crate) struct PendingBody {
     pub(crate) builder: RequestBuilder,
-    pub(crate) frame: Frame,
+    pub(crate) request: RequestMeta,
     pub(crate) decoder: Decoder,
     /// The answer is out already: the body is read only to find the next request.
     pub(crate) is_discarded: bool,
@@ -31,14 +31,14 @@ pub(crate) struct PendingBody {
     pub(crate) piece: Payload,
     /// Bytes of data so far.
     pub(crate) bytes: u64,
-    gathered: Gathered,
+    pub(crate) gathered: Gathered,
 }
 
 impl Default for PendingBody {
     fn default() -> Self {
         Self {
             builder: RequestBuilder::default(),
-            frame: Frame::default(),
+            request: RequestMeta::default(),
             decoder: Decoder::new(Framing::Empty),
             is_discarded: false,
             is_streamed: false,
@@ -53,28 +53,14 @@ impl Default for PendingBody {
 
 impl PendingBody {
     /// Makes this the request with this framing; the builder has been filled.
-    pub(crate) fn begin(&mut self, frame: Frame, framing: Framing) {
-        self.frame = frame;
+    pub(crate) fn begin(&mut self, request: RequestMeta, framing: Framing) {
+        self.request = request;
         self.decoder = Decoder::new(framing);
         self.is_discarded = false;
         self.is_streamed = false;
         self.is_abandoned = false;
         self.is_kept = false;
         self.bytes = 0;
-    }
-
-    /// Keeps a copy of data, or counts it where it is discarded; all of it or nothing.
-    pub(crate) fn append(
-        &mut self,
-        pool: PoolHandle<'_>,
-        data: &[u8],
-        more: u64,
-    ) -> Result<(), NoRoom> {
-        if !self.is_discarded {
-            self.gathered.append(pool, data, more)?;
-        }
-        self.bytes += data.len() as u64;
-        Ok(())
     }
 
     /// The body as it was gathered.
@@ -96,13 +82,19 @@ impl PendingBody {
 /// Data in pooled buffers: one that grows through the pool's classes, then several of the largest.
 /// Never more than twice what has arrived, whatever was announced.
 #[derive(Default)]
-struct Gathered {
+pub(crate) struct Gathered {
     full: Vec<Buffer>,
     last: Option<Buffer>,
 }
 
 impl Gathered {
-    fn append(&mut self, pool: PoolHandle<'_>, data: &[u8], more: u64) -> Result<(), NoRoom> {
+    /// Keeps a copy of data, all of it or nothing.
+    pub(crate) fn append(
+        &mut self,
+        pool: PoolHandle<'_>,
+        data: &[u8],
+        more: u64,
+    ) -> Result<(), NoRoom> {
         match &mut self.last {
             Some(last) if last.room() >= data.len() => {
                 last.append(data);

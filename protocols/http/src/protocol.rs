@@ -131,7 +131,7 @@ impl<S: Service> Protocol for Http<S> {
     fn drained(&self, connection: &mut Connection<'_, S>) {
         if let Some(job) = connection
             .session
-            .sending
+            .waiting_job
             .take_if(|job| !job.is_receiving())
         {
             if connection.session.is_closed {
@@ -179,7 +179,7 @@ impl<S: Service> Protocol for Http<S> {
     /// The engine ends the connection, and says why.
     fn abandoned(&self, connection: &mut Connection<'_, S>) {
         read::end_input(connection);
-        if let Some(job) = connection.session.sending.take() {
+        if let Some(job) = connection.session.waiting_job.take() {
             write::recycle(connection, job);
         }
         connection.session.is_closed = true;
@@ -202,7 +202,7 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     }
     let owed = connection.session.owed();
     let is_uploading = connection.session.is_uploading();
-    let is_due = owed == 0 || is_uploading && connection.session.sending.is_some();
+    let is_due = owed == 0 || is_uploading && connection.session.waiting_job.is_some();
     if connection.session.owes_continue && is_due {
         connection.session.owes_continue = connection.write(CONTINUE).is_err();
     }

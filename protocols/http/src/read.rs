@@ -6,22 +6,22 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flatpath::memory::Buffer;
-use flatpath::{Job, NoRoom, Pages, Phase, Stall};
+use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::body::Piece;
 use crate::encode::{self, Persistence};
 use crate::fault::Fault;
-use crate::head::{Framing, Head, HeaderSlots};
+use crate::head::{Framing, Head, header_slots};
 use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
-use crate::parse::copy_as_1_1;
+use crate::parse::parse;
 use crate::pending_body::PendingBody;
-use crate::reply::{Disposition, Out, Reply};
-use crate::respond::Frame;
+use crate::reply::{Disposition, Out, Reply, Rest};
+use crate::respond::RequestMeta;
 use crate::service::Service;
-use crate::state::{Connection, Fed, Http, QueuedReply, ReplyBytes, Stage, Step, ThreadState};
+use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, ThreadState};
 use crate::{upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
@@ -83,71 +83,39 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     if connection.output_is_full() {
         return Step::Blocked(0, Stall::Output);
     }
+    let limits = &connection.protocol.limits;
     let mut scan = connection.session.scan;
-    let head_bytes = match scan.advance(input, &connection.protocol.limits) {
-        Ok(Some(head_bytes)) => head_bytes,
+    match scan.advance(input, limits) {
+        Ok(Some(_)) => {}
         Ok(None) => {
             connection.session.scan = scan;
             return Step::NeedMore(0);
         }
-        Err(fault) => return refuse(connection, fault, input),
-    };
-    let mut slots = HeaderSlots::new();
-    match crate::parse(input, head_bytes, &mut slots, &connection.protocol.limits) {
-        Ok(head) => take_request(connection, &head, input),
-        Err(Fault::Version) => take_later_minor(connection, head_bytes, input),
-        Err(fault) => refuse(connection, fault, input),
+        Err(fault) => return refuse(connection, fault),
     }
-}
-
-/// Takes a head of HTTP/1.2 to 1.9 as one of 1.1, and refuses every other version.
-#[cold]
-fn take_later_minor<S: Service>(
-    connection: &mut Connection<'_, S>,
-    head_bytes: usize,
-    input: &[u8],
-) -> Step {
-    let mut copy = std::mem::take(&mut connection.thread.later_minor);
-    let step = if copy_as_1_1(&input[..head_bytes], &mut copy) {
-        let mut slots = HeaderSlots::new();
-        match crate::parse(&copy, head_bytes, &mut slots, &connection.protocol.limits) {
-            Ok(head) => take_request(connection, &head, input),
-            Err(fault) => refuse(connection, fault, input),
-        }
-    } else {
-        refuse(connection, Fault::Version, input)
+    let (mut copy, mut slots) = (Vec::new(), header_slots());
+    let head = match parse(scan.head(input, &mut copy), &mut slots, limits) {
+        Ok(head) => head,
+        Err(fault) => return refuse(connection, fault),
     };
-    connection.thread.later_minor = copy;
-    step
-}
-
-fn take_request<S: Service>(
-    connection: &mut Connection<'_, S>,
-    head: &Head<'_>,
-    input: &[u8],
-) -> Step {
-    let streams = head.framing() != Framing::Empty && connection.protocol.service.streams(head);
-    if let Framing::Length(length) = head.framing()
-        && length > connection.protocol.limits.body_bytes_max
+    let has_body = head.framing() != Framing::Empty;
+    let streams = has_body && connection.protocol.service.streams(&head);
+    if matches!(head.framing(), Framing::Length(length) if length > limits.body_bytes_max)
         && !streams
     {
-        return refuse(connection, Fault::BodyTooLong, input);
+        return refuse(connection, Fault::BodyTooLong);
     }
     if connection.session.owed() == 0
-        && let Some(step) = answer_inline(connection, head, input)
+        && let Some(step) = answer_inline(connection, &head, input)
     {
         return step;
     }
-    if head.framing() == Framing::Empty {
-        pass_on(connection, head, input)
-    } else if streams {
-        match upload::begin(connection, head) {
-            Ok(step) => step,
-            Err(fault) => refuse(connection, fault, input),
-        }
-    } else {
-        begin_body(connection, head, input)
-    }
+    let taken = match (has_body, streams) {
+        (false, _) => pass_on(connection, &head, input),
+        (true, false) => begin_body(connection, &head),
+        (true, true) => upload::begin(connection, &head),
+    };
+    taken.unwrap_or_else(|fault| refuse(connection, fault))
 }
 
 /// Lets the service answer here and now; None when it leaves the request to workers.
@@ -160,8 +128,8 @@ fn answer_inline<S: Service>(
     let body_is_short =
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
     let discards = body_is_short && !head.expect_continue();
-    let mut frame = Frame::of(head);
-    frame.keep_alive &= !connection.draining() && (discards || !has_body);
+    let mut request = RequestMeta::of(head);
+    request.keep_alive &= !connection.draining() && (discards || !has_body);
 
     let turn = connection.turn();
     let Some(buffer) = connection.io.reserve(INLINE_REPLY_BYTES) else {
@@ -174,14 +142,14 @@ fn answer_inline<S: Service>(
         ..
     } = &mut *connection.thread;
     let out = Out::reserved(buffer, scratch);
-    let mut reply = Reply::new(out, date.at(turn.wall_seconds), frame);
+    let mut reply = Reply::new(out, date.at(turn.wall_seconds), request);
     let service = &connection.protocol.service;
     match catch_unwind(AssertUnwindSafe(|| {
         service.inline(thread, turn, head, &mut reply)
     })) {
         Ok(Disposition::Answered) => {}
         Ok(Disposition::Pooled) => {
-            reply.abandon();
+            reply.roll_back();
             return None;
         }
         Err(_) => reply.fail(),
@@ -192,55 +160,66 @@ fn answer_inline<S: Service>(
         connection.session.lingers |= has_body || input.len() > head.bytes();
     } else if discards {
         let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-        pending_body.begin(frame, head.framing());
+        pending_body.begin(request, head.framing());
         pending_body.is_discarded = true;
         connection.session.pending_body = Some(pending_body);
         connection.session.stage = Stage::Body;
         connection.restart_phase(Phase::Body);
     }
-    Some(write::queue_inline(connection, written, head.bytes()))
+    let number = connection.session.take_number();
+    if written.is_queued && matches!(written.rest, Rest::Nothing) {
+        write::reply_done(connection, written.keep_alive);
+        return Some(Step::On(head.bytes()));
+    }
+    Some(write::queue_inline(
+        connection,
+        number,
+        written,
+        head.bytes(),
+    ))
 }
 
 /// Sends a request without a body to the workers.
-fn pass_on<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>, input: &[u8]) -> Step {
+fn pass_on<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+    input: &[u8],
+) -> Result<Step, Fault> {
     let (mut job, buffer) = match passage(connection) {
         Ok(passage) => passage,
-        Err(stall) => return Step::Blocked(0, stall),
+        Err(stall) => return Ok(Step::Blocked(0, stall)),
     };
     if let Err(fault) = job.builder.fill(head, &mut connection.thread.names) {
         write::recycle(connection, job);
-        return refuse(connection, fault, input);
+        return Err(fault);
     }
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
-    dispatch(connection, (job, buffer), Frame::of(head));
-    Step::On(head.bytes())
+    dispatch(connection, (job, buffer), RequestMeta::of(head));
+    Ok(Step::On(head.bytes()))
 }
 
 /// The request's body comes first.
 fn begin_body<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
-    input: &[u8],
-) -> Step {
+) -> Result<Step, Fault> {
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
     let filled = pending_body
         .builder
         .fill(head, &mut connection.thread.names);
-    pending_body.begin(Frame::of(head), head.framing());
+    pending_body.begin(RequestMeta::of(head), head.framing());
     if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
         pending_body.is_kept = true;
         connection.receive_into(Pages::Listener);
     }
     connection.session.pending_body = Some(pending_body);
-    if let Err(fault) = filled {
-        return refuse(connection, fault, input);
-    }
+    filled?;
     connection.session.head_taken();
     connection.session.owes_continue = head.expect_continue();
     connection.session.stage = Stage::Body;
     connection.restart_phase(Phase::Body);
-    Step::On(head.bytes())
+    Ok(Step::On(head.bytes()))
 }
 
 /// Takes what belongs to the body, and the request with it when that is all.
@@ -253,16 +232,10 @@ pub(crate) fn take_body<S: Service>(connection: &mut Connection<'_, S>, input: &
         connection.session.stage = Stage::Head;
         return Step::On(0);
     };
-    let fed = if pending_body.is_streamed {
-        upload::feed(connection, &mut pending_body, input)
-    } else {
-        feed(connection, &mut pending_body, input)
-    };
+    let decoded = decode(connection, &mut pending_body, input);
     connection.session.pending_body = Some(pending_body);
-    match fed {
-        Ok(Fed::More(bytes)) => Step::NeedMore(bytes),
-        Ok(Fed::Stalled(bytes, stall)) => Step::Blocked(bytes, stall),
-        Ok(Fed::Complete(bytes)) => {
+    match decoded {
+        Ok(Step::On(bytes)) => {
             upload::drop_pending_body(connection);
             connection.receive_into(Pages::Common);
             if connection.session.stage == Stage::Body {
@@ -272,15 +245,17 @@ pub(crate) fn take_body<S: Service>(connection: &mut Connection<'_, S>, input: &
                 connection.session.stage == Stage::Over && bytes < input.len();
             Step::On(bytes)
         }
-        Err(fault) => refuse(connection, fault, input),
+        Ok(step) => step,
+        Err(fault) => refuse(connection, fault),
     }
 }
 
-fn feed<S: Service>(
+/// Takes the framing off what arrived; `On` when the body is complete.
+fn decode<S: Service>(
     connection: &mut Connection<'_, S>,
     pending_body: &mut PendingBody,
     input: &[u8],
-) -> Result<Fed, Fault> {
+) -> Result<Step, Fault> {
     let mut rest = input;
     loop {
         let (decoder_before, rest_before) = (pending_body.decoder, rest);
@@ -289,67 +264,72 @@ fn feed<S: Service>(
             Piece::Data(data) => data,
             Piece::More | Piece::End => &[],
         };
-        let announced = pending_body.decoder.announced();
-        let bytes = pending_body
-            .bytes
-            .saturating_add(data.len() as u64)
-            .saturating_add(announced);
-        if bytes > connection.protocol.limits.body_bytes_max && !pending_body.is_discarded {
-            return Err(Fault::BodyTooLong);
-        }
-        let is_complete = pending_body.decoder.is_complete();
-        let is_due = is_complete && !pending_body.is_discarded;
-        let passage = if is_due {
-            passage(connection).map(Some)
+        let stall = if pending_body.is_streamed {
+            let is_whole = data.len() == input.len();
+            upload::take_data(connection, pending_body, data, is_whole)
         } else {
-            Ok(None)
+            take_data(connection, pending_body, data)?
         };
-        let appended = passage.and_then(|passage| {
-            let appended = append(connection, pending_body, data, announced);
-            appended.map(|()| passage).map_err(|_| Stall::Memory)
-        });
-        let passage = match appended {
-            Ok(passage) => passage,
-            Err(stall) => {
-                // As if this piece had not been looked at: it is offered again.
-                pending_body.decoder = decoder_before;
-                return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
-            }
-        };
+        if let Some(stall) = stall {
+            // As if this piece had not been looked at: it is offered again.
+            pending_body.decoder = decoder_before;
+            return Ok(Step::Blocked(input.len() - rest_before.len(), stall));
+        }
+        pending_body.bytes += data.len() as u64;
         // A client that sends its body does not wait for leave any more.
         connection.session.owes_continue &= data.is_empty();
-        if let Some((mut job, buffer)) = passage {
-            std::mem::swap(&mut job.builder, &mut pending_body.builder);
-            job.builder.set_body(pending_body.take_body());
-            dispatch(connection, (job, buffer), pending_body.frame);
-        }
-        if is_complete {
-            return Ok(Fed::Complete(input.len() - rest.len()));
+        if pending_body.decoder.is_complete() {
+            return Ok(Step::On(input.len() - rest.len()));
         }
         if piece == Piece::More {
-            return Ok(Fed::More(input.len()));
+            return Ok(Step::NeedMore(input.len()));
         }
     }
 }
 
-/// Keeps data of a body that arrives completely first: a large one where it lies, as long as
-/// that cannot use up what the connection may hold.
-fn append<S: Service>(
+/// Takes data of a body that arrives completely first, and sends the request to the workers when
+/// that is all of it. `Some` when it has to wait and nothing was taken.
+fn take_data<S: Service>(
     connection: &mut Connection<'_, S>,
     pending_body: &mut PendingBody,
     data: &[u8],
-    more: u64,
-) -> Result<(), NoRoom> {
-    if !pending_body.is_kept {
-        return pending_body.append(connection.pool(), data, more);
+) -> Result<Option<Stall>, Fault> {
+    if pending_body.is_discarded {
+        return Ok(None);
     }
-    if connection.held() < UPLOAD_PIECE_PARTS as u32 {
-        connection.retain_or_copy(data, &mut pending_body.piece)?;
+    let announced = pending_body.decoder.announced();
+    let bytes = pending_body
+        .bytes
+        .saturating_add(data.len() as u64)
+        .saturating_add(announced);
+    if bytes > connection.protocol.limits.body_bytes_max {
+        return Err(Fault::BodyTooLong);
+    }
+    let passage = match pending_body.decoder.is_complete() {
+        true => match passage(connection) {
+            Ok(passage) => Some(passage),
+            Err(stall) => return Ok(Some(stall)),
+        },
+        false => None,
+    };
+    // A large body stays where it lies, as long as that cannot use up what the connection may hold.
+    let kept = if !pending_body.is_kept {
+        let pool = connection.pool();
+        pending_body.gathered.append(pool, data, announced)
+    } else if connection.held() < UPLOAD_PIECE_PARTS as u32 {
+        connection.retain_or_copy(data, &mut pending_body.piece)
     } else {
-        connection.copy(data, &mut pending_body.piece)?;
+        connection.copy(data, &mut pending_body.piece)
+    };
+    if kept.is_err() {
+        return Ok(Some(Stall::Memory));
     }
-    pending_body.bytes += data.len() as u64;
-    Ok(())
+    if let Some((mut job, buffer)) = passage {
+        std::mem::swap(&mut job.builder, &mut pending_body.builder);
+        job.builder.set_body(pending_body.take_body());
+        dispatch(connection, (job, buffer), pending_body.request);
+    }
+    Ok(None)
 }
 
 /// What a request needs on its way to a worker, or what it has to wait for.
@@ -366,17 +346,18 @@ fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<Passage<S>,
 fn dispatch<S: Service>(
     connection: &mut Connection<'_, S>,
     (mut job, buffer): Passage<S>,
-    frame: Frame,
+    request: RequestMeta,
 ) {
-    job.begin(connection.session.take_number(), frame, Some(buffer));
+    job.begin(connection.session.take_number(), request, Some(buffer));
     connection.dispatch(job);
-    if !frame.keep_alive || connection.draining() {
+    if !request.keep_alive || connection.draining() {
         connection.session.stage = Stage::Over;
         connection.end_input();
     }
 }
 
-fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault, input: &[u8]) -> Step {
+fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Step {
     self::fault(connection, fault);
-    Step::On(input.len())
+    // The rest of the input is dropped.
+    Step::On(0)
 }

@@ -102,20 +102,12 @@ impl RequestBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
-    use crate::{HeaderSlots, Scan, parse};
+    use crate::testing;
 
     fn fill(builder: &mut RequestBuilder, names: &mut Names, input: &[u8]) {
-        let limits = Limits::default();
-        let bytes = Scan::new()
-            .advance(input, &limits)
-            .expect("sound lines")
-            .expect("complete");
-        let mut slots = HeaderSlots::new();
-        let head = parse(input, bytes, &mut slots, &limits).expect("a valid head");
-        builder
-            .fill(&head, names)
-            .expect("the http crate takes what is valid");
+        let filled = testing::with_head(input, |head| builder.fill(head, names));
+        let filled = filled.expect("a valid head").expect("complete");
+        filled.expect("the http crate takes what is valid");
     }
 
     #[test]
@@ -162,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_leaves_no_large_draft() {
+    fn a_large_request_leaves_no_large_arena() {
         let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
         let long = format!(
             "GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n",

@@ -7,28 +7,28 @@ use crate::encode::{self, Persistence, Sink};
 use crate::head::Head;
 use crate::message::Body;
 
-/// What the request asks of the form of its reply.
+/// What a reply has to know of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct RequestMeta {
     /// The method was `HEAD`: the head is that of `GET`, and no body follows.
     pub(crate) is_head: bool,
-    /// The client speaks HTTP/1.0 and knows no chunks.
-    pub(crate) is_old: bool,
+    /// The client knows no chunks.
+    pub(crate) is_http_10: bool,
     /// The connection may continue after the reply.
     pub(crate) keep_alive: bool,
 }
 
-impl Frame {
+impl RequestMeta {
     pub(crate) fn of(head: &Head<'_>) -> Self {
         Self {
             is_head: head.is_head(),
-            is_old: head.version() == Version::HTTP_10,
+            is_http_10: head.version() == Version::HTTP_10,
             keep_alive: head.keep_alive(),
         }
     }
 
     pub(crate) fn persistence(self) -> Persistence {
-        match (self.keep_alive, self.is_old) {
+        match (self.keep_alive, self.is_http_10) {
             (false, _) => Persistence::Close,
             (true, true) => Persistence::Told,
             (true, false) => Persistence::Implied,
@@ -36,60 +36,31 @@ impl Frame {
     }
 }
 
-/// What may follow a status (RFC 9110 sections 6.4.1 and 15).
+/// How the body of a reply is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// A body.
-    Any,
-    /// A body of no bytes: 205.
-    Zero,
-    /// Not even the word of a body: 204, 304.
-    Nothing,
-}
-
-impl Content {
-    pub(crate) fn of(status: StatusCode) -> Self {
-        match status {
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Self::Nothing,
-            StatusCode::RESET_CONTENT => Self::Zero,
-            _ => Self::Any,
-        }
-    }
-
-    /// The `Content-Length` of a body of `bytes`.
-    pub(crate) fn length(self, bytes: u64) -> Option<u64> {
-        match self {
-            Self::Any => Some(bytes),
-            Self::Zero => Some(0),
-            Self::Nothing => None,
-        }
-    }
-}
-
-/// How the body of a reply goes out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Transfer {
-    /// As it is: its length was told, or there is none.
-    #[default]
-    Whole,
-    /// In chunks.
+pub(crate) enum ReplyFraming {
+    Length(u64),
     Chunked,
-    /// As it is, up to the end of the connection, which is the only end it has.
-    UntilClose,
+    /// By the end of the connection.
+    CloseDelimited,
 }
 
-/// What follows from a response for the connection.
+/// What follows a head that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct WrittenHead {
     pub(crate) keep_alive: bool,
-    pub(crate) transfer: Transfer,
-    /// The body is to follow the head.
-    pub(crate) with_body: bool,
+    /// `None` where no body follows.
+    pub(crate) body: Option<ReplyFraming>,
 }
 
 /// Writes status line and headers, framing headers included, without what
 /// [`end_of_head`](encode::end_of_head) adds.
-pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame) -> Plan {
+pub(crate) fn head(
+    out: &mut impl Sink,
+    parts: &Parts,
+    body: &Body,
+    request: RequestMeta,
+) -> WrittenHead {
     let status = match parts.status {
         // The engine sends 100 by itself and switches to no other protocol.
         status if status.is_informational() => StatusCode::INTERNAL_SERVER_ERROR,
@@ -101,60 +72,38 @@ pub(crate) fn head(out: &mut impl Sink, parts: &Parts, body: &Body, frame: Frame
             encode::header(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
-    let keep_alive = frame.keep_alive && !asks_to_close(parts);
-    let without_body = Plan {
-        keep_alive,
-        transfer: Transfer::Whole,
-        with_body: false,
+    let framing = match (status, body.length()) {
+        (StatusCode::NO_CONTENT, _) => None,
+        // RFC 9110 8.6 lets a 304 state the length that a 200 would have.
+        (StatusCode::NOT_MODIFIED, _) => stated_length(parts).map(ReplyFraming::Length),
+        (StatusCode::RESET_CONTENT, _) => Some(ReplyFraming::Length(0)),
+        // A handler may answer HEAD with the body of GET, or with its length alone.
+        (_, Some(0)) if request.is_head => {
+            Some(ReplyFraming::Length(stated_length(parts).unwrap_or(0)))
+        }
+        (_, Some(length)) => Some(ReplyFraming::Length(length)),
+        (_, None) if request.is_http_10 => Some(ReplyFraming::CloseDelimited),
+        (_, None) => Some(ReplyFraming::Chunked),
     };
-    match Content::of(status) {
-        Content::Nothing => {
-            // RFC 9110 8.6 lets a 304 tell the length that a 200 would have, and no 204.
-            let told = told_length(parts).filter(|_| status == StatusCode::NOT_MODIFIED);
-            if let Some(length) = told {
-                encode::length_header(out, length);
-            }
-            without_body
-        }
-        Content::Zero => {
-            encode::length_header(out, 0);
-            without_body
-        }
-        Content::Any if frame.is_head => {
-            // A handler may answer HEAD with the body of GET, or with its length alone.
-            match body.length() {
-                Some(0) => encode::length_header(out, told_length(parts).unwrap_or(0)),
-                Some(length) => encode::length_header(out, length),
-                None if !frame.is_old => encode::chunked_header(out),
-                None => {}
-            }
-            without_body
-        }
-        Content::Any => {
-            let transfer = frame_body(out, body, frame);
-            let keep_alive = keep_alive && transfer != Transfer::UntilClose;
-            Plan {
-                keep_alive,
-                transfer,
-                with_body: true,
-            }
-        }
+    match framing {
+        Some(ReplyFraming::Length(length)) => encode::length_header(out, length),
+        Some(ReplyFraming::Chunked) => encode::chunked_header(out),
+        Some(ReplyFraming::CloseDelimited) | None => {}
+    }
+    let body = framing.filter(|_| !request.is_head && may_have_body(status));
+    let is_delimited = body != Some(ReplyFraming::CloseDelimited);
+    WrittenHead {
+        keep_alive: request.keep_alive && !asks_to_close(parts) && is_delimited,
+        body,
     }
 }
 
-/// Tells how the body that follows is delimited.
-fn frame_body(out: &mut impl Sink, body: &Body, frame: Frame) -> Transfer {
-    match body.length() {
-        Some(length) => {
-            encode::length_header(out, length);
-            Transfer::Whole
-        }
-        None if frame.is_old => Transfer::UntilClose,
-        None => {
-            encode::chunked_header(out);
-            Transfer::Chunked
-        }
-    }
+/// RFC 9110 sections 6.4.1 and 15.3.6.
+fn may_have_body(status: StatusCode) -> bool {
+    !matches!(
+        status,
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+    )
 }
 
 /// Whether the handler wants the connection to end after its response.
@@ -170,7 +119,7 @@ fn asks_to_close(parts: &Parts) -> bool {
 }
 
 /// The `Content-Length` that the handler wrote by itself.
-fn told_length(parts: &Parts) -> Option<u64> {
+fn stated_length(parts: &Parts) -> Option<u64> {
     parts
         .headers
         .get(header::CONTENT_LENGTH)?
@@ -185,17 +134,17 @@ mod tests {
     use super::*;
     use crate::message::Response;
 
-    const FRAME: Frame = Frame {
+    const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_old: false,
+        is_http_10: false,
         keep_alive: true,
     };
 
-    fn encoded(response: Response, frame: Frame) -> (String, Plan) {
+    fn encoded(response: Response, request: RequestMeta) -> (String, WrittenHead) {
         let (parts, body) = response.into_parts();
         let mut out = Vec::new();
-        let plan = head(&mut out, &parts, &body, frame);
-        (String::from_utf8(out).expect("ASCII"), plan)
+        let written = head(&mut out, &parts, &body, request);
+        (String::from_utf8(out).expect("ASCII"), written)
     }
 
     fn response(code: u16, body: impl Into<Body>) -> Response {
@@ -209,49 +158,55 @@ mod tests {
     }
 
     #[test]
-    fn known_lengths_are_told_and_unknown_ones_chunked() {
-        let (head, plan) = encoded(response(200, "hello"), FRAME);
+    fn known_lengths_are_stated_and_unknown_ones_chunked() {
+        let (head, written) = encoded(response(200, "hello"), META);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
-        assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Whole));
-        assert!(plan.with_body);
-        let (head, plan) = encoded(response(200, endless()), FRAME);
+        assert_eq!(
+            (written.keep_alive, written.body),
+            (true, Some(ReplyFraming::Length(5)))
+        );
+        let (head, written) = encoded(response(200, endless()), META);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
-        assert_eq!((plan.keep_alive, plan.transfer), (true, Transfer::Chunked));
+        assert_eq!(
+            (written.keep_alive, written.body),
+            (true, Some(ReplyFraming::Chunked))
+        );
     }
 
     #[test]
     fn an_old_client_gets_an_unknown_length_up_to_the_close() {
-        let (head, plan) = encoded(
+        let (head, written) = encoded(
             response(200, endless()),
-            Frame {
-                is_old: true,
-                ..FRAME
+            RequestMeta {
+                is_http_10: true,
+                ..META
             },
         );
         assert_eq!(head, "HTTP/1.1 200 OK\r\n");
         assert_eq!(
-            (plan.keep_alive, plan.transfer),
-            (false, Transfer::UntilClose)
+            (written.keep_alive, written.body),
+            (false, Some(ReplyFraming::CloseDelimited))
         );
     }
 
     #[test]
     fn head_gets_the_head_of_get() {
-        let frame = Frame {
+        let request = RequestMeta {
             is_head: true,
-            ..FRAME
+            ..META
         };
-        let (head, plan) = encoded(response(200, "hello"), frame);
+        let (head, written) = encoded(response(200, "hello"), request);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n");
-        assert!(!plan.with_body);
-        let (head, plan) = encoded(response(200, endless()), frame);
+        assert!(written.body.is_none());
+        let (head, written) = encoded(response(200, endless()), request);
         assert_eq!(head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n");
-        assert!(!plan.with_body && plan.keep_alive);
-        let mut told = response(200, ());
-        told.headers_mut()
+        assert!(written.body.is_none() && written.keep_alive);
+        let mut stated = response(200, ());
+        stated
+            .headers_mut()
             .insert("content-length", header::HeaderValue::from_static("9"));
         assert_eq!(
-            encoded(told, frame).0,
+            encoded(stated, request).0,
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n"
         );
     }
@@ -259,19 +214,28 @@ mod tests {
     #[test]
     fn statuses_without_content_carry_none() {
         assert_eq!(
-            encoded(response(204, "no"), FRAME).0,
+            encoded(response(204, "no"), META).0,
             "HTTP/1.1 204 No Content\r\n"
         );
         assert_eq!(
-            encoded(response(304, ()), FRAME).0,
+            encoded(response(304, ()), META).0,
             "HTTP/1.1 304 Not Modified\r\n"
         );
-        assert!(!encoded(response(304, "no"), FRAME).1.with_body);
-        let (head, plan) = encoded(response(205, "no"), FRAME);
+        assert!(encoded(response(304, "no"), META).1.body.is_none());
+        let mut not_modified = response(304, ());
+        let length = header::HeaderValue::from_static("7");
+        not_modified
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, length);
+        assert_eq!(
+            encoded(not_modified, META).0,
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n"
+        );
+        let (head, written) = encoded(response(205, "no"), META);
         assert_eq!(head, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n");
-        assert!(!plan.with_body);
+        assert!(written.body.is_none());
         assert!(
-            encoded(response(101, ()), FRAME)
+            encoded(response(101, ()), META)
                 .0
                 .starts_with("HTTP/1.1 500 ")
         );
@@ -290,11 +254,11 @@ mod tests {
             own.headers_mut()
                 .insert(name, header::HeaderValue::from_static(value));
         }
-        let (head, plan) = encoded(own, FRAME);
+        let (head, written) = encoded(own, META);
         assert_eq!(
             head,
             "HTTP/1.1 200 OK\r\nx-kept: yes\r\nContent-Length: 5\r\n"
         );
-        assert!(!plan.keep_alive);
+        assert!(!written.keep_alive);
     }
 }

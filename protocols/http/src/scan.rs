@@ -43,7 +43,7 @@ impl Scan {
         self.scanned == 0
     }
 
-    /// Goes on in `input`, which must begin with everything offered before. Returns the length of
+    /// Continues in `input`, which must begin with everything offered before. Returns the length of
     /// the head with its empty line, or None when more input is needed.
     ///
     /// # Errors
@@ -55,7 +55,8 @@ impl Scan {
         );
         loop {
             let line_from = self.line_from as usize;
-            if self.headers_from == 0 && !begins_well(&input[line_from..]) {
+            let in_headers = self.headers_from != 0;
+            if !in_headers && !may_begin_request(&input[line_from..]) {
                 return Err(Fault::RequestLine);
             }
             let end_max = self.line_end_max(limits);
@@ -75,35 +76,39 @@ impl Scan {
             let is_empty = feed == line_from + 1;
             self.scanned = position(feed + 1);
             self.line_from = self.scanned;
-            if let Some(length) = self.take_line(is_empty, limits)? {
-                return Ok(Some(length));
+            if in_headers && is_empty {
+                return Ok(Some(feed + 1));
+            }
+            if !in_headers && !is_empty {
+                (self.headers_from, self.lines) = (self.line_from, 0);
+                continue;
+            }
+            self.lines += 1;
+            if in_headers && self.lines as usize > limits.headers_max {
+                return Err(Fault::HeadersTooMany);
+            }
+            if !in_headers && self.lines as usize > EMPTY_LINES_MAX {
+                return Err(Fault::EmptyLines);
             }
         }
     }
 
-    /// Counts a complete line; the length of the head when it was the last one.
-    fn take_line(&mut self, is_empty: bool, limits: &Limits) -> Result<Option<usize>, Fault> {
-        let in_headers = self.headers_from != 0;
-        match (in_headers, is_empty) {
-            (false, true) => {
-                self.lines += 1;
-                if self.lines as usize > EMPTY_LINES_MAX {
-                    return Err(Fault::EmptyLines);
-                }
+    /// The head whose end was found in `input`. RFC 9110 2.5: "A recipient that receives a message
+    /// with a major version number that it implements and a minor version number higher than what
+    /// it implements SHOULD process the message as if it was in the highest minor version within
+    /// that major version to which the recipient is conformant." For such a message the head is a
+    /// copy, with 1.1 as its version.
+    pub(crate) fn head<'a>(&self, input: &'a [u8], copy: &'a mut Vec<u8>) -> &'a [u8] {
+        let head = &input[..self.scanned as usize];
+        let minor_at = self.headers_from as usize - "1\r\n".len();
+        match head[minor_at] {
+            b'2'..=b'9' if head[..minor_at].ends_with(b" HTTP/1.") => {
+                copy.extend_from_slice(head);
+                copy[minor_at] = b'1';
+                copy
             }
-            (false, false) => {
-                self.headers_from = self.line_from;
-                self.lines = 0;
-            }
-            (true, false) => {
-                self.lines += 1;
-                if self.lines as usize > limits.headers_max {
-                    return Err(Fault::HeadersTooMany);
-                }
-            }
-            (true, true) => return Ok(Some(self.line_from as usize)),
+            _ => head,
         }
-        Ok(None)
     }
 
     /// The first position at which the current line is too long to end.
@@ -134,12 +139,11 @@ impl Scan {
 
 /// Whether a line can be a request line or an empty one, as far as it is there. A client that
 /// speaks something else (TLS, say) is refused at once and not when its time is up.
-fn begins_well(line: &[u8]) -> bool {
+fn may_begin_request(line: &[u8]) -> bool {
     match line {
-        [] | [b'\r'] => true,
-        [b'\r', second, ..] => *second == b'\n',
         // A bare line feed gets its own name further on.
-        [first, ..] => *first == b'\n' || chars::is_token(*first),
+        [] | [b'\r'] | [b'\r', b'\n', ..] | [b'\n', ..] => true,
+        [first, ..] => chars::is_token(*first),
     }
 }
 

@@ -7,7 +7,7 @@
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
 //! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
-//!   worker, in the reorder buffer, or in `sending` (only `next_reply` can be there).
+//!   worker, in the reorder buffer, or in `waiting_job` (only `next_reply` can be there).
 //! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
 //!   but its session.
 
@@ -42,11 +42,6 @@ impl<S: Service> Http<S> {
         }
     }
 
-    /// The service itself again.
-    pub fn into_service(self) -> S {
-        self.service
-    }
-
     /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
@@ -71,24 +66,12 @@ pub(crate) enum Step {
     Blocked(usize, Stall),
 }
 
-/// How far a body has come.
-pub(crate) enum Fed {
-    /// This many bytes were taken, and more are needed.
-    More(usize),
-    /// This many bytes were taken, and the others wait.
-    Stalled(usize, Stall),
-    /// This many bytes were taken, and the body is complete.
-    Complete(usize),
-}
-
 /// What one network thread keeps for a listener that speaks HTTP.
 pub struct ThreadState<S: Service> {
     pub(crate) service: S::ThreadState,
     /// Where inline replies are written before they are queued.
     pub(crate) scratch: Vec<u8>,
     pub(crate) date: DateLine,
-    /// Where the head of a later minor version is read from, as one of 1.1.
-    pub(crate) later_minor: Vec<u8>,
     pub(crate) names: Names,
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
@@ -104,7 +87,6 @@ impl<S: Service> ThreadState<S> {
             service: service.thread_state(),
             scratch: Vec::new(),
             date: DateLine::new(),
-            later_minor: Vec::new(),
             names: Names::new(),
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
@@ -191,7 +173,7 @@ pub struct Session<S: Service> {
     pub(crate) pending_body: Option<Box<PendingBody>>,
     /// The reply that is being streamed, while it waits for the output to drain; or the request
     /// whose body is being streamed, while it waits for more of it.
-    pub(crate) sending: Option<Job<Http<S>>>,
+    pub(crate) waiting_job: Option<Job<Http<S>>>,
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
 }
 
@@ -210,7 +192,7 @@ impl<S: Service> Default for Session<S> {
             next_request: 0,
             next_reply: 0,
             pending_body: None,
-            sending: None,
+            waiting_job: None,
             reorder_buffer: None,
         }
     }
@@ -220,6 +202,11 @@ impl<S: Service> Session<S> {
     /// Requests that were taken and whose replies are not queued completely.
     pub(crate) fn owed(&self) -> usize {
         self.next_request.wrapping_sub(self.next_reply) as usize
+    }
+
+    /// Every request has been taken and answered.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.stage == Stage::Over && self.owed() == 0
     }
 
     /// Whether the reply that is due is the last of the connection, as far as is known.

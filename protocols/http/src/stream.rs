@@ -2,8 +2,6 @@
 //!
 //! A body that is short as a whole is a short reply: its buffer may come from the reserve. The
 //! chunks of a long one may not, so that streams leave the reserve to the others.
-//!
-//! Does not know where chunks go: see `delivery`.
 
 use std::io::{self, Read, Write as _};
 
@@ -14,7 +12,7 @@ use flatpath::memory::{Buffer, PoolHandle};
 use crate::exchange::{Exchange, State};
 use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
 use crate::message::Reader;
-use crate::respond::Transfer;
+use crate::respond::ReplyFraming;
 
 /// The size of a chunk: always five digits, because it is written before the size is known.
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";
@@ -108,7 +106,7 @@ impl Exchange {
         let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
             .min(chunk_bytes_max)
             .min(left);
-        let is_chunked = self.transfer == Transfer::Chunked;
+        let is_chunked = self.framing == Some(ReplyFraming::Chunked);
         if is_chunked {
             buffer.append(CHUNK_PREFIX);
         }

@@ -12,18 +12,19 @@ pub(crate) struct Target<'a> {
     pub(crate) form: TargetForm,
     /// Host and port, in absolute form.
     pub(crate) authority: Option<&'a str>,
-    /// Where the path begins and ends in the target; empty means `/`.
-    pub(crate) path: (u16, u16),
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
 }
 
 /// Takes a request target apart.
 pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'a>, Fault> {
     if target.starts_with('/') {
-        let path = path_range(target, 0)?;
+        let (path, query) = path_and_query(target)?;
         return Ok(Target {
             form: TargetForm::Origin,
             authority: None,
             path,
+            query,
         });
     }
     if target == "*" {
@@ -35,46 +36,44 @@ pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'
         return Ok(Target {
             form: TargetForm::Asterisk,
             authority: None,
-            path: (0, 1),
+            path: target,
+            query: None,
         });
     }
-    let authority_from = scheme_bytes(target).ok_or(Fault::Target)?;
-    let rest = &target[authority_from..];
-    let authority_bytes = rest.find(['/', '?']).unwrap_or(rest.len());
-    let authority = &rest[..authority_bytes];
+    let rest = after_scheme(target).ok_or(Fault::Target)?;
+    let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     // A host is needed here, and the http crate wants none that is percent-encoded.
     let has_host = !authority.is_empty() && !authority.starts_with(':');
     if !has_host || authority.contains('%') || !is_host_and_port(authority.as_bytes()) {
         return Err(Fault::Target);
     }
-    let path = path_range(target, authority_from + authority_bytes)?;
+    let (path, query) = path_and_query(rest)?;
     Ok(Target {
         form: TargetForm::Absolute,
         authority: Some(authority),
-        path,
+        // `http://host` and `http://host?query` mean the root (RFC 9110 section 4.2.3).
+        path: if path.is_empty() { "/" } else { path },
+        query,
     })
 }
 
-/// Length of `http://` or `https://` where the target begins with it.
-fn scheme_bytes(target: &str) -> Option<usize> {
+/// What follows `http://` or `https://`.
+fn after_scheme(target: &str) -> Option<&str> {
     ["http://", "https://"].into_iter().find_map(|scheme| {
-        let begin = target.as_bytes().get(..scheme.len())?;
+        let begin = target.get(..scheme.len())?;
         begin
-            .eq_ignore_ascii_case(scheme.as_bytes())
-            .then_some(scheme.len())
+            .eq_ignore_ascii_case(scheme)
+            .then_some(&target[scheme.len()..])
     })
 }
 
-/// Where the path of `target` ends that begins at `from`; path and query are checked on the way.
-fn path_range(target: &str, from: usize) -> Result<(u16, u16), Fault> {
-    let bytes = &target.as_bytes()[from..];
-    let path_bytes = memchr::memchr(b'?', bytes).unwrap_or(bytes.len());
-    let query = bytes.get(path_bytes + 1..).unwrap_or_default();
-    if !chars::is_path(&bytes[..path_bytes]) || !chars::is_query(query) {
+/// What is before the first question mark, and what is after it.
+fn path_and_query(text: &str) -> Result<(&str, Option<&str>), Fault> {
+    let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+    if !chars::is_path(path.as_bytes()) || !chars::is_query(query.as_bytes()) {
         return Err(Fault::Target);
     }
-    let position = |at: usize| u16::try_from(at).map_err(|_| Fault::TargetTooLong);
-    Ok((position(from)?, position(from + path_bytes)?))
+    Ok((path, query.strip_prefix('?')))
 }
 
 /// `uri-host [ ":" port ]`, possibly empty, as `Host` may be.
@@ -165,8 +164,7 @@ mod tests {
     fn targets_are_taken_apart() {
         let parts = |target: &'static str| {
             let parsed = parse_target("GET", target).expect("a valid target");
-            let path = &target[usize::from(parsed.path.0)..usize::from(parsed.path.1)];
-            (parsed.form, parsed.authority, path)
+            (parsed.form, parsed.authority, parsed.path)
         };
         assert_eq!(parts("/"), (TargetForm::Origin, None, "/"));
         assert_eq!(parts("//a/b"), (TargetForm::Origin, None, "//a/b"));
@@ -177,11 +175,11 @@ mod tests {
         );
         assert_eq!(
             parts("HTTPS://h:1?b"),
-            (TargetForm::Absolute, Some("h:1"), "")
+            (TargetForm::Absolute, Some("h:1"), "/")
         );
         assert_eq!(
             parts("http://[::1]"),
-            (TargetForm::Absolute, Some("[::1]"), "")
+            (TargetForm::Absolute, Some("[::1]"), "/")
         );
     }
 

@@ -2,21 +2,21 @@
 //!
 //! Pure functions from bytes to bytes; no thread, no clock, no descriptor.
 
+use flatpath::Turn;
+
 use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
-use crate::encode;
 use crate::fault::Fault;
-use crate::head::{Head, HeaderSlots};
+use crate::head::{Head, header_slots};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
-use crate::parse::copy_as_1_1;
-use crate::reply::{Disposition, Out, Reply};
+use crate::parse::parse;
+use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::request_builder::RequestBuilder;
-use crate::respond::{self, Frame, Transfer};
+use crate::respond::{ReplyFraming, RequestMeta};
 use crate::scan::Scan;
 use crate::service::Service;
-use flatpath::Turn;
 
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
 ///
@@ -26,21 +26,12 @@ pub fn with_head<T>(
     input: &[u8],
     use_head: impl FnOnce(&Head<'_>) -> T,
 ) -> Result<Option<T>, Fault> {
-    let limits = Limits::default();
-    let Some(head_bytes) = Scan::new().advance(input, &limits)? else {
+    let (limits, mut scan) = (Limits::default(), Scan::new());
+    if scan.advance(input, &limits)?.is_none() {
         return Ok(None);
-    };
-    let mut slots = HeaderSlots::new();
-    let fault = match crate::parse(input, head_bytes, &mut slots, &limits) {
-        Ok(head) => return Ok(Some(use_head(&head))),
-        Err(fault) => fault,
-    };
-    let mut copy = Vec::new();
-    if fault != Fault::Version || !copy_as_1_1(&input[..head_bytes], &mut copy) {
-        return Err(fault);
     }
-    let mut slots = HeaderSlots::new();
-    let head = crate::parse(&copy, head_bytes, &mut slots, &limits)?;
+    let (mut copy, mut slots) = (Vec::new(), header_slots());
+    let head = parse(scan.head(input, &mut copy), &mut slots, &limits)?;
     Ok(Some(use_head(&head)))
 }
 
@@ -89,114 +80,52 @@ pub fn inline<S: Service>(
     turn: Turn,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Fault> {
-    let mut out = Vec::new();
-    let run = answer(service, thread, turn, &mut DateLine::new(), &mut out, input)?;
-    Ok((run == Some(Disposition::Answered)).then_some(out))
-}
-
-/// A service that answers request after request into the same space, as on a network thread.
-pub struct Stand<S: Service> {
-    service: S,
-    thread: S::ThreadState,
-    date: DateLine,
-    out: Vec<u8>,
-}
-
-impl<S: Service> Stand<S> {
-    /// Makes the service's thread state.
-    pub fn new(service: S) -> Self {
-        let thread = service.thread_state();
-        Self {
-            service,
-            thread,
-            date: DateLine::new(),
-            out: Vec::new(),
-        }
-    }
-
-    /// Offers the request that `input` begins with to the service; None when it is not complete.
-    ///
-    /// # Errors
-    /// The rule that the request breaks.
-    pub fn inline(&mut self, turn: Turn, input: &[u8]) -> Result<Option<Disposition>, Fault> {
-        let Self {
-            service,
-            thread,
-            date,
-            out,
-        } = self;
-        answer(service, thread, turn, date, out, input)
-    }
-
-    /// The latest answer, as its client would get it.
-    pub fn written(&self) -> &[u8] {
-        &self.out
-    }
-
-    /// The service's thread state.
-    pub fn thread_state(&mut self) -> &mut S::ThreadState {
-        &mut self.thread
-    }
-}
-
-fn answer<S: Service>(
-    service: &S,
-    thread: &mut S::ThreadState,
-    turn: Turn,
-    date: &mut DateLine,
-    out: &mut Vec<u8>,
-    input: &[u8],
-) -> Result<Option<Disposition>, Fault> {
-    with_head(input, |head| {
-        let mut reply = Reply::new(
-            Out::scratch(out),
-            date.at(turn.wall_seconds),
-            Frame::of(head),
-        );
-        let run = service.inline(thread, turn, head, &mut reply);
-        if run == Disposition::Answered {
-            let written = reply.written();
-            out.extend_from_slice(written.shared.as_deref().unwrap_or_default());
-            if let Some(reader) = written.reader {
-                append_body(out, Body::Reader(reader), written.transfer);
-            }
-        }
-        run
-    })
+    let written = with_head(input, |head| {
+        written(head, turn, |reply| {
+            service.inline(thread, turn, head, reply)
+        })
+    })?;
+    Ok(written.flatten())
 }
 
 /// A response as the client of `head` would get it.
 #[must_use]
 pub fn encoded(head: &Head<'_>, turn: Turn, response: Response) -> Vec<u8> {
-    let mut out = Vec::new();
-    let (parts, body) = response.into_parts();
-    let frame = Frame::of(head);
-    let plan = respond::head(&mut out, &parts, &body, frame);
-    let persistence = Frame {
-        keep_alive: plan.keep_alive,
-        ..frame
-    }
-    .persistence();
-    encode::end_of_head(&mut out, DateLine::new().at(turn.wall_seconds), persistence);
-    if plan.with_body {
-        append_body(&mut out, body, plan.transfer);
-    }
-    out
+    written(head, turn, |reply| reply.response(response)).unwrap_or_default()
 }
 
-/// The body as it goes over the wire; cut off where its reader fails.
-fn append_body(out: &mut Vec<u8>, body: Body, transfer: Transfer) {
-    let Ok(content) = body.into_vec() else { return };
-    if transfer == Transfer::Chunked {
-        if !content.is_empty() {
-            out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
-            out.extend_from_slice(&content);
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(b"0\r\n\r\n");
-    } else {
-        out.extend_from_slice(&content);
+/// What `answer` writes, as it goes over the wire; cut off where its body cannot be read.
+fn written(
+    head: &Head<'_>,
+    turn: Turn,
+    answer: impl FnOnce(&mut Reply<'_>) -> Disposition,
+) -> Option<Vec<u8>> {
+    let (mut out, mut date) = (Vec::new(), DateLine::new());
+    let date_line = date.at(turn.wall_seconds);
+    let mut reply = Reply::new(Out::scratch(&mut out), date_line, RequestMeta::of(head));
+    if answer(&mut reply) == Disposition::Pooled {
+        return None;
     }
+    match reply.written().rest {
+        Rest::Nothing => {}
+        Rest::Shared(shared) => out.extend_from_slice(&shared),
+        Rest::Reader(reader, framing) => {
+            let Ok(content) = Body::Reader(reader).into_vec() else {
+                return Some(out);
+            };
+            if framing != ReplyFraming::Chunked {
+                out.extend_from_slice(&content);
+            } else {
+                if !content.is_empty() {
+                    out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+                    out.extend_from_slice(&content);
+                    out.extend_from_slice(b"\r\n");
+                }
+                out.extend_from_slice(b"0\r\n\r\n");
+            }
+        }
+    }
+    Some(out)
 }
 
 #[cfg(test)]
@@ -260,7 +189,11 @@ mod tests {
             ) -> Disposition {
                 *thread += 1;
                 match head.path() {
-                    "/tea" => reply.head(StatusCode::IM_A_TEAPOT).body(b"short and stout"),
+                    "/tea" => {
+                        let mut tea = Response::new("short and stout".into());
+                        *tea.status_mut() = StatusCode::IM_A_TEAPOT;
+                        reply.response(tea)
+                    }
                     _ => Disposition::Pooled,
                 }
             }

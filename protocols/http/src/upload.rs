@@ -1,6 +1,6 @@
 //! The network thread's side of a body that is taken piece by piece; `sink` is the worker's.
 //!
-//! The job is at home (in `sending`) or with a worker. What arrives meanwhile gathers in
+//! The job is at home (in `waiting_job`) or with a worker. What arrives meanwhile gathers in
 //! `pending_body`, in the pages where it was received. When the job is at home and enough has
 //! gathered, or the body is complete, it goes to a worker with all of it.
 //!
@@ -13,7 +13,6 @@
 use flatpath::memory::Payload;
 use flatpath::{Job, NoRoom, Pages, Phase, Stall};
 
-use crate::body::Piece;
 use crate::fault::Fault;
 use crate::head::{Framing, Head};
 use crate::limits::{
@@ -21,9 +20,9 @@ use crate::limits::{
     UPLOAD_PIECE_PARTS, UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::pending_body::PendingBody;
-use crate::respond::Frame;
+use crate::respond::RequestMeta;
 use crate::service::Service;
-use crate::state::{Connection, Fed, Http, Stage, Step};
+use crate::state::{Connection, Http, Stage, Step};
 use crate::write;
 
 /// When what has gathered of a body goes to its sink.
@@ -67,9 +66,9 @@ pub(crate) fn begin<S: Service>(
         write::recycle(connection, job);
         return Err(fault);
     }
-    let frame = Frame::of(head);
+    let request = RequestMeta::of(head);
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-    pending_body.begin(frame, head.framing());
+    pending_body.begin(request, head.framing());
     pending_body.is_streamed = true;
     connection.session.pending_body = Some(pending_body);
     connection.session.follows_upload = true;
@@ -80,74 +79,49 @@ pub(crate) fn begin<S: Service>(
     if is_large {
         connection.receive_into(Pages::Listener);
     }
-    job.begin_upload(connection.session.take_number(), frame);
+    job.begin_upload(connection.session.take_number(), request);
     connection.dispatch(job);
     connection.session.stage = Stage::Body;
     connection.restart_phase(Phase::Body);
     Ok(Step::On(head.bytes()))
 }
 
-/// Takes what belongs to a streamed body.
-pub(crate) fn feed<S: Service>(
+/// Takes data of a streamed body; `is_whole` when nothing else was received with it. `Some` when it
+/// has to wait and was not taken.
+pub(crate) fn take_data<S: Service>(
     connection: &mut Connection<'_, S>,
     pending_body: &mut PendingBody,
-    input: &[u8],
-) -> Result<Fed, Fault> {
-    let mut rest = input;
-    loop {
-        let (decoder_before, rest_before) = (pending_body.decoder, rest);
-        let piece = pending_body.decoder.next(&mut rest)?;
-        let data: &[u8] = match piece {
-            Piece::Data(data) => data,
-            Piece::More | Piece::End => &[],
+    data: &[u8],
+    is_whole: bool,
+) -> Option<Stall> {
+    let is_complete = pending_body.decoder.is_complete();
+    let is_full = pending_body.piece.len() >= UPLOAD_WAITING_BYTES_MAX;
+    let stall = if (is_complete || is_full) && connection.session.waiting_job.is_none() {
+        // U2, U3.
+        Some(Stall::Pipeline)
+    } else {
+        let kept = match is_complete {
+            true => take_head_buffer(connection),
+            false => Ok(()),
         };
-        let is_complete = pending_body.decoder.is_complete();
-        let is_home = connection.session.sending.is_some();
-        let stall = if is_complete && !is_home {
-            // U2.
-            Some(Stall::Pipeline)
-        } else if !is_home && pending_body.piece.len() >= UPLOAD_WAITING_BYTES_MAX {
-            // U3.
-            Some(Stall::Pipeline)
-        } else {
-            let is_whole = data.len() == input.len();
-            let kept = match is_complete {
-                true => take_head_buffer(connection),
-                false => Ok(()),
-            };
-            let kept =
-                kept.and_then(|()| gather(connection, &mut pending_body.piece, data, is_whole));
-            kept.err().map(|_| Stall::Memory)
-        };
-        if let Some(stall) = stall {
-            // As if this piece had not been looked at: it is offered again.
-            pending_body.decoder = decoder_before;
-            let due = match stall {
-                Stall::Memory => Due::Short,
-                _ => Due::Enough,
-            };
-            pass_piece(connection, pending_body, due);
-            // What is with a worker now makes room when it is back.
-            let is_away = connection.session.sending.is_none();
-            let stall = if is_away { Stall::Pipeline } else { stall };
-            return Ok(Fed::Stalled(input.len() - rest_before.len(), stall));
-        }
-        pending_body.bytes += data.len() as u64;
-        connection.session.owes_continue &= data.is_empty();
-        if is_complete {
-            pass_piece(connection, pending_body, Due::Last);
-            return Ok(Fed::Complete(input.len() - rest.len()));
-        }
-        if piece == Piece::More {
-            pass_piece(connection, pending_body, Due::Enough);
-            return Ok(Fed::More(input.len()));
-        }
+        let kept = kept.and_then(|()| gather(connection, &mut pending_body.piece, data, is_whole));
+        kept.err().map(|_| Stall::Memory)
+    };
+    match stall {
+        None if is_complete => pass_piece(connection, pending_body, Due::Last),
+        // More data of the same input may follow.
+        None if !data.is_empty() => {}
+        Some(Stall::Memory) => pass_piece(connection, pending_body, Due::Short),
+        _ => pass_piece(connection, pending_body, Due::Enough),
     }
+    // What is with a worker now makes room when it is back.
+    let is_away = connection.session.waiting_job.is_none();
+    stall.map(|stall| if is_away { Stall::Pipeline } else { stall })
 }
 
 /// The reply of an upload whose last piece is here gets its buffer.
 fn take_head_buffer<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), NoRoom> {
-    let Some(job) = &mut connection.session.sending else {
+    let Some(job) = &mut connection.session.waiting_job else {
         return Ok(());
     };
     if job.head.is_none() {
@@ -195,7 +169,7 @@ fn pass_piece<S: Service>(
     if !is_enough && !is_last {
         return;
     }
-    let Some(mut job) = connection.session.sending.take() else {
+    let Some(mut job) = connection.session.waiting_job.take() else {
         return;
     };
     if let Some(upload) = &mut job.upload {
@@ -203,7 +177,7 @@ fn pass_piece<S: Service>(
         upload.is_last = is_last;
     }
     connection.dispatch(job);
-    let ends = !pending_body.frame.keep_alive || connection.draining();
+    let ends = !pending_body.request.keep_alive || connection.draining();
     if is_last && ends {
         connection.session.stage = Stage::Over;
         connection.end_input();
@@ -234,7 +208,7 @@ pub(crate) fn returned<S: Service>(
             }
             return None;
         }
-        connection.session.sending = Some(job);
+        connection.session.waiting_job = Some(job);
         if let Some(mut pending_body) = connection.session.pending_body.take() {
             pass_piece(connection, &mut pending_body, Due::Enough);
             connection.session.pending_body = Some(pending_body);
@@ -262,7 +236,11 @@ pub(crate) fn returned<S: Service>(
 /// The body of an upload will never be complete. A sink that can use what arrived of it gets
 /// that first; one that is with a worker gets it when it is back.
 pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
-    match connection.session.sending.take_if(|job| job.is_receiving()) {
+    match connection
+        .session
+        .waiting_job
+        .take_if(|job| job.is_receiving())
+    {
         Some(job) => {
             if !pass_remainder(connection, job) {
                 connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
@@ -302,10 +280,7 @@ fn pass_remainder<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<H
 fn skip_reply<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
     write::deliver_or_stall(connection);
-    if !connection.session.is_closed
-        && connection.session.stage == Stage::Over
-        && connection.session.owed() == 0
-    {
+    if !connection.session.is_closed && connection.session.is_finished() {
         write::close(connection);
     }
 }

@@ -12,10 +12,10 @@ use crate::encode::REFUSAL;
 use crate::exchange::{self, State};
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
-use crate::reply::Written;
-use crate::respond::{Frame, Transfer};
+use crate::reply::{Rest, Written};
+use crate::respond::{ReplyFraming, RequestMeta};
 use crate::service::Service;
-use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step};
+use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Step};
 
 /// Keeps a reply until its turn.
 pub(crate) fn keep<S: Service>(
@@ -33,11 +33,9 @@ pub(crate) fn keep<S: Service>(
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
     connection.session.is_streaming = false;
-    if !keep_alive {
-        // Requests after it stay without an answer, so their bytes may be unread.
-        connection.session.lingers |= connection.session.owed() > 0;
-        close(connection);
-    } else if connection.session.stage == Stage::Over && connection.session.owed() == 0 {
+    // Requests after the last reply stay without an answer, so their bytes may be unread.
+    connection.session.lingers |= !keep_alive && connection.session.owed() > 0;
+    if !keep_alive || connection.session.is_finished() {
         close(connection);
     }
 }
@@ -64,28 +62,25 @@ pub(crate) fn recycle<S: Service>(connection: &mut Connection<'_, S>, mut job: J
     connection.recycle(job);
 }
 
-/// Queues an inline answer, which is the only one that is owed.
+/// Queues what of an inline answer is not in the output. It is the only one that is owed.
 pub(crate) fn queue_inline<S: Service>(
     connection: &mut Connection<'_, S>,
+    number: u32,
     written: Written,
     head_bytes: usize,
 ) -> Step {
-    let number = connection.session.take_number();
-    let Written {
-        is_queued,
-        keep_alive,
-        shared,
-        reader,
-        transfer,
-    } = written;
-    if let Some(reader) = reader {
-        stream_inline(connection, number, keep_alive, reader, transfer);
-        return Step::On(head_bytes);
-    }
+    let keep_alive = written.keep_alive;
+    let shared = match written.rest {
+        Rest::Nothing => None,
+        Rest::Shared(shared) => Some(shared),
+        Rest::Reader(reader, framing) => {
+            stream_inline(connection, number, keep_alive, reader, framing);
+            return Step::On(head_bytes);
+        }
+    };
     let queued = match shared.as_ref() {
-        None if is_queued => Ok(()),
         // It is too long to be copied, which alone could fail.
-        Some(shared) if is_queued => connection.write_shared(shared.clone()),
+        Some(shared) if written.is_queued => connection.write_shared(shared.clone()),
         shared => queue_scratch(connection, shared),
     };
     if queued.is_ok() {
@@ -147,7 +142,7 @@ fn stream_inline<S: Service>(
     number: u32,
     keep_alive: bool,
     reader: Reader,
-    transfer: Transfer,
+    framing: ReplyFraming,
 ) {
     let head_bytes = connection.thread.scratch.len();
     let buffer = connection.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
@@ -159,7 +154,7 @@ fn stream_inline<S: Service>(
     };
     head.append(&connection.thread.scratch);
     job.keep_alive = keep_alive;
-    job.transfer = transfer;
+    job.framing = Some(framing);
     job.begin_stream(number, head, reader);
     if job.state == State::Streaming {
         connection.dispatch(job);
@@ -252,7 +247,7 @@ pub(crate) fn send_job<S: Service>(
             true
         }
         State::Streaming if has_chunk => {
-            connection.session.sending = Some(job);
+            connection.session.waiting_job = Some(job);
             connection.notify_drained();
             false
         }
@@ -314,7 +309,7 @@ pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: 
 /// A stream ended before its end. The client must be able to tell: a length is cut short, the
 /// last chunk is missing; where only the close ends a body, it is a reset instead.
 fn break_off<S: Service>(connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
-    let ends_with_close = job.transfer == Transfer::UntilClose;
+    let ends_with_close = job.framing == Some(ReplyFraming::CloseDelimited);
     recycle(connection, job);
     if ends_with_close {
         abort(connection);
@@ -331,13 +326,13 @@ fn send_head<S: Service>(
 ) {
     if !job.head_is_complete {
         job.keep_alive &= !connection.session.owes_only_the_last();
-        let frame = Frame {
+        let request = RequestMeta {
             keep_alive: job.keep_alive,
-            ..job.frame
+            ..job.request
         };
         let wall_seconds = connection.turn().wall_seconds;
         let date_line = connection.thread.date.at(wall_seconds);
-        exchange::end_head(&mut head, date_line, frame);
+        exchange::end_head(&mut head, date_line, request);
     }
     match std::mem::take(&mut job.body) {
         Body::Empty => queue_buffer(connection, head),

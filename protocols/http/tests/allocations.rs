@@ -1,17 +1,7 @@
 //! Nothing is allocated for a request once the thread that serves it has warmed up.
 
 use allocation_counter::measure;
-use flatpath_http::{
-    Decoder, Disposition, Framing, Head, HeaderSlots, Http, Limits, Piece, Reply, Request,
-    Response, Scan, Service, Turn, parse, testing,
-};
-use http::StatusCode;
-
-const TURN: Turn = Turn {
-    number: 1,
-    now_ns: 0,
-    wall_seconds: 784_111_777,
-};
+use flatpath_http::{Decoder, Framing, Piece, testing};
 
 const REQUEST: &[u8] = b"GET /a/b/c.html?d=e HTTP/1.1\r\nHost: example.org\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\
@@ -35,16 +25,12 @@ fn assert_no_allocation(what: &str, mut serve: impl FnMut()) {
 
 #[test]
 fn heads_are_found_and_parsed_without_allocating() {
-    let limits = Limits::default();
     assert_no_allocation("parse", || {
-        let head_bytes = Scan::new()
-            .advance(REQUEST, &limits)
-            .expect("valid")
-            .expect("complete");
-        let mut slots = HeaderSlots::new();
-        let head = parse(REQUEST, head_bytes, &mut slots, &limits).expect("valid");
-        assert_eq!((head.path(), head.query()), ("/a/b/c.html", Some("d=e")));
-        assert!(head.value("x-another").is_some_and(|value| value == b"one"));
+        let parsed = testing::with_head(REQUEST, |head| {
+            assert_eq!((head.path(), head.query()), ("/a/b/c.html", Some("d=e")));
+            assert!(head.value("x-another").is_some_and(|value| value == b"one"));
+        });
+        assert_eq!(parsed, Ok(Some(())));
     });
 }
 
@@ -58,48 +44,5 @@ fn bodies_are_decoded_without_allocating() {
             bytes += data.len();
         }
         assert_eq!(bytes, 11);
-    });
-}
-
-#[test]
-fn requests_of_the_http_crate_are_filled_and_answered_without_allocating() {
-    let http = Http::inline(|request: &Request| {
-        assert_eq!(request.headers().len(), 10);
-        assert_eq!(request.headers()["x-custom-header"], "something of our own");
-        Response::new("hello".into())
-    });
-    let mut stand = testing::Stand::new(http.into_service());
-    assert_no_allocation("inline handler", || {
-        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Disposition::Answered)));
-        assert!(stand.written().ends_with(b"hello"));
-    });
-}
-
-/// Answers from the head alone.
-struct Direct;
-
-impl Service for Direct {
-    type ThreadState = ();
-
-    fn thread_state(&self) {}
-
-    fn inline(&self, _: &mut (), _: Turn, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition {
-        reply
-            .head(StatusCode::OK)
-            .header("Content-Type", "text/plain")
-            .body(head.path().as_bytes())
-    }
-
-    fn pooled(&self, _: &mut Request, _: &mut flatpath_http::WorkerScope<'_>) -> Response {
-        Response::default()
-    }
-}
-
-#[test]
-fn services_that_use_the_head_answer_without_allocating() {
-    let mut stand = testing::Stand::new(Direct);
-    assert_no_allocation("inline service", || {
-        assert_eq!(stand.inline(TURN, REQUEST), Ok(Some(Disposition::Answered)));
-        assert!(stand.written().ends_with(b"/a/b/c.html"));
     });
 }

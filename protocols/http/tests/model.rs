@@ -4,9 +4,7 @@
 //! Every case names its seed when it fails.
 
 use flatpath::simulation::each_seed;
-use flatpath_http::{
-    Body, Decoder, Fault, Framing, HeaderSlots, Limits, Piece, Response, Scan, Turn, parse, testing,
-};
+use flatpath_http::{Body, Decoder, Fault, Framing, Limits, Piece, Response, Scan, Turn, testing};
 
 const TURN: Turn = Turn {
     number: 1,
@@ -200,8 +198,9 @@ fn found_in_pieces(random: &mut Random, input: &[u8]) -> Found {
         }
         arrived = (arrived + 1 + random.below(40)).min(input.len());
     };
-    let mut slots = HeaderSlots::new();
-    let framing = parse(&input[..arrived], head_bytes, &mut slots, &limits)?.framing();
+    let found = testing::with_head(&input[..arrived], |head| (head.framing(), head.bytes()))?;
+    let (framing, found_bytes) = found.expect("complete");
+    assert_eq!(found_bytes, head_bytes);
     let mut decoder = Decoder::new(framing);
     let (mut at, mut body) = (head_bytes, Vec::new());
     loop {

@@ -294,8 +294,8 @@ impl Service for Files {
             false => Verdict::Proceed,
         };
         match verdict {
-            Verdict::Proceed => reply.prebuilt_shared(&entry.found, &entry.body),
-            Verdict::NotModified => reply.prebuilt(&entry.not_modified, b""),
+            Verdict::Proceed => reply.prebuilt(&entry.found, &entry.body),
+            Verdict::NotModified => reply.prebuilt(&entry.not_modified, &bytes::Bytes::new()),
             Verdict::PreconditionFailed => Disposition::Pooled,
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use flatpath::DriverChoice;
-use flatpath_http::{Disposition, Head, Http, Limits, Reply, Request, Response, Service};
-use http::StatusCode;
+use flatpath_http::{Body, Disposition, Head, Http, Limits, Reply, Request, Response, Service};
+use http::{HeaderValue, StatusCode};
 
 use crate::client::{Client, get, post};
 use crate::{Door, on_each_driver, serve};
@@ -177,13 +177,14 @@ impl Service for ReadOnly {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
-        if head.is_get() {
-            return reply.head(StatusCode::OK).body(b"fine");
+        let mut response = Response::new("fine".into());
+        if !head.is_get() {
+            *response.body_mut() = Body::Empty;
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            let get = HeaderValue::from_static("GET");
+            response.headers_mut().insert("allow", get);
         }
-        reply
-            .head(StatusCode::METHOD_NOT_ALLOWED)
-            .header("Allow", "GET")
-            .empty()
+        reply.response(response)
     }
 
     fn pooled(&self, _: &mut Request, _: &mut flatpath::WorkerScope<'_>) -> Response {

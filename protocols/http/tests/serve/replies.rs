@@ -2,7 +2,6 @@
 
 use flatpath::DriverChoice;
 use flatpath_http::{Body, Disposition, Head, Http, Reply, Request, Response, Route, Service};
-use http::StatusCode;
 
 use crate::client::{Client, get};
 use crate::{on_each_driver, serve};
@@ -14,7 +13,7 @@ on_each_driver!(
     requests_one_byte_at_a_time_are_served,
     panicking_handlers_are_a_500_and_the_server_lives,
     a_half_closed_client_gets_its_replies,
-    what_a_worker_sends_to_the_lane_arrives,
+    what_a_worker_sends_to_the_network_thread_arrives,
     large_heads_of_replies_are_sent_whole,
     faults_are_answered_and_end_the_connection,
     later_minor_versions_are_answered_as_1_1,
@@ -201,9 +200,7 @@ impl Service for Counter {
         reply: &mut Reply<'_>,
     ) -> Disposition {
         match head.path() {
-            "/count" => reply
-                .head(StatusCode::OK)
-                .body(thread.to_string().as_bytes()),
+            "/count" => reply.response(Response::new(thread.to_string().into())),
             _ => Disposition::Pooled,
         }
     }
@@ -219,7 +216,7 @@ impl Service for Counter {
     }
 }
 
-fn what_a_worker_sends_to_the_lane_arrives(choice: DriverChoice) {
+fn what_a_worker_sends_to_the_network_thread_arrives(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::service(Counter));
     let mut client = Client::connect(address);
     for count in 0..4 {
