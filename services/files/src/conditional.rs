@@ -26,16 +26,16 @@ const DATE_SECONDS_END: u64 = 253_402_300_800;
 
 /// What tells one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Validators {
+pub(crate) struct Validators {
     /// The entity tag, which is strong, once it can be trusted.
-    pub tag: Option<HeaderValue>,
+    pub(crate) tag: Option<HeaderValue>,
     /// When the content last changed.
-    pub modified: Modified,
+    pub(crate) modified: Modified,
 }
 
 /// When a file's content last changed, in whole seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Modified {
+pub(crate) enum Modified {
     /// In a second that is over.
     At(u64),
     /// In the present second, or in the future: not to be told, for it may happen again.
@@ -46,7 +46,7 @@ pub enum Modified {
 
 /// What the conditions of a GET or HEAD come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Answer as if there had been none.
     Proceed,
     /// 304: the client has it already.
@@ -57,7 +57,7 @@ pub enum Verdict {
 
 impl Validators {
     /// Of a file that was in this state at `now` or later.
-    pub fn of(identity: &Identity, now: SystemTime) -> Self {
+    pub(crate) fn of(identity: &Identity, now: SystemTime) -> Self {
         let tag = identity.is_stable(now).then(|| tag_of(identity));
         let now_seconds = seconds_since_epoch(now).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
@@ -69,7 +69,7 @@ impl Validators {
     }
 
     /// The conditions in their order of precedence (RFC 9110, 13.2.2), for GET and HEAD.
-    pub fn evaluate(&self, headers: &impl Headers) -> Verdict {
+    pub(crate) fn evaluate(&self, headers: &impl Headers) -> Verdict {
         // "1. When recipient is the origin server and If-Match is present, evaluate":
         if headers.holds(&IF_MATCH) {
             if !self.matches(headers.all(&IF_MATCH), Strength::Strong) {
@@ -98,7 +98,7 @@ impl Validators {
     }
 
     /// Step 5: whether `Range` counts. True to 13.1.5 an exact match is asked for, of dates too.
-    pub fn honours_range(&self, headers: &impl Headers) -> bool {
+    pub(crate) fn honours_range(&self, headers: &impl Headers) -> bool {
         if !headers.holds(&IF_RANGE) {
             return true;
         }
@@ -153,7 +153,7 @@ fn tag_of(identity: &Identity) -> HeaderValue {
 
 impl Modified {
     /// The value of `Last-Modified`, where there is one.
-    pub fn to_header(self) -> Option<HeaderValue> {
+    pub(crate) fn to_header(self) -> Option<HeaderValue> {
         match self {
             Self::At(seconds) => Some(date_header(UNIX_EPOCH + Duration::from_secs(seconds))),
             Self::Lately(_) | Self::Unknown => None,

@@ -9,7 +9,7 @@
 
 /// A form in which a file can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Coding {
+pub(crate) enum Coding {
     /// Brotli, from a sibling that ends in `.br`.
     Brotli,
     /// Gzip, from a sibling that ends in `.gz`.
@@ -20,7 +20,7 @@ pub enum Coding {
 
 /// The codings that a client takes, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Preference {
+pub(crate) struct Preference {
     order: [Option<Coding>; CODINGS],
 }
 
@@ -34,7 +34,7 @@ const WEIGHT_MAX: u16 = 1_000;
 
 impl Coding {
     /// What the sibling's name ends in.
-    pub fn suffix(self) -> &'static [u8] {
+    pub(crate) fn suffix(self) -> &'static [u8] {
         match self {
             Self::Brotli => b".br",
             Self::Gzip => b".gz",
@@ -43,7 +43,7 @@ impl Coding {
     }
 
     /// The value of `Content-Encoding`, if there is to be one.
-    pub fn token(self) -> Option<&'static str> {
+    pub(crate) fn token(self) -> Option<&'static str> {
         match self {
             Self::Brotli => Some("br"),
             Self::Gzip => Some("gzip"),
@@ -54,12 +54,12 @@ impl Coding {
 
 impl Preference {
     /// Without the header: the file as it is.
-    pub const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         order: [Some(Coding::Identity), None, None],
     };
 
     /// Reads all `Accept-Encoding` headers of a request.
-    pub fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut weights = Weights::default();
         let mut is_present = false;
         for value in values {
@@ -82,7 +82,7 @@ impl Preference {
     }
 
     /// The codings to try, best first. Empty when the client takes none that we have.
-    pub fn codings(&self) -> impl Iterator<Item = Coding> + use<> {
+    pub(crate) fn codings(&self) -> impl Iterator<Item = Coding> + use<> {
         self.order.into_iter().flatten()
     }
 }

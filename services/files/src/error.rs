@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 /// What stands between a request and its file. Each case has one status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FilesError {
+pub(crate) enum FilesError {
     /// The target is no path at all: bad escapes, NUL, dot segments. 400.
     #[error("the request's target is not a path")]
     MalformedTarget,
@@ -34,7 +34,7 @@ pub enum FilesError {
 
 impl FilesError {
     /// The status that a client sees.
-    pub fn status(self) -> StatusCode {
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,
             Self::NotFound | Self::OtherMount => StatusCode::NOT_FOUND,

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 
 /// Something that has headers.
-pub trait Headers {
+pub(crate) trait Headers {
     /// All values of one header, in their order, without the white space around them.
     fn all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]>;
 

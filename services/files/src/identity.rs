@@ -14,26 +14,26 @@ use crate::limits::{RACY_COARSE_NS, RACY_NS};
 
 /// A file in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The file system's device number.
-    pub device: u64,
+    pub(crate) device: u64,
     /// The inode number within it.
-    pub inode: u64,
+    pub(crate) inode: u64,
     /// Bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     /// When its content last changed.
-    pub modified: Stamp,
+    pub(crate) modified: Stamp,
     /// When its content or its attributes last changed. No process can set it.
-    pub changed: Stamp,
+    pub(crate) changed: Stamp,
 }
 
 /// A time as file systems keep it, since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// Whole seconds, negative before 1970.
-    pub seconds: i64,
+    pub(crate) seconds: i64,
     /// Nanoseconds on top, below 10⁹.
-    pub nanoseconds: u32,
+    pub(crate) nanoseconds: u32,
 }
 
 impl Identity {
@@ -70,7 +70,7 @@ impl Identity {
     ///
     /// `now` must have been read before this identity. False for two ticks after a change, for two
     /// seconds on file systems that keep whole seconds, and for files with times in the future.
-    pub fn is_stable(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_stable(&self, now: SystemTime) -> bool {
         let racy_ns = if self.changed.nanoseconds == 0 {
             RACY_COARSE_NS
         } else {
@@ -92,7 +92,7 @@ impl Stamp {
     }
 
     /// As the standard library's time; `None` where that cannot hold it.
-    pub fn to_system_time(self) -> Option<SystemTime> {
+    pub(crate) fn to_system_time(self) -> Option<SystemTime> {
         let whole = Duration::from_secs(self.seconds.unsigned_abs());
         let start = if self.seconds < 0 {
             SystemTime::UNIX_EPOCH.checked_sub(whole)

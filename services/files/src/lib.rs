@@ -6,13 +6,13 @@
 //! |------|--------|
 //! | a cached file is answered on the network thread | `cache`, `freshness` |
 //! | else a worker takes the request | `answer` |
-//! | target → path: decoded once, no dots, no hidden names | [`target`] |
-//! | path → file: beneath the root whatever is renamed or linked | [`root`], `walk` |
-//! | which state of the file it is | [`identity`] |
-//! | plain or compressed before | [`encoding`], [`media`] |
-//! | has the client got it already | [`conditional`] |
+//! | target → path: decoded once, no dots, no hidden names | `target` |
+//! | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
+//! | which state of the file it is | `identity` |
+//! | plain or compressed before | `encoding`, `media` |
+//! | has the client got it already | `conditional` |
 //! | all of it or parts | [`range`] |
-//! | the bytes; or a page that lists a directory | `content`, [`listing`] |
+//! | the bytes; or a page that lists a directory | `content`, `listing` |
 //!
 //! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
 //! (`tus`); both give them their names by `publish`.
@@ -35,23 +35,22 @@ mod publish;
 mod put;
 mod tus;
 mod deferred_close;
-pub mod target;
-pub mod root;
+mod target;
+mod root;
 mod walk;
 mod stat;
-pub mod identity;
-pub mod headers;
-pub mod encoding;
-pub mod media;
-pub mod conditional;
+mod identity;
+mod headers;
+mod encoding;
+mod media;
+mod conditional;
 pub mod range;
 mod content;
-pub mod listing;
-pub mod error;
+mod listing;
+mod error;
 #[cfg(test)]
 mod tests;
 
-pub use error::FilesError;
 pub use mounts::MountShares;
 pub use root::Resolution;
 pub use service::{Files, FilesState};

@@ -50,25 +50,25 @@ pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The name, as the file system has it.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// What it is, or leads to.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Bytes; of a directory not shown.
-    pub size: u64,
+    pub(crate) size: u64,
     /// When it last changed.
-    pub modified: Stamp,
+    pub(crate) modified: Stamp,
 }
 
 /// The entries of a directory, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entries {
+pub(crate) struct Entries {
     /// What is shown.
-    pub shown: Vec<Entry>,
+    pub(crate) shown: Vec<Entry>,
     /// How many names there are, if they are more than `LISTING_ENTRIES_MAX`: then the first of
     /// them are shown.
-    pub total: Option<usize>,
+    pub(crate) total: Option<usize>,
 }
 
 impl Entries {
@@ -77,7 +77,7 @@ impl Entries {
     ///
     /// # Errors
     /// [`FilesError::OtherMount`] when a link leads beyond the reach.
-    pub fn read(
+    pub(crate) fn read(
         root: &Root,
         path: &[u8],
         directory: &Opened,
@@ -104,7 +104,7 @@ impl Entries {
     }
 
     /// The page, for a directory at `path` beneath the root.
-    pub fn to_html(&self, path: &[u8]) -> String {
+    pub(crate) fn to_html(&self, path: &[u8]) -> String {
         let mut page = String::with_capacity(1_024 + 160 * self.shown.len());
         let title = if path.is_empty() {
             "/".into()

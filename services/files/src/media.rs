@@ -11,10 +11,10 @@ use std::path::Path;
 use mime_guess::MimeGuess;
 
 /// What is said of files whose ending tells nothing.
-pub const UNKNOWN: &str = "application/octet-stream";
+pub(crate) const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type of a file with this name, as the value of `Content-Type`.
-pub fn of_name(name: &[u8]) -> String {
+pub(crate) fn of_name(name: &[u8]) -> String {
     let ending = Path::new(OsStr::from_bytes(name))
         .extension()
         .and_then(OsStr::to_str);

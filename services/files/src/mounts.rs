@@ -84,15 +84,9 @@ pub struct MountShares(Arc<Known>);
 impl MountShares {
     /// The mounts by name, in no order; those that never held anything up are left out.
     pub fn figures(&self) -> Vec<(String, ShareFigures)> {
-        let figures = |share: &Share| (share.name().to_string(), share.figures());
-        let below: Vec<Share> = self
-            .0
-            .below()
-            .iter()
-            .map(|(_, share)| share.clone())
-            .collect();
-        let all = below.iter().chain(&self.0.own).chain([&self.0.linked]);
-        all.map(figures)
+        let shares = self.0.shares();
+        let all = shares.iter();
+        all.map(|share| (share.name().to_string(), share.figures()))
             .filter(|(_, figures)| *figures != ShareFigures::default())
             .collect()
     }
@@ -137,7 +131,7 @@ impl Mounts {
 
     /// Whether any path has a share: on a local directory without mounts below it none has.
     pub(crate) fn has_shares(&self) -> bool {
-        self.known.own.is_some() || !self.known.below().is_empty()
+        self.known.has_shares()
     }
 
     /// The share for what a link leads to on another mount, whichever that is.
@@ -194,14 +188,19 @@ impl Known {
 
     /// Lets what waits for a stuck mount be refused. True if anything may have to be, later.
     fn refuse_stuck(&self) -> bool {
-        let below: Vec<Share> = self
-            .below()
-            .iter()
-            .map(|(_, share)| share.clone())
-            .collect();
-        let all = below.iter().chain(&self.own).chain([&self.linked]);
-        all.for_each(Share::refuse_stuck);
-        !below.is_empty() || self.own.is_some()
+        self.shares().iter().for_each(Share::refuse_stuck);
+        self.has_shares()
+    }
+
+    fn has_shares(&self) -> bool {
+        self.own.is_some() || !self.below().is_empty()
+    }
+
+    fn shares(&self) -> Vec<Share> {
+        let below = self.below();
+        let below = below.iter().map(|(_, share)| share);
+        let all = below.chain(&self.own).chain([&self.linked]);
+        all.cloned().collect()
     }
 }
 

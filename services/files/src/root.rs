@@ -15,7 +15,7 @@
 //! The kernel does the resolving (`openat2`), so no rename can race with it. Where `openat2` is
 //! missing (before Linux 5.6) or forbidden (seccomp), `walk` does the same step by step.
 //!
-//! Cost: one `openat2` and one `statx`; one `openat2` more where the path has links.
+//! Cost: one `openat2` and one `statx`.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -35,14 +35,13 @@ use crate::limits::RENAME_TRIES_MAX;
 use crate::stat::{locality_of, stat_of};
 use crate::walk::{self, READ};
 
-pub use crate::stat::Locality;
-pub use crate::walk::Route;
+pub(crate) use crate::stat::Locality;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// The directory that is served.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct Root {
     directory: OwnedFd,
     resolution: Resolution,
     /// The kernel's number for the mount; `None` before Linux 5.8.
@@ -62,24 +61,22 @@ pub enum Resolution {
 
 /// An open file or directory beneath the root.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// Open for reading.
-    pub file: File,
+    pub(crate) file: File,
     /// When it was asked for: the identity is of this moment or later.
-    pub looked_at: SystemTime,
+    pub(crate) looked_at: SystemTime,
     /// What it was when it was opened.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// Which of the two it is.
-    pub kind: Kind,
-    /// Whether its path holds links.
-    pub route: Route,
+    pub(crate) kind: Kind,
     /// Whether its file system answers at once.
-    pub locality: Locality,
+    pub(crate) locality: Locality,
 }
 
 /// How far a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     /// Not beyond the mount of the root: what lies there is [`FilesError::OtherMount`], found out
     /// without walking into it. So is a link that leaves the root. A walk without `openat2` does
     /// not stop at mounts.
@@ -97,7 +94,7 @@ impl Opened {
 
 /// The two kinds of files that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A regular file.
     File,
     /// A directory.
@@ -106,7 +103,7 @@ pub enum Kind {
 
 impl Root {
     /// Opens the directory to serve and finds out what can resolve paths beneath it.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
         let root = Self::open_with(directory, Resolution::Kernel)?;
         match rustix::fs::openat2(&root.directory, ".", READ, Mode::empty(), BENEATH) {
             Ok(_) => Ok(root),
@@ -121,7 +118,7 @@ impl Root {
     }
 
     /// Opens the directory to serve with a given way to resolve.
-    pub fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
+    pub(crate) fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
         let flags = READ | OFlags::DIRECTORY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let mount = stat_of(directory.as_fd())?.mount;
@@ -158,20 +155,20 @@ impl Root {
     }
 
     /// What resolves paths.
-    pub fn resolution(&self) -> Resolution {
+    pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }
 
     /// Opens the file or directory at `path`, which is relative; empty means the root itself.
-    pub fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
         self.find_within(path, Reach::Everywhere)
     }
 
     /// The same, no further than `reach`.
-    pub fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
+    pub(crate) fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
         let looked_at = SystemTime::now();
         let path = if path.is_empty() { b"." } else { path };
-        let (descriptor, route) = match self.resolution {
+        let descriptor = match self.resolution {
             Resolution::Kernel => self.resolve(path, reach).map_err(|errno| match errno {
                 Errno::XDEV if reach == Reach::OwnMount => FilesError::OtherMount,
                 Errno::XDEV | Errno::LOOP => {
@@ -196,7 +193,6 @@ impl Root {
             looked_at,
             identity: stat.identity,
             kind,
-            route,
             locality: if is_own {
                 self.locality
             } else {
@@ -217,28 +213,15 @@ impl Root {
         rustix::fs::statx(&self.directory, path, flags, Identity::MASK)
     }
 
-    fn resolve(&self, path: &[u8], reach: Reach) -> Result<(OwnedFd, Route), Errno> {
+    fn resolve(&self, path: &[u8], reach: Reach) -> Result<OwnedFd, Errno> {
         let beneath = match reach {
             Reach::OwnMount => BENEATH | ResolveFlags::NO_XDEV,
             Reach::Everywhere => BENEATH,
         };
-        let open =
-            |resolve| rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), resolve);
-        let mut strict = ResolveFlags::NO_SYMLINKS;
         for _ in 0..RENAME_TRIES_MAX {
-            match open(beneath | strict) {
-                Ok(descriptor) => {
-                    let is_direct = strict == ResolveFlags::NO_SYMLINKS;
-                    let route = if is_direct {
-                        Route::Direct
-                    } else {
-                        Route::ThroughLink
-                    };
-                    return Ok((descriptor, route));
-                }
-                Err(Errno::LOOP) if !strict.is_empty() => strict = ResolveFlags::empty(),
+            match rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), beneath) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+                outcome => return outcome,
             }
         }
         // Another process renames without a pause. The walk needs no such certainty: it holds every
@@ -297,11 +280,10 @@ mod tests {
         let folder = folder();
         for root in roots(&folder) {
             let file = root.find(b"sub/b.txt").expect("a file");
-            assert_eq!((file.kind, file.route), (Kind::File, Route::Direct));
-            assert_eq!(file.identity.size, 6);
+            assert_eq!((file.kind, file.identity.size), (Kind::File, 6));
             for path in [&b""[..], b"sub", b"sub/deep"] {
                 let found = root.find(path).expect("a directory");
-                assert_eq!((found.kind, found.route), (Kind::Directory, Route::Direct));
+                assert_eq!(found.kind, Kind::Directory);
             }
             assert_eq!(content(&root, "sub/deep/c.txt"), Ok("inside".into()));
         }
@@ -328,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_stay_beneath_are_followed_and_noted() {
+    fn links_that_stay_beneath_are_followed() {
         let folder = folder();
         link(&folder, "a.txt", "to-file");
         link(&folder, "to-file", "to-link");
@@ -349,14 +331,9 @@ mod tests {
                 "to-slash/b.txt",
             ] {
                 assert_eq!(content(&root, path), Ok("inside".into()), "{path}");
-                let opened = root.find(path.as_bytes()).expect("found");
-                assert_eq!(opened.route, Route::ThroughLink, "{path}");
             }
             let dots = root.find(b"to-dots").expect("found");
-            assert_eq!(
-                (dots.kind, dots.route),
-                (Kind::Directory, Route::ThroughLink)
-            );
+            assert_eq!(dots.kind, Kind::Directory);
         }
     }
 

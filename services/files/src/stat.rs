@@ -11,7 +11,7 @@ use crate::limits::LOCAL_FILE_SYSTEMS;
 
 /// Where a file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locality {
+pub(crate) enum Locality {
     /// On the mount of the root, whose file system is in memory or on a disk of this machine.
     Local,
     /// Anywhere else, or the kernel cannot tell: a call may block for as long as it likes.

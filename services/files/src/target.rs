@@ -30,7 +30,7 @@ pub enum Hidden {
 
 /// A request's target, decoded and found harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     path: Vec<u8>,
     form: PathForm,
     query: Option<&'a [u8]>,
@@ -38,7 +38,7 @@ pub struct Target<'a> {
 
 /// How the target was written, which decides between a file and a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathForm {
+pub(crate) enum PathForm {
     /// No slash at the end.
     Plain,
     /// A slash at the end: only a directory will do.
@@ -48,7 +48,7 @@ pub enum PathForm {
 impl<'a> Target<'a> {
     /// Decodes a target in origin-form (`/a/b?c`) or absolute-form (`http://host/a/b?c`; the host
     /// is the protocol's affair).
-    pub fn parse(raw: &'a [u8], hidden: Hidden) -> Result<Self, FilesError> {
+    pub(crate) fn parse(raw: &'a [u8], hidden: Hidden) -> Result<Self, FilesError> {
         let local = origin_form(raw)?;
         if local.contains(&b'#') {
             return Err(FilesError::MalformedTarget);
@@ -84,23 +84,18 @@ impl<'a> Target<'a> {
     }
 
     /// The path below the root, without slashes at either end. Empty is the root itself.
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
     /// Whether the target ended in a slash. The root always does.
-    pub fn form(&self) -> PathForm {
+    pub(crate) fn form(&self) -> PathForm {
         self.form
     }
 
     /// The query after the `?`, as it was sent.
-    pub fn query(&self) -> Option<&'a [u8]> {
+    pub(crate) fn query(&self) -> Option<&'a [u8]> {
         self.query
-    }
-
-    /// The last name of the path; empty for the root.
-    pub fn name(&self) -> &[u8] {
-        name_of(&self.path)
     }
 }
 

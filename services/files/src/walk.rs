@@ -28,17 +28,8 @@ const PASS: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// How a path led to its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Every name on the path is what it seems.
-    Direct,
-    /// At least one of them is a symbolic link.
-    ThroughLink,
-}
-
 /// Opens `path` beneath `root` for reading.
-pub(crate) fn resolve(root: BorrowedFd<'_>, path: &[u8]) -> Result<(OwnedFd, Route), Errno> {
+pub(crate) fn resolve(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let mut walk = Walk {
         root,
         held: Vec::new(),
@@ -46,13 +37,7 @@ pub(crate) fn resolve(root: BorrowedFd<'_>, path: &[u8]) -> Result<(OwnedFd, Rou
         links: 0,
     };
     walk.names.extend(names_of(path));
-    let opened = walk.descend()?;
-    let route = if walk.links == 0 {
-        Route::Direct
-    } else {
-        Route::ThroughLink
-    };
-    Ok((opened, route))
+    walk.descend()
 }
 
 struct Walk<'a> {
