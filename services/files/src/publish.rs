@@ -31,8 +31,8 @@ use crate::conditional::Validators;
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
-use crate::responses::bare;
-use crate::writing::{Answer, Durability, Existing, allow, existing_at, failed_write};
+use crate::responses::{Refusal, Result, bare, with};
+use crate::writing::{Durability, Existing, allow, existing_at};
 
 /// A file that is to get a name.
 pub(crate) struct Publication<'a> {
@@ -59,24 +59,24 @@ static NAMING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 
 impl Publication<'_> {
     /// Gives the file its name. After an error it has the name that it had before, or none.
-    pub(crate) fn publish(&self) -> Answer<Published> {
+    pub(crate) fn publish(&self) -> Result<Published> {
         // Synced before the lock is taken, because that may last; the mode belongs to it.
         let mut mode_set = None;
         if let Existing::File { mode, .. } = existing_at(self.directory, self.name)? {
-            rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
+            rustix::fs::fchmod(self.file, mode)?;
             mode_set = Some(mode);
         }
         if self.durability == Durability::Disk {
-            rustix::fs::fsync(self.file).map_err(failed_write)?;
+            rustix::fs::fsync(self.file)?;
         }
-        let stat = rustix::fs::fstat(self.directory).map_err(failed_write)?;
+        let stat = rustix::fs::fstat(self.directory)?;
         let naming = NAMING.lock(&(stat.st_dev, stat.st_ino));
         let existing = existing_at(self.directory, self.name)?;
         allow(&existing, self.conditions)?;
         let published = match existing {
             Existing::File { mode, .. } => {
                 if mode_set != Some(mode) {
-                    rustix::fs::fchmod(self.file, mode).map_err(failed_write)?;
+                    rustix::fs::fchmod(self.file, mode)?;
                 }
                 Published::Replaced
             }
@@ -84,24 +84,21 @@ impl Publication<'_> {
         };
         self.give_name(published)?;
         drop(naming);
-        if self.durability == Durability::Disk {
-            sync_directory(self.directory)?;
-        }
+        sync_directory(self.directory, self.durability)?;
         Ok(published)
     }
 
     /// Under the lock: only other processes can come between.
-    fn give_name(&self, published: Published) -> Answer<()> {
+    fn give_name(&self, published: Published) -> Result<(), Errno> {
         if let Some(hidden) = self.hidden {
             return match published {
-                Published::Created => self.rename_new(hidden).map_err(failed_write),
-                Published::Replaced => self.rename(hidden).map_err(failed_write),
+                Published::Created => self.rename_new(hidden),
+                Published::Replaced => self.rename(hidden),
             };
         }
         let link = |to: &[u8]| {
             let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             rustix::fs::linkat(CWD, from, self.directory, to, AtFlags::SYMLINK_FOLLOW)
-                .map_err(failed_write)
         };
         if published == Published::Created {
             return link(self.name);
@@ -112,7 +109,7 @@ impl Publication<'_> {
         if renamed.is_err() {
             let _ = rustix::fs::unlinkat(self.directory, &hidden[..], AtFlags::empty());
         }
-        renamed.map_err(failed_write)
+        renamed
     }
 
     fn rename(&self, hidden: &[u8]) -> Result<(), Errno> {
@@ -148,16 +145,15 @@ impl Publication<'_> {
     /// A client that sent a condition is about to send the next one, so its answer waits up to two
     /// clock ticks until the entity tag can be trusted; others get none and need not wait.
     pub(crate) fn answer(&self, published: Published) -> Response {
-        let mut response = bare(match published {
+        let response = bare(match published {
             Published::Created => StatusCode::CREATED,
             Published::Replaced => StatusCode::NO_CONTENT,
         });
-        if !self.conditions.is_empty()
-            && let Some(value) = self.tag_when_stable()
-        {
-            response.headers_mut().insert(header::ETAG, value);
+        let is_wanted = !self.conditions.is_empty();
+        match is_wanted.then(|| self.tag_when_stable()).flatten() {
+            Some(tag) => with(response, header::ETAG, tag),
+            None => response,
         }
-        response
     }
 
     fn tag_when_stable(&self) -> Option<HeaderValue> {
@@ -182,19 +178,22 @@ pub(crate) fn fresh_name() -> Vec<u8> {
     format!(".flatpath-put-{number:016x}").into_bytes()
 }
 
-/// Brings the names in a directory to the disk.
-pub(crate) fn sync_directory(directory: &File) -> Answer<()> {
+/// Brings the names in a directory to the disk, where they are to be there.
+pub(crate) fn sync_directory(directory: &File, durability: Durability) -> Result<()> {
+    if durability == Durability::Kernel {
+        return Ok(());
+    }
     match rustix::fs::fsync(directory) {
         // Not every file system syncs directories; those that do not need not.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(errno) => Err(failed_write(errno)),
+        Err(errno) => Err(errno.into()),
     }
 }
 
 /// Refuses what carries part of a file (RFC 9110, 14.5: "an origin server that allows PUT SHOULD
 /// respond with 400 if it receives Content-Range on a target that does not support it").
-pub(crate) fn refuse_part() -> Box<Response> {
-    crate::writing::refused_because(
+pub(crate) fn refuse_part() -> Refusal {
+    Refusal::because(
         StatusCode::BAD_REQUEST,
         "PUT takes no Content-Range here: send the whole file, or a resumable upload by tus 1.0.0 \
          (POST, then PATCH)",

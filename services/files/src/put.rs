@@ -34,10 +34,10 @@ use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::{Headers, number};
 use crate::publish::{Publication, fresh_name, refuse_part};
+use crate::responses::{Refusal, Result};
 use crate::tus::ledger::Uploads;
 use crate::writing::{
-    Answer, MODE_NEW, WriteOptions, allow, conditions_of, errno_of, existing_at, failed,
-    failed_write, locate, raw_target, refused,
+    MODE_NEW, WriteOptions, allow, conditions_of, existing_at, locate, raw_target,
 };
 
 /// Tries to find a hidden name that no file has.
@@ -53,33 +53,25 @@ struct Upload {
     options: WriteOptions,
 }
 
-/// Looks at the head of a PUT, and makes room for its body.
+/// Looks at the head of a PUT, and makes room for its body, which may be empty.
 pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
     match prepare(uploads, request) {
         Ok(upload) => UploadDecision::Sink(Box::new(upload)),
-        Err(response) => UploadDecision::Response(*response),
+        Err(refusal) => UploadDecision::Response(*refusal.0),
     }
 }
 
-/// A PUT without a body: an empty file.
-pub(crate) fn empty(uploads: Uploads<'_>, request: &Request) -> Response {
-    match prepare(uploads, request) {
-        Ok(mut upload) => upload.conclude().unwrap_or_else(|response| *response),
-        Err(response) => *response,
-    }
-}
-
-fn prepare(uploads: Uploads<'_>, request: &Request) -> Answer<Upload> {
+fn prepare(uploads: Uploads<'_>, request: &Request) -> Result<Upload> {
     let headers = request.headers();
     if headers.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
     }
     if headers.holds(&header::CONTENT_ENCODING) {
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
     let length = headers.single(&header::CONTENT_LENGTH).and_then(number);
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+        return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
     let (directory, name) = locate(uploads.root, uploads.hidden, raw_target(request))?;
     let existing = existing_at(&directory, &name)?;
@@ -97,7 +89,7 @@ fn prepare(uploads: Uploads<'_>, request: &Request) -> Answer<Upload> {
     })
 }
 
-fn open_new(directory: &Arc<File>) -> Answer<TempFile> {
+fn open_new(directory: &Arc<File>) -> Result<TempFile> {
     let mode = Mode::from_raw_mode(MODE_NEW);
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, c".", flags | OFlags::TMPFILE, mode) {
@@ -105,7 +97,7 @@ fn open_new(directory: &Arc<File>) -> Answer<TempFile> {
             return Ok(TempFile::unnamed(file.into()));
         }
         Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-        Err(errno) => return Err(failed_write(errno)),
+        Err(errno) => return Err(errno.into()),
     }
     for _ in 0..NAME_TRIES_MAX {
         let name = fresh_name();
@@ -113,10 +105,10 @@ fn open_new(directory: &Arc<File>) -> Answer<TempFile> {
         match rustix::fs::openat(directory, &name[..], flags, mode) {
             Ok(file) => return Ok(TempFile::named(file.into(), Arc::clone(directory), name)),
             Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed_write(errno)),
+            Err(errno) => return Err(errno.into()),
         }
     }
-    Err(failed(FilesError::Overloaded))
+    Err(FilesError::Overloaded.into())
 }
 
 impl Sink for Upload {
@@ -127,21 +119,20 @@ impl Sink for Upload {
     ) -> Result<(), Box<Response>> {
         let bytes = piece.len() as u64;
         if bytes > self.options.bytes_max - self.written {
-            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+            return Err(Refusal::from(StatusCode::PAYLOAD_TOO_LARGE).into());
         }
-        let written = piece.write_to(&mut &*self.file);
-        written.map_err(|error| failed_write(errno_of(&error)))?;
+        piece.write_to(&mut &*self.file).map_err(Refusal::from)?;
         self.written += bytes;
         Ok(())
     }
 
     fn finish(mut self: Box<Self>, _scope: &mut WorkerScope<'_>) -> Response {
-        self.conclude().unwrap_or_else(|response| *response)
+        self.conclude().unwrap_or_else(|refusal| *refusal.0)
     }
 }
 
 impl Upload {
-    fn conclude(&mut self) -> Answer<Response> {
+    fn conclude(&mut self) -> Result<Response> {
         let publication = Publication {
             directory: &self.directory,
             name: &self.name,

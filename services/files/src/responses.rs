@@ -1,8 +1,12 @@
-//! Answers of the server's own: a status, and one line of text.
+//! Responses of the server's own: a status, and one line of text. What refuses a write is an error
+//! that every failure turns into.
 
 use flatpath_http::{Body, Response};
 use http::StatusCode;
 use http::header::{self, HeaderValue, IntoHeaderName};
+use rustix::io::Errno;
+
+use crate::error::FilesError;
 
 /// Without a body.
 pub(crate) fn bare(status: StatusCode) -> Response {
@@ -45,4 +49,97 @@ pub(crate) fn with(
 /// Text made of visible ASCII, as the value of a header.
 pub(crate) fn visible(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("it is visible ASCII")
+}
+
+/// What was asked for, or its refusal.
+pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
+
+/// The response that refuses a request.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Box<Response>);
+
+impl Refusal {
+    /// With one line of text.
+    pub(crate) fn because(status: StatusCode, reason: &str) -> Self {
+        Self(Box::new(text(status, reason)))
+    }
+
+    /// With one more header.
+    pub(crate) fn with(self, name: impl IntoHeaderName, value: impl Into<HeaderValue>) -> Self {
+        Self(Box::new(with(*self.0, name, value)))
+    }
+}
+
+/// With its status as text.
+impl From<StatusCode> for Refusal {
+    fn from(status: StatusCode) -> Self {
+        Self(Box::new(status_text(status)))
+    }
+}
+
+/// A target that could not be looked at.
+impl From<FilesError> for Refusal {
+    fn from(error: FilesError) -> Self {
+        if let FilesError::Unreadable(errno) = error {
+            log::warn!("the target of an upload cannot be looked at: {errno}");
+        }
+        error.status().into()
+    }
+}
+
+/// The kernel would not write. Unlike a read, no error of a write ever means that the file does not
+/// exist: where a directory is gone, the request conflicts with its state.
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::from(match errno {
+            Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
+            Errno::FBIG => StatusCode::PAYLOAD_TOO_LARGE,
+            Errno::ROFS | Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::EXIST
+            | Errno::STALE
+            | Errno::LOOP
+            | Errno::TXTBSY
+            | Errno::NAMETOOLONG => StatusCode::CONFLICT,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            errno => {
+                log::warn!("an uploaded file cannot be written: {errno}");
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        })
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Errno::from_io_error(&error).unwrap_or(Errno::IO).into()
+    }
+}
+
+impl From<Refusal> for Box<Response> {
+    fn from(refusal: Refusal) -> Self {
+        refusal.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_error_of_a_write_says_that_the_file_is_not_there() {
+        for raw in 1..134 {
+            let status = Refusal::from(Errno::from_raw_os_error(raw)).0.status();
+            assert_ne!(status, StatusCode::NOT_FOUND, "errno {raw}");
+        }
+        let status = |errno: Errno| Refusal::from(errno).0.status().as_u16();
+        assert_eq!(status(Errno::INVAL), 500);
+        assert_eq!(status(Errno::TXTBSY), 409);
+        assert_eq!(status(Errno::FBIG), 413);
+        assert_eq!(status(Errno::NOSPC), 507);
+    }
 }

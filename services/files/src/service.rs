@@ -318,11 +318,7 @@ impl Service for Files {
         let Some(hold) = scope.descriptors().hold(descriptors) else {
             return UploadDecision::Response(busy());
         };
-        let decision = match kind {
-            WriteKind::Put => put::begin(uploads, request),
-            WriteKind::Tus => tus::begin(uploads, request),
-        };
-        match decision {
+        match begin(uploads, kind, request) {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
@@ -344,9 +340,9 @@ impl Service for Files {
         let Ok(_inside) = self.enter(request, scope) else {
             return busy();
         };
-        let response = match kind {
-            WriteKind::Put => put::empty(uploads, request),
-            WriteKind::Tus => tus::answer(uploads, request),
+        let response = match begin(uploads, kind, request) {
+            UploadDecision::Sink(sink) => sink.finish(scope),
+            UploadDecision::Response(response) => response,
         };
         self.writes.fetch_add(1, Ordering::Relaxed);
         response
@@ -356,6 +352,13 @@ impl Service for Files {
         if let Some(entry) = note.remove::<NewEntry>() {
             thread.cache.insert(entry, turn.now_ns);
         }
+    }
+}
+
+fn begin(uploads: Uploads<'_>, kind: WriteKind, request: &Request) -> UploadDecision {
+    match kind {
+        WriteKind::Put => put::begin(uploads, request),
+        WriteKind::Tus => tus::begin(uploads, request),
     }
 }
 

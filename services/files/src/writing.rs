@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use flatpath_http::{Request, Response};
+use flatpath_http::Request;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName};
 use rustix::fs::{AtFlags, FileType, Mode};
@@ -13,7 +13,7 @@ use crate::conditional::{Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{NAME_BYTES_MAX, UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
-use crate::responses::{status_text, text};
+use crate::responses::Result;
 use crate::root::{Kind, Root};
 use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
 
@@ -65,9 +65,6 @@ pub enum Durability {
     Disk,
 }
 
-/// A request that is granted, or the answer to it.
-pub(crate) type Answer<T> = Result<T, Box<Response>>;
-
 /// What exists at the target.
 pub(crate) enum Existing {
     Nothing,
@@ -93,15 +90,15 @@ pub(crate) fn raw_target(request: &Request) -> &str {
 }
 
 /// The path of a target that may be written to, and how it was written.
-pub(crate) fn writable_path(raw: &str, hidden: Hidden) -> Answer<(Vec<u8>, PathForm)> {
+pub(crate) fn writable_path(raw: &str, hidden: Hidden) -> Result<(Vec<u8>, PathForm)> {
     // Hidden names are refused below, with a status of their own.
-    let target = Target::parse(raw.as_bytes(), Hidden::Served).map_err(failed)?;
+    let target = Target::parse(raw.as_bytes(), Hidden::Served)?;
     let path = target.path();
     if path
         .split(|byte| *byte == b'/')
         .any(|name| is_forbidden(name, hidden))
     {
-        return Err(refused(StatusCode::FORBIDDEN));
+        return Err(StatusCode::FORBIDDEN.into());
     }
     Ok((path.to_vec(), target.form()))
 }
@@ -124,26 +121,26 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The directory and the name that a PUT is about.
-pub(crate) fn locate(root: &Root, hidden: Hidden, raw: &str) -> Answer<(File, Vec<u8>)> {
+pub(crate) fn locate(root: &Root, hidden: Hidden, raw: &str) -> Result<(File, Vec<u8>)> {
     let (path, form) = writable_path(raw, hidden)?;
     let (parent, name) = split_name(&path);
     if form == PathForm::Directory || name.len() > NAME_BYTES_MAX {
-        return Err(refused(StatusCode::CONFLICT));
+        return Err(StatusCode::CONFLICT.into());
     }
     Ok((directory_at(root, parent)?, name.to_vec()))
 }
 
 /// Opens the directory at `path`; 409 where there is none.
-pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Answer<File> {
+pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Result<File> {
     match root.find(path) {
         Ok(found) if found.kind == Kind::Directory => Ok(found.file),
-        Ok(_) | Err(FilesError::NotFound) => Err(refused(StatusCode::CONFLICT)),
-        Err(error) => Err(failed(error)),
+        Ok(_) | Err(FilesError::NotFound) => Err(StatusCode::CONFLICT.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// What exists at the target now. Links are not written through: they would say where.
-pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Answer<Existing> {
+pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Existing::File {
@@ -151,14 +148,14 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Answer<Existing> {
                 mode: Mode::from_raw_mode(stat.st_mode & 0o777),
             })
         }
-        Ok(_) => Err(refused(StatusCode::CONFLICT)),
+        Ok(_) => Err(StatusCode::CONFLICT.into()),
         Err(Errno::NOENT) => Ok(Existing::Nothing),
-        Err(errno) => Err(failed(errno.into())),
+        Err(errno) => Err(FilesError::from(errno).into()),
     }
 }
 
 /// The conditions of a PUT (RFC 9110, 13.2.2): what would be 304 for a GET is 412 here.
-pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap) -> Answer<()> {
+pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap) -> Result<()> {
     let verdict = match existing {
         Existing::File { identity, .. } => {
             Validators::of(identity, SystemTime::now()).evaluate(conditions)
@@ -171,7 +168,7 @@ pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap) -> Answer<()> {
     };
     match verdict {
         Verdict::Proceed => Ok(()),
-        _ => Err(refused(StatusCode::PRECONDITION_FAILED)),
+        _ => Err(StatusCode::PRECONDITION_FAILED.into()),
     }
 }
 
@@ -184,72 +181,4 @@ pub(crate) fn conditions_of(headers: &HeaderMap) -> HeaderMap {
         }
     }
     conditions
-}
-
-/// The kernel's reason for an error of writing.
-pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
-    error
-        .raw_os_error()
-        .map_or(Errno::IO, Errno::from_raw_os_error)
-}
-
-/// The answer where the kernel would not write. Unlike a read, no error of a write ever means that
-/// the file does not exist: where a directory is gone, the request conflicts with its state.
-pub(crate) fn failed_write(errno: Errno) -> Box<Response> {
-    refused(match errno {
-        Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
-        Errno::FBIG => StatusCode::PAYLOAD_TOO_LARGE,
-        Errno::ROFS | Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        Errno::NOENT
-        | Errno::NOTDIR
-        | Errno::ISDIR
-        | Errno::EXIST
-        | Errno::STALE
-        | Errno::LOOP
-        | Errno::TXTBSY
-        | Errno::NAMETOOLONG => StatusCode::CONFLICT,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        errno => {
-            log::warn!("an uploaded file cannot be written: {errno}");
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
-    })
-}
-
-/// The answer where a target could not be looked at.
-pub(crate) fn failed(error: FilesError) -> Box<Response> {
-    if let FilesError::Unreadable(errno) = error {
-        log::warn!("the target of an upload cannot be looked at: {errno}");
-    }
-    refused(error.status())
-}
-
-/// An answer with its status as text.
-pub(crate) fn refused(status: StatusCode) -> Box<Response> {
-    Box::new(status_text(status))
-}
-
-/// An answer with one line of text.
-pub(crate) fn refused_because(status: StatusCode, reason: &str) -> Box<Response> {
-    Box::new(text(status, reason))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_error_of_a_write_says_that_the_file_is_not_there() {
-        for raw in 1..134 {
-            let status = failed_write(Errno::from_raw_os_error(raw)).status();
-            assert_ne!(status, StatusCode::NOT_FOUND, "errno {raw}");
-        }
-        let status = |errno| failed_write(errno).status().as_u16();
-        assert_eq!(status(Errno::INVAL), 500);
-        assert_eq!(status(Errno::TXTBSY), 409);
-        assert_eq!(status(Errno::FBIG), 413);
-        assert_eq!(status(Errno::NOSPC), 507);
-    }
 }

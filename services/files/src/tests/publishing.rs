@@ -13,7 +13,8 @@ use seccompiler::{
 };
 
 use crate::publish::{Publication, Published};
-use crate::writing::{Answer, Durability};
+use crate::responses::Result;
+use crate::writing::Durability;
 
 /// System calls that a filter refuses, if an argument (by position) is not zero.
 struct Refused {
@@ -74,7 +75,7 @@ fn publish(
     folder: &std::path::Path,
     hidden: Option<&str>,
     durability: Durability,
-) -> Answer<Published> {
+) -> Result<Published> {
     let directory = File::open(folder).expect("a directory");
     let mode = Mode::from_raw_mode(0o600);
     let file: File = match hidden {
@@ -123,7 +124,7 @@ fn a_file_gets_its_name_where_the_kernel_knows_no_flags_and_no_links() {
                 let thread = scope.spawn(|| {
                     refuse(calls);
                     publish(&path, Some(".flatpath-put-1"), Durability::Kernel)
-                        .map_err(|response| response.status())
+                        .map_err(|refusal| refusal.0.status())
                 });
                 let expected = match existing {
                     true => Published::Replaced,
@@ -153,7 +154,7 @@ fn what_is_not_synced_is_not_confirmed() {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 refuse(&[NO_SYNC]);
-                publish(&path, None, durability).map_err(|response| response.status().as_u16())
+                publish(&path, None, durability).map_err(|refusal| refusal.0.status().as_u16())
             });
             assert_eq!(thread.join().expect("thread"), expected);
         });

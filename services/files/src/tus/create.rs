@@ -10,52 +10,50 @@ use std::fs::File;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flatpath_http::{Request, Response};
+use flatpath_http::Request;
 use http::StatusCode;
-use http::header::{self, HeaderValue};
+use http::header;
 use rustix::fs::{Mode, OFlags};
 
 use crate::headers::Headers;
 use crate::keyed::KeyedLock;
 use crate::limits::NAME_BYTES_MAX;
 use crate::publish::{refuse_part, sync_directory};
+use crate::responses::{Refusal, Result};
 use crate::root::Kind;
 use crate::target::PathForm;
 use crate::writing::{
-    Answer, Durability, MODE_NEW, allow, conditions_of, directory_at, existing_at, failed_write,
-    is_forbidden, raw_target, refused, refused_because, split_name, writable_path,
+    MODE_NEW, allow, conditions_of, directory_at, existing_at, is_forbidden, raw_target,
+    split_name, writable_path,
 };
 
 use super::headers::{self, number_of};
 use super::ledger::Uploads;
 use super::metadata;
-use super::patch::{self, Outcome, Patch};
+use super::patch::{self, Begun, Patch};
 use super::record::{Record, Stage};
 use super::store::{Id, Store};
-use super::upload::{Seen, Upload, refuse_bytes};
+use super::upload::{State, Upload, refuse_bytes};
 
 /// Keeps two requests of this process from taking the last free place together.
 static COUNTING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 
-pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome> {
+pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
     let all = request.headers();
     if all.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
     }
     let brings_bytes = patch::is_offset_stream(request);
     if all.holds(&header::CONTENT_TYPE) && !brings_bytes && has_body(request) {
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
     let length = length_of(request)?;
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+        return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    let metadata = match all.holds(&headers::UPLOAD_METADATA) {
-        false => &b""[..],
-        true => match all.single(&headers::UPLOAD_METADATA) {
-            Some(metadata) => metadata,
-            None => return Err(malformed_metadata()),
-        },
+    let metadata = match all.single(&headers::UPLOAD_METADATA) {
+        None if all.holds(&headers::UPLOAD_METADATA) => return Err(malformed_metadata()),
+        metadata => metadata.unwrap_or_default(),
     };
     let checksum = patch::checksum_of(request)?;
     let (path, directory, name) = target_of(uploads, request, metadata)?;
@@ -76,19 +74,19 @@ pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome>
     let mut begun = Patch::created(upload, &record, checksum, uploads.options);
     if brings_bytes {
         begun.expect(request)?;
-        return Ok(Outcome::Body(Box::new(begun)));
+        return Ok(Begun::Body(Box::new(begun)));
     }
     if has_body(request) {
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
-    Ok(Outcome::Answer(begun.conclude()))
+    Ok(Begun::Answered(begun.conclude()))
 }
 
 /// Writes the record, and makes the file that takes the bytes.
-fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Answer<Upload> {
+fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Result<Upload> {
     let durability = uploads.options.durability;
     let store = Store::create(uploads.root, durability)?;
-    let stat = rustix::fs::fstat(uploads.root.directory()).map_err(failed_write)?;
+    let stat = rustix::fs::fstat(uploads.root.directory())?;
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
     make_room(uploads, &store)?;
     expect_bytes(uploads, &store, record.length)?;
@@ -98,28 +96,25 @@ fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Answe
     let mode = Mode::from_raw_mode(MODE_NEW);
     let name = id.data_name();
     let data = rustix::fs::openat(&directory, &name[..], flags | OFlags::CLOEXEC, mode)
-        .map_err(failed_write)
-        .and_then(|data| match durability {
-            Durability::Disk => sync_directory(&directory).map(|()| data),
-            Durability::Kernel => Ok(data),
-        });
+        .map_err(Refusal::from)
+        .and_then(|data| sync_directory(&directory, durability).map(|()| data));
     match data {
         Ok(data) => Ok(Upload::made(uploads, id, store, directory, data.into())),
-        Err(response) => {
+        Err(refusal) => {
             store.remove(id.digits().as_bytes())?;
-            Err(response)
+            Err(refusal)
         }
     }
 }
 
 /// Refuses an upload for which there is no room now or ever, before its client sends it.
-fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Answer<()> {
+fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Result<()> {
     uploads.ledger.read(uploads.root, store);
     let (total, bytes_max) = (uploads.ledger.total(), uploads.bytes_max());
     let length = length.unwrap_or_default();
     if length > bytes_max {
         let reason = "the upload is longer than all unfinished ones together may be";
-        return Err(refused_because(StatusCode::PAYLOAD_TOO_LARGE, reason));
+        return Err(Refusal::because(StatusCode::PAYLOAD_TOO_LARGE, reason));
     }
     match total.saturating_add(length) > bytes_max {
         true => Err(refuse_bytes(total, bytes_max)),
@@ -128,18 +123,16 @@ fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Ans
 }
 
 /// Refuses one upload too many. Those that are finished make room first.
-fn make_room(uploads: Uploads<'_>, store: &Store) -> Answer<()> {
+fn make_room(uploads: Uploads<'_>, store: &Store) -> Result<()> {
     let listed = store.list()?.uploads;
     if listed.len() < uploads.options.unfinished_max {
         return Ok(());
     }
     let mut unfinished = 0;
     for id in &listed {
-        let seen_finished = match Upload::find(uploads, id) {
-            Ok(upload) => matches!(upload.look(), Ok(Seen::Finished(_))),
-            Err(_) => false,
-        };
-        match seen_finished {
+        let is_finished = Upload::find(uploads, id)
+            .is_ok_and(|upload| matches!(upload.lock(), Ok(State::Finished { .. })));
+        match is_finished {
             true => store.remove(id.digits().as_bytes())?,
             false => unfinished += 1,
         }
@@ -148,13 +141,8 @@ fn make_room(uploads: Uploads<'_>, store: &Store) -> Answer<()> {
         return Ok(());
     }
     report_full(unfinished);
-    let mut response = refused_because(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "too many uploads are unfinished",
-    );
-    let minute = HeaderValue::from_static("60");
-    response.headers_mut().insert(header::RETRY_AFTER, minute);
-    Err(response)
+    let reason = "too many uploads are unfinished";
+    Err(Refusal::because(StatusCode::SERVICE_UNAVAILABLE, reason).with(header::RETRY_AFTER, 60))
 }
 
 /// Logs it once, and again after every thousand refusals.
@@ -171,13 +159,13 @@ fn report_full(unfinished: usize) {
 
 /// "The request MUST include one of the following headers: a) Upload-Length [...], b)
 /// Upload-Defer-Length: 1".
-fn length_of(request: &Request) -> Answer<Option<u64>> {
+fn length_of(request: &Request) -> Result<Option<u64>> {
     let length = number_of(request, &headers::UPLOAD_LENGTH)?;
     let deferred = request.headers().single(&headers::UPLOAD_DEFER_LENGTH);
     match (length, deferred) {
         (Some(length), None) => Ok(Some(length)),
         (None, Some(b"1")) => Ok(None),
-        _ => Err(refused_because(
+        _ => Err(Refusal::because(
             StatusCode::BAD_REQUEST,
             "either Upload-Length or Upload-Defer-Length: 1 is needed",
         )),
@@ -195,7 +183,7 @@ fn target_of(
     uploads: Uploads<'_>,
     request: &Request,
     metadata: &[u8],
-) -> Answer<(Vec<u8>, File, Vec<u8>)> {
+) -> Result<(Vec<u8>, File, Vec<u8>)> {
     let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
     let is_directory = form == PathForm::Directory
         || matches!(uploads.root.find(&path), Ok(found) if found.kind == Kind::Directory);
@@ -210,7 +198,7 @@ fn target_of(
             let name = named.ok_or_else(|| {
                 let reason = "Upload-Metadata must have the file's name as filename, \
                               or the POST must go to the file's own address";
-                refused_because(StatusCode::BAD_REQUEST, reason)
+                Refusal::because(StatusCode::BAD_REQUEST, reason)
             })?;
             (path, name)
         }
@@ -219,18 +207,18 @@ fn target_of(
         || name.iter().any(|byte| matches!(byte, b'/' | 0))
         || name.len() > NAME_BYTES_MAX;
     if is_no_name {
-        return Err(refused_because(
+        return Err(Refusal::because(
             StatusCode::BAD_REQUEST,
             "no file can have this name",
         ));
     }
     if is_forbidden(&name, uploads.hidden) {
-        return Err(refused(StatusCode::FORBIDDEN));
+        return Err(StatusCode::FORBIDDEN.into());
     }
     let directory = directory_at(uploads.root, &parent)?;
     Ok((parent, directory, name))
 }
 
-fn malformed_metadata() -> Box<Response> {
-    refused_because(StatusCode::BAD_REQUEST, "Upload-Metadata is malformed")
+fn malformed_metadata() -> Refusal {
+    Refusal::because(StatusCode::BAD_REQUEST, "Upload-Metadata is malformed")
 }

@@ -5,7 +5,7 @@ use http::StatusCode;
 use http::header::{self, HeaderName, HeaderValue};
 
 use crate::headers::{Headers, number};
-use crate::writing::{Answer, refused_because};
+use crate::responses::{Refusal, Result, with};
 
 pub(super) const VERSION: &str = "1.0.0";
 
@@ -24,24 +24,21 @@ pub(super) static UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-e
 pub(super) static METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
 
 /// Every response says which protocol it speaks, and none is for a cache.
-pub(super) fn marked(mut response: Response) -> Response {
-    let all = response.headers_mut();
-    all.insert(&TUS_RESUMABLE, HeaderValue::from_static(VERSION));
-    all.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+pub(super) fn marked(response: Response) -> Response {
+    let version = HeaderValue::from_static(VERSION);
+    let response = with(response, &TUS_RESUMABLE, version);
+    let no_store = HeaderValue::from_static("no-store");
+    with(response, header::CACHE_CONTROL, no_store)
 }
 
 /// A number in a header; 400 where it is none, or is there twice.
-pub(super) fn number_of(request: &Request, name: &HeaderName) -> Answer<Option<u64>> {
+pub(super) fn number_of(request: &Request, name: &HeaderName) -> Result<Option<u64>> {
     let all = request.headers();
-    if !all.holds(name) {
-        return Ok(None);
-    }
     match all.single(name).and_then(number) {
-        Some(number) => Ok(Some(number)),
-        None => Err(refused_because(
-            StatusCode::BAD_REQUEST,
-            &format!("{name} must be one number"),
-        )),
+        None if all.holds(name) => {
+            let reason = format!("{name} must be one number");
+            Err(Refusal::because(StatusCode::BAD_REQUEST, &reason))
+        }
+        number => Ok(number),
     }
 }

@@ -50,27 +50,18 @@ use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::headers::Headers;
-use crate::responses::bare;
+use crate::responses::{Refusal, Result, bare};
 use crate::target::{Hidden, Target};
-use crate::writing::{Answer, raw_target, refused, refused_because};
+use crate::writing::raw_target;
 
 use headers::{VERSION, marked};
 use ledger::Uploads;
-use patch::Outcome;
+use patch::Begun;
 use store::Id;
 
 const EXTENSIONS: HeaderValue = HeaderValue::from_static(
     "creation,creation-with-upload,creation-defer-length,checksum,expiration,termination",
 );
-
-/// What a request asks for.
-enum Wish {
-    Describe,
-    Create,
-    Ask(Id),
-    Append(Id),
-    Terminate(Id),
-}
 
 /// Whether a request is for this module; anything else is for files.
 pub(crate) fn concerns(request: &Request) -> bool {
@@ -81,58 +72,39 @@ pub(crate) fn concerns(request: &Request) -> bool {
     }
 }
 
-/// Answers a request without a body.
-pub(crate) fn answer(uploads: Uploads<'_>, request: &Request) -> Response {
-    let response = match serve(uploads, request) {
-        Ok(Outcome::Answer(response)) => response,
-        Ok(Outcome::Body(patch)) => patch.conclude(),
-        Err(response) => *response,
-    };
-    marked(response)
-}
-
-/// Begins a request with a body.
+/// Begins a request, whose body may be empty.
 pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
     match serve(uploads, request) {
-        Ok(Outcome::Body(patch)) => UploadDecision::Sink(patch),
-        Ok(Outcome::Answer(response)) => UploadDecision::Response(marked(response)),
-        Err(response) => UploadDecision::Response(marked(*response)),
+        Ok(Begun::Body(patch)) => UploadDecision::Sink(patch),
+        Ok(Begun::Answered(response)) => UploadDecision::Response(marked(response)),
+        Err(refusal) => UploadDecision::Response(marked(*refusal.0)),
     }
 }
 
-fn serve(uploads: Uploads<'_>, request: &Request) -> Answer<Outcome> {
-    let wish = wish_of(request)?;
-    if !matches!(wish, Wish::Describe) && !speaks_version(request) {
-        return Err(refuse_version());
-    }
-    match wish {
-        Wish::Describe => Ok(Outcome::Answer(describe(uploads))),
-        Wish::Create => create::create(uploads, request),
-        Wish::Ask(id) => upload::ask(uploads, &id).map(Outcome::Answer),
-        Wish::Append(id) => patch::begin(uploads, &id, request).map(Outcome::Body),
-        Wish::Terminate(id) => upload::terminate(uploads, &id).map(Outcome::Answer),
+fn serve(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
+    match (method_of(request)?, names_upload(request)) {
+        (Method::OPTIONS, _) => Ok(Begun::Answered(describe(uploads))),
+        (Method::HEAD | Method::PATCH | Method::DELETE, Some(_)) | (Method::POST, None)
+            if !speaks_version(request) =>
+        {
+            Err(refuse_version())
+        }
+        (Method::HEAD, Some(id)) => upload::ask(uploads, &id).map(Begun::Answered),
+        (Method::PATCH, Some(id)) => patch::begin(uploads, &id, request).map(Begun::Body),
+        (Method::DELETE, Some(id)) => upload::terminate(uploads, &id).map(Begun::Answered),
+        (Method::POST, None) => create::create(uploads, request),
+        _ => Err(StatusCode::METHOD_NOT_ALLOWED.into()),
     }
 }
 
 /// "X-HTTP-Method-Override [...] MUST be interpreted as the request's method by the Server, if the
 /// header is presented." Taken with POST alone, which is what clients that cannot PATCH send.
-fn wish_of(request: &Request) -> Answer<Wish> {
-    let headers = request.headers();
-    let method = match headers.single(&headers::METHOD_OVERRIDE) {
+fn method_of(request: &Request) -> Result<Method> {
+    match request.headers().single(&headers::METHOD_OVERRIDE) {
         Some(method) if *request.method() == Method::POST => {
-            Method::from_bytes(method).map_err(|_| refused(StatusCode::BAD_REQUEST))?
+            Method::from_bytes(method).map_err(|_| StatusCode::BAD_REQUEST.into())
         }
-        _ => request.method().clone(),
-    };
-    if method == Method::OPTIONS {
-        return Ok(Wish::Describe);
-    }
-    match (method, names_upload(request)) {
-        (Method::HEAD, Some(id)) => Ok(Wish::Ask(id)),
-        (Method::PATCH, Some(id)) => Ok(Wish::Append(id)),
-        (Method::DELETE, Some(id)) => Ok(Wish::Terminate(id)),
-        (Method::POST, None) => Ok(Wish::Create),
-        _ => Err(refused(StatusCode::METHOD_NOT_ALLOWED)),
+        _ => Ok(request.method().clone()),
     }
 }
 
@@ -150,14 +122,10 @@ fn speaks_version(request: &Request) -> bool {
 
 /// "[...] the Server MUST respond with the 412 Precondition Failed status and MUST include the
 /// Tus-Version header into the response."
-fn refuse_version() -> Box<Response> {
+fn refuse_version() -> Refusal {
     let reason = "POST begins an upload by tus: Tus-Resumable must be 1.0.0";
-    let mut response = refused_because(StatusCode::PRECONDITION_FAILED, reason);
-    let version = HeaderValue::from_static(VERSION);
-    response
-        .headers_mut()
-        .insert(&headers::TUS_VERSION, version);
-    response
+    Refusal::because(StatusCode::PRECONDITION_FAILED, reason)
+        .with(&headers::TUS_VERSION, HeaderValue::from_static(VERSION))
 }
 
 fn describe(uploads: Uploads<'_>) -> Response {

@@ -19,41 +19,33 @@ use flatpath::WorkerScope;
 use flatpath::memory::Payload;
 use flatpath_http::{Request, Response, Sink};
 use http::StatusCode;
-use http::header::{self, HeaderValue};
+use http::header;
 
 use crate::headers::{Headers, number};
-use crate::responses::bare;
-use crate::writing::{
-    Answer, Durability, WriteOptions, errno_of, failed_write, refused, refused_because,
-};
+use crate::responses::{Refusal, Result, bare, visible, with};
+use crate::writing::{Durability, WriteOptions};
 
 use super::checksum::Checksum;
 use super::headers::{self, marked, number_of};
 use super::ledger::Uploads;
 use super::record::Record;
 use super::store::Id;
-use super::upload::{Held, Upload};
+use super::upload::{Locked, State, Upload, elsewhere};
 
 /// "460 Checksum Mismatch".
 const MISMATCH: u16 = 460;
 
-/// How a PATCH began.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
-    Continued,
-    Created,
-}
-
-/// What becomes of a request: its body is taken, or it is answered.
-pub(super) enum Outcome {
+/// A request that began: its body is taken, or it is answered.
+pub(super) enum Begun {
     Body(Box<Patch>),
-    Answer(Response),
+    Answered(Response),
 }
 
 /// A request whose bytes are arriving.
 pub(super) struct Patch {
     upload: Upload,
-    start: Start,
+    /// It began with the POST that made the upload.
+    is_first: bool,
     body: Body,
     options: WriteOptions,
 }
@@ -83,7 +75,7 @@ pub(super) fn is_offset_stream(request: &Request) -> bool {
 }
 
 /// "400 Bad Request if the checksum algorithm is not supported by the server".
-pub(super) fn checksum_of(request: &Request) -> Answer<Option<Checksum>> {
+pub(super) fn checksum_of(request: &Request) -> Result<Option<Checksum>> {
     let all = request.headers();
     if !all.holds(&headers::UPLOAD_CHECKSUM) {
         return Ok(None);
@@ -91,38 +83,35 @@ pub(super) fn checksum_of(request: &Request) -> Answer<Option<Checksum>> {
     let value = all.single(&headers::UPLOAD_CHECKSUM);
     match value.and_then(Checksum::parse) {
         Some(checksum) => Ok(Some(checksum)),
-        None => Err(refused_because(
+        None => Err(Refusal::because(
             StatusCode::BAD_REQUEST,
             "Upload-Checksum must be sha1, sha256 or sha512 and a digest in base64",
         )),
     }
 }
 
-pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Answer<Box<Patch>> {
+pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Result<Box<Patch>> {
     if !is_offset_stream(request) || request.headers().holds(&header::CONTENT_ENCODING) {
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
     let Some(offset) = number_of(request, &headers::UPLOAD_OFFSET)? else {
         let reason = "Upload-Offset is missing";
-        return Err(refused_because(StatusCode::BAD_REQUEST, reason));
+        return Err(Refusal::because(StatusCode::BAD_REQUEST, reason));
     };
     let length = number_of(request, &headers::UPLOAD_LENGTH)?;
     let checksum = checksum_of(request)?;
     let upload = Upload::find(uploads, id)?;
-    let mut held = match upload.hold()? {
-        Ok(held) => held,
-        Err(finished) => return Err(elsewhere(finished.length)),
-    };
-    if held.offset() != offset {
-        return Err(elsewhere(held.offset()));
+    let mut locked = upload.lock()?.receiving()?;
+    if locked.offset() != offset {
+        return Err(elsewhere(locked.offset()));
     }
-    take_length(&mut held, length, uploads.options.bytes_max)?;
-    let end = held.record.length.unwrap_or(uploads.options.bytes_max);
+    take_length(&mut locked, length, uploads.options.bytes_max)?;
+    let end = locked.record.length.unwrap_or(uploads.options.bytes_max);
     expect_at_most(request, end - offset)?;
-    drop(held);
+    drop(locked);
     Ok(Box::new(Patch {
         upload,
-        start: Start::Continued,
+        is_first: false,
         body: Body::new(offset, length, checksum),
         options: uploads.options,
     }))
@@ -130,35 +119,26 @@ pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Answer<
 
 /// "Once it is known the Client MUST set the Upload-Length header in the next PATCH request. Once
 /// set the length MUST NOT be changed."
-fn take_length(held: &mut Held<'_>, length: Option<u64>, bytes_max: u64) -> Answer<()> {
+fn take_length(locked: &mut Locked<'_>, length: Option<u64>, bytes_max: u64) -> Result<()> {
     let Some(length) = length else { return Ok(()) };
-    let is_other = held.record.length.is_some_and(|known| known != length);
-    if is_other || length < held.offset() {
+    let is_other = locked.record.length.is_some_and(|known| known != length);
+    if is_other || length < locked.offset() {
         let reason = "Upload-Length does not fit";
-        return Err(refused_because(StatusCode::BAD_REQUEST, reason));
+        return Err(Refusal::because(StatusCode::BAD_REQUEST, reason));
     }
     if length > bytes_max {
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+        return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    held.record.length = Some(length);
+    locked.record.length = Some(length);
     Ok(())
 }
 
-fn expect_at_most(request: &Request, bytes_max: u64) -> Answer<()> {
+fn expect_at_most(request: &Request, bytes_max: u64) -> Result<()> {
     let announced = request.headers().single(&header::CONTENT_LENGTH);
     match announced.and_then(number) {
-        Some(announced) if announced > bytes_max => Err(refused(StatusCode::PAYLOAD_TOO_LARGE)),
+        Some(announced) if announced > bytes_max => Err(StatusCode::PAYLOAD_TOO_LARGE.into()),
         _ => Ok(()),
     }
-}
-
-/// "409 Conflict [...] without modifying the upload resource".
-fn elsewhere(offset: u64) -> Box<Response> {
-    let reason = "the upload stands at another offset";
-    let mut response = refused_because(StatusCode::CONFLICT, reason);
-    let all = response.headers_mut();
-    all.insert(&headers::UPLOAD_OFFSET, offset.into());
-    response
 }
 
 impl Patch {
@@ -171,94 +151,80 @@ impl Patch {
     ) -> Self {
         Self {
             upload,
-            start: Start::Created,
+            is_first: true,
             body: Body::new(0, record.length, checksum),
             options,
         }
     }
 
     /// Refuses a body that is announced as too long.
-    pub(super) fn expect(&mut self, request: &Request) -> Answer<()> {
+    pub(super) fn expect(&mut self, request: &Request) -> Result<()> {
         let end = self.body.length.unwrap_or(self.options.bytes_max);
         expect_at_most(request, end).map_err(|refusal| self.located(refusal))
     }
 
     /// Takes more of the body.
-    pub(super) fn append(&mut self, piece: &mut Payload) -> Answer<()> {
+    pub(super) fn append(&mut self, piece: &mut Payload) -> Result<()> {
         let bytes = piece.len() as u64;
-        let held = match self.upload.hold()? {
-            Ok(held) => self.body.own(held)?,
-            Err(finished) => return Err(elsewhere(finished.length)),
-        };
-        let end = held.record.length.unwrap_or(self.options.bytes_max);
+        let locked = self.body.own(self.upload.lock()?.receiving()?)?;
+        let end = locked.record.length.unwrap_or(self.options.bytes_max);
         if bytes > end.saturating_sub(self.body.offset) {
-            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE));
+            return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
         }
         if let Some(checksum) = &mut self.body.checksum {
             checksum.update(piece);
         }
-        held.reserve(bytes)?;
-        let mut data = held.data;
+        locked.reserve(bytes)?;
+        let mut data = locked.data;
         data.seek(SeekFrom::Start(self.body.offset))
             .and_then(|_| piece.write_to(&mut data))
-            .map_err(|error| {
-                held.recount();
-                failed_write(errno_of(&error))
-            })?;
+            .inspect_err(|_| locked.recount())?;
         self.body.offset += bytes;
         Ok(())
     }
 
     /// The body is complete.
     pub(super) fn conclude(mut self) -> Response {
-        let response = match self.end_of_body() {
-            Ok(response) => response,
-            Err(refusal) => *self.located(refusal),
-        };
-        marked(response)
+        let response = self.end_of_body().unwrap_or_else(|refusal| *refusal.0);
+        marked(self.locate(response))
     }
 
-    fn end_of_body(&mut self) -> Answer<Response> {
-        let held = match self.upload.hold()? {
-            Ok(held) => self.body.own(held)?,
+    fn end_of_body(&mut self) -> Result<Response> {
+        let response = match self.upload.lock()? {
             // A HEAD found the last byte there and published the file: it is what this one sent.
-            Err(finished)
-                if (Some(finished.epoch), finished.length)
-                    == (self.body.epoch, self.body.offset) =>
+            State::Finished { length, epoch }
+                if (Some(epoch), length) == (self.body.epoch, self.body.offset) =>
             {
-                return Ok(self.answer(bare(StatusCode::NO_CONTENT)));
+                bare(StatusCode::NO_CONTENT)
             }
-            Err(finished) => return Err(elsewhere(finished.length)),
+            state => {
+                let locked = self.body.own(state.receiving()?)?;
+                self.body.complete(locked, self.options)?
+            }
         };
-        let response = self.body.complete(held, self.options)?;
-        Ok(self.answer(response))
-    }
-
-    /// The status and the headers that every success has.
-    fn answer(&self, mut response: Response) -> Response {
-        *response.status_mut() = match self.start {
-            Start::Continued => StatusCode::NO_CONTENT,
-            Start::Created => StatusCode::CREATED,
+        let mut response = with(response, &headers::UPLOAD_OFFSET, self.body.offset);
+        *response.status_mut() = match self.is_first {
+            true => StatusCode::CREATED,
+            false => StatusCode::NO_CONTENT,
         };
-        let all = response.headers_mut();
-        all.insert(&headers::UPLOAD_OFFSET, self.body.offset.into());
-        self.locate(&mut response);
-        response
+        Ok(response)
     }
 
     /// The answer to the first bytes, a refusal as well, says where the upload is, so that its
     /// client resumes.
-    fn locate(&self, response: &mut Response) {
-        if self.start == Start::Created
-            && let Ok(address) = HeaderValue::from_str(&self.upload.id.address())
-        {
-            response.headers_mut().insert(header::LOCATION, address);
+    fn locate(&self, response: Response) -> Response {
+        match self.is_first {
+            true => with(
+                response,
+                header::LOCATION,
+                visible(self.upload.id.address()),
+            ),
+            false => response,
         }
     }
 
-    fn located(&self, mut refusal: Box<Response>) -> Box<Response> {
-        self.locate(&mut refusal);
-        refusal
+    fn located(&self, refusal: Refusal) -> Refusal {
+        Refusal(Box::new(self.locate(*refusal.0)))
     }
 }
 
@@ -275,51 +241,49 @@ impl Body {
 
     /// The upload, if it still is as this request found or left it: T3. Its first call begins an
     /// epoch, so a request that brings no byte takes nothing from another one.
-    fn own<'a>(&mut self, mut held: Box<Held<'a>>) -> Answer<Box<Held<'a>>> {
+    fn own<'a>(&mut self, mut locked: Box<Locked<'a>>) -> Result<Box<Locked<'a>>> {
         if let Some(epoch) = self.epoch {
-            return match held.record.epoch == epoch && held.size == self.offset {
-                true => Ok(held),
-                false => Err(elsewhere(held.offset())),
+            return match locked.record.epoch == epoch && locked.size == self.offset {
+                true => Ok(locked),
+                false => Err(elsewhere(locked.offset())),
             };
         }
-        if held.offset() != self.offset {
-            return Err(elsewhere(held.offset()));
+        if locked.offset() != self.offset {
+            return Err(elsewhere(locked.offset()));
         }
-        take_length(&mut held, self.length, u64::MAX)?;
-        if held.size > self.offset {
+        take_length(&mut locked, self.length, u64::MAX)?;
+        if locked.size > self.offset {
             // Left by a body whose checksum was never compared.
-            held.cut(self.offset)?;
+            locked.cut(self.offset)?;
         }
-        held.record.epoch += 1;
-        held.record.verified = self.checksum.is_some().then_some(self.offset);
-        held.save()?;
-        self.epoch = Some(held.record.epoch);
-        Ok(held)
+        locked.record.epoch += 1;
+        locked.record.verified = self.checksum.is_some().then_some(self.offset);
+        locked.save()?;
+        self.epoch = Some(locked.record.epoch);
+        Ok(locked)
     }
 
     /// Compares the checksum, and publishes the file if nothing is to come.
-    fn complete(&mut self, mut held: Box<Held<'_>>, options: WriteOptions) -> Answer<Response> {
+    fn complete(&mut self, mut locked: Box<Locked<'_>>, options: WriteOptions) -> Result<Response> {
         if let Some(checksum) = self.checksum.take() {
             let matches = checksum.matches();
             if !matches {
-                held.cut(self.first)?;
+                locked.cut(self.first)?;
             }
-            held.record.verified = None;
-            held.save()?;
+            locked.record.verified = None;
+            locked.save()?;
             if !matches {
                 let status = StatusCode::from_u16(MISMATCH).unwrap_or(StatusCode::BAD_REQUEST);
-                return Err(refused_because(status, "the checksum does not match"));
+                return Err(Refusal::because(status, "the checksum does not match"));
             }
         }
-        if held.record.length == Some(held.offset()) {
-            return held.publish();
+        if locked.record.length == Some(locked.offset()) {
+            return locked.publish();
         }
         if options.durability == Durability::Disk {
-            rustix::fs::fdatasync(held.data).map_err(failed_write)?;
+            rustix::fs::fdatasync(locked.data)?;
         }
-        let mut response = bare(StatusCode::NO_CONTENT);
-        held.tell_expiry(response.headers_mut());
-        Ok(response)
+        Ok(locked.tell_expiry(bare(StatusCode::NO_CONTENT)))
     }
 }
 
@@ -330,7 +294,7 @@ impl Sink for Patch {
         _scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
         self.append(piece)
-            .map_err(|refusal| Box::new(marked(*self.located(refusal))))
+            .map_err(|refusal| Box::new(marked(*self.located(refusal).0)))
     }
 
     /// Without a checksum, of which the end would be missing.

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::time::SystemTime;
 
-use flatpath_http::Response;
 use http::StatusCode;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -19,8 +18,9 @@ use rustix::io::Errno;
 use crate::identity::Identity;
 use crate::limits::{RECORD_BYTES_MAX, STORE_TRIES_MAX};
 use crate::publish::sync_directory;
+use crate::responses::Result;
 use crate::root::Root;
-use crate::writing::{Answer, Durability, errno_of, failed_write, refused};
+use crate::writing::Durability;
 
 use super::record::Record;
 
@@ -40,10 +40,10 @@ impl Id {
         digits.iter().all(is_hex).then_some(Self(digits))
     }
 
-    pub(super) fn fresh() -> Answer<Self> {
+    pub(super) fn fresh() -> Result<Self> {
         let mut random = [0; DIGITS / 2];
         if getrandom::fill(&mut random).is_err() {
-            return Err(refused(StatusCode::SERVICE_UNAVAILABLE));
+            return Err(StatusCode::SERVICE_UNAVAILABLE.into());
         }
         let mut digits = [0; DIGITS];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
@@ -83,37 +83,37 @@ pub(super) struct Listed {
 
 impl Store {
     /// `None` where no upload ever was.
-    pub(super) fn open(root: &Root) -> Answer<Option<Self>> {
-        let home = root.find(b"").map_err(crate::writing::failed)?.file;
+    pub(super) fn open(root: &Root) -> Result<Option<Self>> {
+        let home = root.find(b"")?.file;
         Self::open_in(&home)
     }
 
-    fn open_in(home: &File) -> Answer<Option<Self>> {
+    fn open_in(home: &File) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(home, DIRECTORY, flags, Mode::empty()) {
             Ok(directory) => Ok(Some(Self {
                 directory: directory.into(),
             })),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(failed_write(errno)),
+            Err(errno) => Err(errno.into()),
         }
     }
 
     /// Opens the directory, and makes it where there is none.
-    pub(super) fn create(root: &Root, durability: Durability) -> Answer<Self> {
-        let home = root.find(b"").map_err(crate::writing::failed)?.file;
+    pub(super) fn create(root: &Root, durability: Durability) -> Result<Self> {
+        let home = root.find(b"")?.file;
         // The sweep removes it when it is empty, also between the two calls.
         for _ in 0..STORE_TRIES_MAX {
             if let Some(store) = Self::open_in(&home)? {
                 return Ok(store);
             }
             match rustix::fs::mkdirat(&home, DIRECTORY, Mode::from_raw_mode(0o700)) {
-                Ok(()) if durability == Durability::Disk => sync_directory(&home)?,
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(failed_write(errno)),
+                Ok(()) => sync_directory(&home, durability)?,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
-        Err(refused(StatusCode::SERVICE_UNAVAILABLE))
+        Err(StatusCode::SERVICE_UNAVAILABLE.into())
     }
 
     /// Removes the directory if nothing is in it.
@@ -125,58 +125,54 @@ impl Store {
     }
 
     /// The record of an upload; `None` where there is none that can be read.
-    pub(super) fn read(&self, id: &Id) -> Answer<Option<Record>> {
+    pub(super) fn read(&self, id: &Id) -> Result<Option<Record>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = id.digits();
         let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(failed_write(errno)),
+            Err(errno) => return Err(errno.into()),
         };
         let mut text = String::new();
         match file.take(RECORD_BYTES_MAX).read_to_string(&mut text) {
             Ok(_) => Ok(Record::parse(&text)),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
-            Err(error) => Err(failed_write(errno_of(&error))),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Replaces the record, or makes it.
-    pub(super) fn write(&self, id: &Id, record: &Record, durability: Durability) -> Answer<()> {
+    pub(super) fn write(&self, id: &Id, record: &Record, durability: Durability) -> Result<()> {
         // One writer at a time: T2. What a killed one left is overwritten.
-        let (name, next) = (id.digits(), format!("{}.new", id.digits()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(0o600);
-        let written = rustix::fs::openat(&self.directory, &next, flags | OFlags::CLOEXEC, mode)
-            .map_err(failed_write)
-            .and_then(|file| {
-                let mut file = File::from(file);
-                let written = file.write_all(record.to_text().as_bytes());
-                written.map_err(|error| failed_write(errno_of(&error)))?;
-                match durability {
-                    Durability::Disk => rustix::fs::fsync(&file).map_err(failed_write),
-                    Durability::Kernel => Ok(()),
-                }
-            })
-            .and_then(|()| {
-                let home = &self.directory;
-                rustix::fs::renameat(home, &next, home, name).map_err(failed_write)
-            });
+        let next = format!("{}.new", id.digits());
+        let written = self.write_next(&next, record, durability).and_then(|()| {
+            let home = &self.directory;
+            Ok(rustix::fs::renameat(home, &next, home, id.digits())?)
+        });
         if written.is_err() {
             let _ = rustix::fs::unlinkat(&self.directory, &next, AtFlags::empty());
         }
         written?;
-        match durability {
-            Durability::Disk => sync_directory(&self.directory),
-            Durability::Kernel => Ok(()),
+        sync_directory(&self.directory, durability)
+    }
+
+    fn write_next(&self, next: &str, record: &Record, durability: Durability) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o600);
+        let file = rustix::fs::openat(&self.directory, next, flags | OFlags::CLOEXEC, mode)?;
+        let mut file = File::from(file);
+        file.write_all(record.to_text().as_bytes())?;
+        if durability == Durability::Disk {
+            file.sync_all()?;
         }
+        Ok(())
     }
 
     /// Removes a record, or what else is in the directory.
-    pub(super) fn remove(&self, name: &[u8]) -> Answer<()> {
+    pub(super) fn remove(&self, name: &[u8]) -> Result<()> {
         match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(failed_write(errno)),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -188,14 +184,13 @@ impl Store {
     }
 
     /// All that is there. Linear in the number of uploads, which is bounded.
-    pub(super) fn list(&self) -> Answer<Listed> {
+    pub(super) fn list(&self) -> Result<Listed> {
         let mut listed = Listed {
             uploads: Vec::new(),
             leftovers: Vec::new(),
         };
-        let failed = |errno: Errno| -> Box<Response> { failed_write(errno) };
-        for entry in rustix::fs::Dir::read_from(&self.directory).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        for entry in rustix::fs::Dir::read_from(&self.directory)? {
+            let entry = entry?;
             let name = entry.file_name().to_bytes();
             match Id::parse(name) {
                 Some(id) => listed.uploads.push(id),

@@ -14,7 +14,7 @@ use crate::writing::WriteOptions;
 
 use super::ledger::{Ledger, Uploads};
 use super::store::{Id, Store};
-use super::upload::{Seen, Upload, is_older};
+use super::upload::{State, Upload, is_older};
 
 /// Stops the thread when it is dropped.
 #[derive(Debug)]
@@ -113,15 +113,15 @@ fn sweep_one(uploads: Uploads<'_>, store: &Store, id: &Id, now: SystemTime) {
     let name = id.digits().as_bytes();
     let recorded = store.written(name);
     let found = Upload::find(uploads, id);
-    let removed = match found.as_ref().map(Upload::look) {
+    let removed = match found.as_ref().map(Upload::lock) {
         // A record that cannot be read, or an error that may pass.
-        Err(_) | Ok(Ok(Seen::Gone)) if is_older(recorded, expires, now) => store.remove(name),
-        Ok(Ok(Seen::Finished(_))) if is_older(recorded, expires.min(FINISHED_KEPT), now) => {
+        Err(_) | Ok(Ok(State::Gone)) if is_older(recorded, expires, now) => store.remove(name),
+        Ok(Ok(State::Finished { .. })) if is_older(recorded, expires.min(FINISHED_KEPT), now) => {
             store.remove(name)
         }
-        Ok(Ok(Seen::Receiving(held))) if held.has_expired(now) => {
+        Ok(Ok(State::Receiving(locked))) if locked.has_expired(now) => {
             log::info!("an unfinished upload expired");
-            held.remove()
+            locked.remove()
         }
         _ => Ok(()),
     };

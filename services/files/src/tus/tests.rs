@@ -19,9 +19,9 @@ use crate::writing::{Durability, WriteOptions};
 
 use super::headers::marked;
 use super::ledger::{Ledger, Uploads};
-use super::patch::{Outcome, Patch};
+use super::patch::{Begun, Patch};
+use super::serve;
 use super::sweep::sweep;
-use super::{answer, serve};
 
 pub(super) struct Site {
     folder: tempfile::TempDir,
@@ -60,7 +60,11 @@ impl Site {
     }
 
     pub(super) fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
-        answer(self.uploads(), &request(method, target, headers))
+        match serve(self.uploads(), &request(method, target, headers)) {
+            Ok(Begun::Body(patch)) => patch.conclude(),
+            Ok(Begun::Answered(response)) => marked(response),
+            Err(refusal) => marked(*refusal.0),
+        }
     }
 
     /// Begins a request with a body.
@@ -73,9 +77,9 @@ impl Site {
         let kind = ("Content-Type", "application/offset+octet-stream");
         let headers = [&[kind], headers].concat();
         match serve(self.uploads(), &request(method, target, &headers)) {
-            Ok(Outcome::Body(patch)) => Ok(patch),
-            Ok(Outcome::Answer(response)) => Err(Box::new(response)),
-            Err(response) => Err(Box::new(marked(*response))),
+            Ok(Begun::Body(patch)) => Ok(patch),
+            Ok(Begun::Answered(response)) => Err(Box::new(response)),
+            Err(refusal) => Err(Box::new(marked(*refusal.0))),
         }
     }
 
@@ -83,7 +87,7 @@ impl Site {
         let mut piece = Payload::new();
         piece.push_copy((&self.pool).into(), bytes).expect("room");
         let taken = patch.append(&mut piece);
-        taken.map_err(|response| response.status().as_u16())
+        taken.map_err(|refusal| refusal.0.status().as_u16())
     }
 
     /// A new upload's address.

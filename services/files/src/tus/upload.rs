@@ -7,17 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use flatpath_http::Response;
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderValue};
+use http::header::HeaderValue;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::conditional::date_header;
 use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::Publication;
-use crate::responses::bare;
-use crate::writing::{
-    Answer, WriteOptions, directory_at, errno_of, failed_write, refused, refused_because,
-};
+use crate::responses::{Refusal, Result, bare, with};
+use crate::writing::{WriteOptions, directory_at};
 
 use super::headers;
 use super::ledger::{Ledger, Uploads};
@@ -41,25 +40,18 @@ pub(super) struct Upload {
     unfinished_bytes_max: u64,
 }
 
-/// What an upload is, under its lock.
-pub(super) enum Seen<'a> {
+/// What has become of an upload, seen under its lock.
+pub(super) enum State<'a> {
     /// Bytes are still to come.
-    Receiving(Box<Held<'a>>),
-    /// It was published.
-    Finished(Finished),
+    Receiving(Box<Locked<'a>>),
+    /// It was published; the epoch is of the request that brought the last byte.
+    Finished { length: u64, epoch: u64 },
     /// No record, or no bytes to it.
     Gone,
 }
 
-/// What is remembered of a published upload.
-pub(super) struct Finished {
-    pub(super) length: u64,
-    /// Of the request that brought the last byte.
-    pub(super) epoch: u64,
-}
-
 /// An upload that nothing else changes meanwhile.
-pub(super) struct Held<'a> {
+pub(super) struct Locked<'a> {
     upload: &'a Upload,
     pub(super) directory: &'a File,
     pub(super) data: &'a File,
@@ -75,9 +67,9 @@ pub(super) struct Held<'a> {
 struct FileLock<'a>(&'a File);
 
 impl<'a> FileLock<'a> {
-    fn of(file: &'a File) -> Answer<Self> {
+    fn of(file: &'a File) -> Result<Self> {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => Err(refused(StatusCode::LOCKED)),
+            Err(Errno::AGAIN) => Err(StatusCode::LOCKED.into()),
             _ => Ok(Self(file)),
         }
     }
@@ -91,7 +83,7 @@ impl Drop for FileLock<'_> {
 
 impl Upload {
     /// Opens what there is of an upload; 404 where there is no record.
-    pub(super) fn find(uploads: Uploads<'_>, id: &Id) -> Answer<Self> {
+    pub(super) fn find(uploads: Uploads<'_>, id: &Id) -> Result<Self> {
         let root = uploads.root;
         let store = Store::open(root)?.ok_or_else(missing)?;
         let record = store.read(id)?.ok_or_else(missing)?;
@@ -103,7 +95,7 @@ impl Upload {
         let data = match opened {
             Some(Ok(data)) => Some(TempFile::unnamed(data.into())),
             None | Some(Err(Errno::NOENT)) => None,
-            Some(Err(errno)) => return Err(failed_write(errno)),
+            Some(Err(errno)) => return Err(errno.into()),
         };
         uploads.ledger.read(root, &store);
         Ok(Self {
@@ -136,13 +128,13 @@ impl Upload {
         }
     }
 
-    /// Looks at the upload under its lock, and keeps the lock if there is something to change.
-    pub(super) fn look(&self) -> Answer<Seen<'_>> {
+    /// Takes the upload's lock, and keeps it if there is something to change.
+    pub(super) fn lock(&self) -> Result<State<'_>> {
         let key = CHANGING.lock(&self.id);
         let file_lock = self.data.as_deref().map(FileLock::of).transpose()?;
         let Some(record) = self.store.read(&self.id)? else {
             self.ledger.leave(&self.id);
-            return Ok(Seen::Gone);
+            return Ok(State::Gone);
         };
         let same = match (&self.directory, self.data.as_deref()) {
             (Some(directory), Some(data)) => still_named(directory, data, &self.id)?,
@@ -153,16 +145,16 @@ impl Upload {
         else {
             self.ledger.leave(&self.id);
             return Ok(match (record.stage, record.length) {
-                (Stage::Publishing, Some(length)) => Seen::Finished(Finished {
+                (Stage::Publishing, Some(length)) => State::Finished {
                     length,
                     epoch: record.epoch,
-                }),
-                _ => Seen::Gone,
+                },
+                _ => State::Gone,
             });
         };
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         self.ledger.enter(&self.id, size);
-        Ok(Seen::Receiving(Box::new(Held {
+        Ok(State::Receiving(Box::new(Locked {
             upload: self,
             directory,
             data,
@@ -173,32 +165,34 @@ impl Upload {
             _key: key,
         })))
     }
+}
 
-    /// As [`Upload::look`], where an upload that is gone or expired is an error.
-    pub(super) fn hold(&self) -> Answer<Result<Box<Held<'_>>, Finished>> {
-        match self.look()? {
-            Seen::Receiving(held) if held.has_expired(SystemTime::now()) => {
-                Err(refused(StatusCode::GONE))
+impl<'a> State<'a> {
+    /// The upload, if it takes more bytes now.
+    pub(super) fn receiving(self) -> Result<Box<Locked<'a>>> {
+        match self {
+            Self::Receiving(locked) if locked.has_expired(SystemTime::now()) => {
+                Err(StatusCode::GONE.into())
             }
-            Seen::Receiving(held) => Ok(Ok(held)),
-            Seen::Finished(finished) => Ok(Err(finished)),
-            Seen::Gone => Err(missing()),
+            Self::Receiving(locked) => Ok(locked),
+            Self::Finished { length, .. } => Err(elsewhere(length)),
+            Self::Gone => Err(missing()),
         }
     }
 }
 
 /// The file's state, if it still has its hidden name.
-fn still_named(directory: &File, data: &File, id: &Id) -> Answer<Option<rustix::fs::Stat>> {
-    let stat = rustix::fs::fstat(data).map_err(failed_write)?;
+fn still_named(directory: &File, data: &File, id: &Id) -> Result<Option<rustix::fs::Stat>> {
+    let stat = rustix::fs::fstat(data)?;
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     match rustix::fs::statat(directory, &id.data_name()[..], flags) {
         Ok(named) if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) => Ok(Some(stat)),
         Ok(_) | Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(failed_write(errno)),
+        Err(errno) => Err(errno.into()),
     }
 }
 
-impl Held<'_> {
+impl Locked<'_> {
     /// T4.
     pub(super) fn offset(&self) -> u64 {
         self.record
@@ -207,13 +201,13 @@ impl Held<'_> {
     }
 
     /// Writes the record.
-    pub(super) fn save(&self) -> Answer<()> {
+    pub(super) fn save(&self) -> Result<()> {
         let Upload { store, id, .. } = self.upload;
         store.write(id, &self.record, self.upload.options.durability)
     }
 
     /// Reserves `bytes` of what all unfinished uploads together may have; 507 if there are less.
-    pub(super) fn reserve(&self, bytes: u64) -> Answer<()> {
+    pub(super) fn reserve(&self, bytes: u64) -> Result<()> {
         let Upload { ledger, id, .. } = self.upload;
         let bytes_max = self.upload.unfinished_bytes_max;
         match ledger.grow(id, self.size.saturating_add(bytes), bytes_max) {
@@ -231,18 +225,17 @@ impl Held<'_> {
     }
 
     /// Cuts the file.
-    pub(super) fn cut(&mut self, bytes: u64) -> Answer<()> {
-        let cut = self.data.set_len(bytes);
-        cut.map_err(|error| failed_write(errno_of(&error)))?;
+    pub(super) fn cut(&mut self, bytes: u64) -> Result<()> {
+        self.data.set_len(bytes)?;
         self.size = bytes;
         self.upload.ledger.enter(&self.upload.id, bytes);
         Ok(())
     }
 
     /// Gives the complete file its name. Returns what a plain PUT would be answered.
-    pub(super) fn publish(&mut self) -> Answer<Response> {
+    pub(super) fn publish(&mut self) -> Result<Response> {
         let Some(length) = self.record.length else {
-            return Err(refused(StatusCode::INTERNAL_SERVER_ERROR));
+            return Err(StatusCode::INTERNAL_SERVER_ERROR.into());
         };
         if self.size != length {
             self.cut(length)?;
@@ -266,11 +259,11 @@ impl Held<'_> {
     }
 
     /// Removes the upload and what arrived of it.
-    pub(super) fn remove(self) -> Answer<()> {
+    pub(super) fn remove(self) -> Result<()> {
         let name = self.upload.id.data_name();
         match rustix::fs::unlinkat(self.directory, &name[..], AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(failed_write(errno)),
+            Err(errno) => return Err(errno.into()),
         }
         self.upload.ledger.leave(&self.upload.id);
         self.upload.store.remove(self.upload.id.digits().as_bytes())
@@ -281,19 +274,22 @@ impl Held<'_> {
     }
 
     /// `Upload-Expires`: the latest of what may become of it, if no more bytes arrive.
-    pub(super) fn tell_expiry(&self, all: &mut HeaderMap) {
-        let expires = self.upload.options.expires;
-        let time = SystemTime::now().checked_add(expires);
-        if let Some(time) = time
-            && let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(time))
-        {
-            all.insert(&headers::UPLOAD_EXPIRES, value);
+    pub(super) fn tell_expiry(&self, response: Response) -> Response {
+        match SystemTime::now().checked_add(self.upload.options.expires) {
+            Some(time) => with(response, &headers::UPLOAD_EXPIRES, date_header(time)),
+            None => response,
         }
     }
 }
 
+/// "409 Conflict [...] without modifying the upload resource".
+pub(super) fn elsewhere(offset: u64) -> Refusal {
+    let reason = "the upload stands at another offset";
+    Refusal::because(StatusCode::CONFLICT, reason).with(&headers::UPLOAD_OFFSET, offset)
+}
+
 /// "507 Insufficient Storage": it is temporary, so clients that retry do so (RFC 4918, 11.5).
-pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Box<Response> {
+pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Refusal {
     static REFUSED: AtomicU64 = AtomicU64::new(0);
     let refused = REFUSED.fetch_add(1, Ordering::Relaxed);
     if refused.is_multiple_of(1_000) {
@@ -303,7 +299,7 @@ pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Box<Response> {
         );
     }
     let reason = "unfinished uploads have as many bytes as they may; continue later";
-    refused_because(StatusCode::INSUFFICIENT_STORAGE, reason)
+    Refusal::because(StatusCode::INSUFFICIENT_STORAGE, reason)
 }
 
 /// Whether something was written longer ago than this. A time in the future is not.
@@ -314,58 +310,49 @@ pub(super) fn is_older(written: Option<SystemTime>, than: Duration, now: SystemT
 }
 
 /// HEAD: how far the upload is.
-pub(super) fn ask(uploads: Uploads<'_>, id: &Id) -> Answer<Response> {
+pub(super) fn ask(uploads: Uploads<'_>, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
-    let mut response = bare(StatusCode::OK);
-    let all = response.headers_mut();
-    let mut held = match upload.hold()? {
-        Ok(held) => held,
-        Err(finished) => {
-            all.insert(&headers::UPLOAD_OFFSET, finished.length.into());
-            all.insert(&headers::UPLOAD_LENGTH, finished.length.into());
-            return Ok(response);
+    let told = |offset: u64, length: Option<u64>| {
+        let response = with(bare(StatusCode::OK), &headers::UPLOAD_OFFSET, offset);
+        match length {
+            Some(length) => with(response, &headers::UPLOAD_LENGTH, length),
+            None => with(response, &headers::UPLOAD_DEFER_LENGTH, 1),
         }
     };
-    let offset = held.offset();
-    match held.record.length {
-        Some(length) => {
-            all.insert(&headers::UPLOAD_LENGTH, length.into());
-        }
-        None => {
-            let deferred = HeaderValue::from_static("1");
-            all.insert(&headers::UPLOAD_DEFER_LENGTH, deferred);
-        }
-    }
-    if let Ok(metadata) = HeaderValue::from_bytes(&held.record.metadata)
+    let mut locked = match upload.lock()? {
+        State::Finished { length, .. } => return Ok(told(length, Some(length))),
+        state => state.receiving()?,
+    };
+    let offset = locked.offset();
+    let mut response = told(offset, locked.record.length);
+    if let Ok(metadata) = HeaderValue::from_bytes(&locked.record.metadata)
         && !metadata.is_empty()
     {
-        all.insert(&headers::UPLOAD_METADATA, metadata);
+        response = with(response, &headers::UPLOAD_METADATA, metadata);
     }
-    all.insert(&headers::UPLOAD_OFFSET, offset.into());
-    if held.record.length == Some(offset) {
-        // A client takes this for success, so it must be one: the server that had the last byte
-        // may have been killed before it named the file.
-        held.publish()?;
-    } else {
-        held.tell_expiry(all);
+    if locked.record.length != Some(offset) {
+        return Ok(locked.tell_expiry(response));
     }
+    // A client takes this for success, so it must be one: the server that had the last byte may
+    // have been killed before it named the file.
+    locked.publish()?;
     Ok(response)
 }
 
 /// DELETE: "the Server SHOULD free the used resources".
-pub(super) fn terminate(uploads: Uploads<'_>, id: &Id) -> Answer<Response> {
+pub(super) fn terminate(uploads: Uploads<'_>, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
-    match upload.look()? {
-        Seen::Receiving(held) => held.remove()?,
-        Seen::Finished(_) => {
+    match upload.lock()? {
+        State::Receiving(locked) => locked.remove()?,
+        State::Finished { .. } => {
             let reason = "the upload is finished, and its file is not removed";
-            return Err(refused_because(StatusCode::FORBIDDEN, reason));
+            return Err(Refusal::because(StatusCode::FORBIDDEN, reason));
         }
-        Seen::Gone => return Err(missing()),
+        State::Gone => return Err(missing()),
     }
     Ok(bare(StatusCode::NO_CONTENT))
 }
 
-fn missing() -> Box<Response> {
-    refused(StatusCode::NOT_FOUND)
+fn missing() -> Refusal {
+    StatusCode::NOT_FOUND.into()
 }
