@@ -9,7 +9,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const LONG_PATIENCE: Duration = Duration::from_secs(240);
 
 /// Between two looks at something that cannot wake us.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A point in time after which a wait fails.
 #[derive(Clone, Copy, Debug)]

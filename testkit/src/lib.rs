@@ -15,6 +15,7 @@
 
 pub mod binary;
 pub mod cgroup;
+pub mod child;
 pub mod client;
 pub mod deadline;
 pub mod driver;
@@ -30,6 +31,7 @@ pub mod swarm;
 pub mod tools;
 
 pub use cgroup::MemoryGroup;
+pub use child::Child;
 pub use client::Client;
 pub use deadline::{Deadline, PATIENCE, until, until_true};
 pub use driver::Driver;

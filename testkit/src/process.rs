@@ -139,20 +139,17 @@ fn hard_descriptor_limit() -> Option<u64> {
     rustix::process::getrlimit(Resource::Nofile).maximum
 }
 
-/// Lets this process open as many descriptors as its hard limit allows; returns that number.
+/// Lets this process, and those it starts, open as many descriptors as the hard limit allows;
+/// returns that number.
 ///
-/// # Panics
-/// The kernel refuses what it allows.
-#[must_use]
-pub fn raise_descriptor_limit() -> u64 {
+/// # Errors
+/// What `setrlimit` reports.
+pub fn raise_descriptor_limit() -> std::io::Result<u64> {
     let maximum = hard_descriptor_limit();
-    rustix::process::setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    )
-    .expect("the hard limit is allowed");
-    maximum.unwrap_or(u64::MAX)
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    rustix::process::setrlimit(Resource::Nofile, raised)?;
+    Ok(maximum.unwrap_or(u64::MAX))
 }

@@ -6,18 +6,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::process::Signal;
 
-use crate::deadline::{Deadline, until};
-use crate::{Client, Driver, MemoryGroup, Process, binary};
+use crate::deadline::{PATIENCE, until};
+use crate::{Child, Client, Driver, MemoryGroup, Process, binary};
 
 /// A command line being put together.
 #[derive(Clone, Debug)]
@@ -168,10 +165,7 @@ impl Launch {
         command
             .args(&self.arguments)
             .envs(self.environment.iter().cloned());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null());
         command
     }
 
@@ -198,51 +192,35 @@ impl Launch {
     /// It cannot be started, or is neither ready nor ended for too long.
     pub fn try_start(self) -> Result<Server, NotStarted> {
         let mut command = self.command();
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let stderr = child.stderr.take().expect("standard error is piped");
-        let (log, unread) = if self.leaves_log_unread {
-            const LEAST: usize = 4096;
-            rustix::pipe::fcntl_setpipe_size(&stderr, LEAST).expect("a pipe may be small");
-            (None, Some(stderr))
-        } else {
-            (Some(Log::of(stderr)), None)
+        let child = match self.leaves_log_unread {
+            true => Child::start_unread(&mut command),
+            false => Child::start(&mut command),
         };
-        let lines = lines_of(child.stdout.take().expect("standard output is piped"));
-        let mut server = Server {
-            child,
-            log,
-            unread,
-            lines,
-            addresses: HashMap::new(),
-            expects_panics: self.expects_panics,
-        };
-        let deadline = Deadline::default();
-        loop {
-            match server.lines.recv_timeout(deadline.left()) {
-                Ok(line) if line == "ready" => return Ok(server),
-                Ok(line) => server.note_listener(&line),
-                Err(RecvTimeoutError::Disconnected) => {
-                    let status = server.exit_status();
-                    return Err(NotStarted {
-                        status,
-                        log: server.whole_log(),
-                    });
-                }
-                Err(RecvTimeoutError::Timeout) => panic!("the server is not ready for too long"),
+        let mut child = child.unwrap_or_else(|error| panic!("{error}"));
+        let named = match child.listeners() {
+            Ok(named) => named,
+            Err(error) if error.kind() == ErrorKind::TimedOut => panic!("the server {error}"),
+            Err(_) => {
+                return Err(NotStarted {
+                    status: ended(&mut child),
+                    log: child.whole_log(),
+                });
             }
-        }
+        };
+        let count = named.len();
+        let addresses: HashMap<_, _> = named.into_iter().collect();
+        assert_eq!(addresses.len(), count, "two listeners share a name");
+        Ok(Server {
+            child,
+            addresses,
+            expects_panics: self.expects_panics,
+        })
     }
 }
 
 /// A running server.
 pub struct Server {
     child: Child,
-    /// Its standard error: being read, or not yet.
-    log: Option<Log>,
-    unread: Option<ChildStderr>,
-    lines: Receiver<String>,
     addresses: HashMap<String, SocketAddr>,
     expects_panics: bool,
 }
@@ -297,20 +275,12 @@ impl Server {
     /// Standard error so far.
     #[must_use]
     pub fn log(&self) -> String {
-        self.log.as_ref().map(Log::so_far).unwrap_or_default()
+        self.child.log()
     }
 
     /// Begins to read a log that was left unread.
     pub fn read_log(&mut self) {
-        if let Some(stderr) = self.unread.take() {
-            self.log = Some(Log::of(stderr));
-        }
-    }
-
-    /// The log of a server that has ended.
-    fn whole_log(&mut self) -> String {
-        self.read_log();
-        self.log.as_ref().map(Log::whole).unwrap_or_default()
+        self.child.read_log();
     }
 
     /// Waits until the log holds `words`.
@@ -333,39 +303,21 @@ impl Server {
     /// # Panics
     /// It does not end; its log is in the message.
     pub fn exit_status(&mut self) -> ExitStatus {
-        let deadline = Deadline::default();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our child can be waited for") {
-                return status;
-            }
-            assert!(
-                !deadline.is_over(),
-                "the server does not end; its log:\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        ended(&mut self.child)
     }
+}
 
-    fn note_listener(&mut self, line: &str) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["listening", name, address] = words.as_slice() else {
-            panic!("an unexpected line on standard output: {line:?}");
-        };
-        let address = address
-            .parse()
-            .unwrap_or_else(|_| panic!("not an address: {line:?}"));
-        let before = self.addresses.insert((*name).into(), address);
-        assert!(before.is_none(), "two listeners are called {name}");
-    }
+/// Waits for the end of a server.
+fn ended(child: &mut Child) -> ExitStatus {
+    let status = child.wait(PATIENCE);
+    status.unwrap_or_else(|error| panic!("{error}; the server's log:\n{}", child.log()))
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself: then there is nothing to kill.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let log = self.whole_log();
+        self.child.signal(Signal::KILL);
+        let _ = self.child.wait(PATIENCE);
+        let log = self.child.whole_log();
         if std::thread::panicking() {
             eprintln!("--- the server's log:\n{log}---");
             return;
@@ -376,53 +328,4 @@ impl Drop for Server {
             "the server panicked; its log:\n{log}"
         );
     }
-}
-
-/// What a process writes to standard error, collected by a thread.
-struct Log {
-    text: Arc<Mutex<String>>,
-    ended: Receiver<()>,
-}
-
-impl Log {
-    fn of(stream: impl Read + Send + 'static) -> Self {
-        let text = Arc::new(Mutex::new(String::new()));
-        let (sender, ended) = channel::<()>();
-        let into = Arc::clone(&text);
-        std::thread::spawn(move || {
-            // Dropped at the end: that is the signal.
-            let _sender = sender;
-            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-                let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
-                text.push_str(&String::from_utf8_lossy(&line));
-                text.push('\n');
-            }
-        });
-        Self { text, ended }
-    }
-
-    fn so_far(&self) -> String {
-        self.text
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// The log of a process that has ended, to its last line.
-    fn whole(&self) -> String {
-        let _ = self.ended.recv_timeout(Deadline::default().left());
-        self.so_far()
-    }
-}
-
-fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }

@@ -50,7 +50,8 @@ impl Swarm {
     /// may be, and says so when that is not enough.
     #[must_use]
     pub fn size_allowed(wished: usize) -> usize {
-        let room = raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS);
+        let limit = raise_descriptor_limit().expect("the hard limit is allowed");
+        let room = limit.saturating_sub(OWN_DESCRIPTORS);
         let size = wished.min(usize::try_from(room).unwrap_or(usize::MAX));
         if size < wished {
             eprintln!("only {size} clients: the hard limit on descriptors is too low for more");

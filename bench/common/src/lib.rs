@@ -5,7 +5,6 @@
 //! |---|---|
 //! | [`options`] | the common options; begin and end of a bench |
 //! | [`profile`] | how much is run: full, quick, tiny |
-//! | [`process`] | children: start, pin, wait until ready, end; none outlives the bench |
 //! | [`usage`] | CPU time and memory of processes and of the machine |
 //! | [`system_calls`] | system calls of a running server, by perf or strace |
 //! | [`tools`] | programs of the system, and the packages that bring them |
@@ -26,6 +25,8 @@
 //! [`Report::collect`](report::Report::collect) and `Common::deliver`. A bench of structures builds
 //! its tables itself, from [`measure::interleave`].
 //!
+//! Processes are started, pinned, awaited and ended by the test kit's `child`.
+//!
 //! Every candidate gets the same work, in the same run, in turns. A missed target is printed; it
 //! fails nothing.
 #![forbid(unsafe_code)]
@@ -39,7 +40,6 @@ pub mod namespace;
 pub mod nginx;
 pub mod options;
 pub mod plot;
-pub mod process;
 pub mod profile;
 pub mod report;
 pub mod rpc;

@@ -7,7 +7,7 @@
 use std::io;
 use std::process::{Command, ExitCode};
 
-use crate::process;
+use flatpath_testkit::child;
 
 /// The setting, which every namespace has its own of.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -41,7 +41,7 @@ pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
     }
     if std::env::var_os(WITHIN).is_none() {
         // It ends with this process, whatever ends that one.
-        let status = process::command("unshare", &[])
+        let status = child::command("unshare", &[])
             .args(["--net", "--"])
             .arg(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-use crate::process;
 use crate::tools::NGINX;
+use flatpath_testkit::child;
 
 /// Path of the fixed reply, answered by `return 200`.
 pub const HELLO_PATH: &str = "/hello";
@@ -67,7 +67,7 @@ impl Config<'_> {
     pub fn command(&self, cores: &[usize]) -> io::Result<Command> {
         let file = self.directory.join("nginx.conf");
         fs::write(&file, self.render())?;
-        let mut command = process::command(NGINX.find()?, cores);
+        let mut command = child::command(NGINX.find()?, cores);
         command.args(["-e", "stderr", "-p"]).arg(self.directory);
         command.arg("-c").arg(&file);
         Ok(command)

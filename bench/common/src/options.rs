@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::namespace::{self, HOST};
-use crate::process;
 use crate::profile::Profile;
 use crate::report::Report;
+use flatpath_testkit::{child, process};
 
 /// The options of every bench.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,7 +69,7 @@ impl Common {
             eprintln!("this is a debug build: its figures mean little");
         }
         process::raise_descriptor_limit()?;
-        process::end_all_on_signals()?;
+        child::end_all_on_signals()?;
         Ok(None)
     }
 
@@ -98,7 +98,7 @@ pub fn exit_code(program: &str, outcome: io::Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("{program}: {error}");
         match error.kind() {
-            io::ErrorKind::Interrupted => ExitCode::from(process::EXIT_INTERRUPTED),
+            io::ErrorKind::Interrupted => ExitCode::from(child::EXIT_INTERRUPTED),
             io::ErrorKind::InvalidInput => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

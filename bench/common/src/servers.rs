@@ -9,8 +9,8 @@ use std::io;
 
 use crate::measure::{median, turns};
 use crate::plot::Plot;
-use crate::process::refuse_if_interrupted;
 use crate::report::{BenchReport, Column, Figure, Ratio, Role, Row, Table, Target, Wanted, ratio};
+use flatpath_testkit::child::refuse_if_interrupted;
 
 /// Above this share of a core, the load generator decides the rate and not the server.
 const GENERATOR_PERCENT_MAX: f64 = 95.0;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::NamedTempFile;
 
-use crate::process::{self, Process};
 use crate::tools::{PERF, STRACE, Tool};
+use flatpath_testkit::child::{self, Child};
 
 /// Where perf's trace point is, if it is mounted.
 const TRACE_POINTS: [&str; 2] = [
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A tool that is attached.
 pub struct Counting {
     tool: Tool,
-    process: Process,
+    process: Child,
     output: NamedTempFile,
 }
 
@@ -43,9 +43,9 @@ impl Counting {
     pub fn begin(pid: u32) -> io::Result<Self> {
         let tool = choose();
         let output = NamedTempFile::new()?;
-        let mut command = process::command(tool.find()?, &[]);
+        let mut command = child::command(tool.find()?, &[]);
         arguments(tool, &mut command, pid, output.path());
-        let mut process = Process::start(&mut command)?;
+        let mut process = Child::start(&mut command)?;
         thread::sleep(ATTACH);
         if !process.is_running() {
             let message = format!("{} could not attach to the server", tool.program);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::process::{self, Process};
 use crate::tools::WRK;
+use flatpath_testkit::child::{self, Child};
 
 /// What may pass beyond the asked time before wrk counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -130,7 +130,7 @@ impl Wrk {
     /// # Errors
     /// If wrk cannot be started, fails, hangs, or says nothing that is understood.
     pub fn run(&self, load: &Load) -> io::Result<Counted> {
-        let mut command = process::command(&self.program, &load.cores);
+        let mut command = child::command(&self.program, &load.cores);
         command
             .arg(format!("--threads={}", self.threads.min(load.connections)))
             .arg(format!("--connections={}", load.connections))
@@ -142,7 +142,7 @@ impl Wrk {
         }
         command.arg(format!("http://{}{}", load.address, load.path));
         let limit = Duration::from_secs(load.seconds.into()) + PATIENCE;
-        let output = Process::start(&mut command)?.finish(limit);
+        let output = Child::start(&mut command)?.finish(limit);
         let text = output.map_err(|error| named(&error.to_string()))?;
         parse(&text).ok_or_else(|| named(&format!("printed no figures: {}", text.trim())))
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-use flatpath_bench_common::process;
 use flatpath_bench_common::tools::VALGRIND;
+use flatpath_testkit::child;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -32,7 +32,7 @@ pub(crate) fn this_program() -> String {
 
 /// A command that counts the program's instructions into `counts`.
 pub(crate) fn counted(program: impl AsRef<OsStr>, counts: &Path, cores: &[usize]) -> Command {
-    let mut command = process::command(this_program(), cores);
+    let mut command = child::command(this_program(), cores);
     command.args(["launch", "--", VALGRIND.program]);
     command.args(["--quiet", "--tool=callgrind"]);
     command.arg(format!("--callgrind-out-file={}", counts.display()));

@@ -25,9 +25,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use flatpath_bench_common::machine::locked_versions;
 use flatpath_bench_common::options::exit_code;
-use flatpath_bench_common::process::raise_descriptor_limit;
 use flatpath_bench_common::report::Report;
 use flatpath_bench_common::tools;
+use flatpath_testkit::process::raise_descriptor_limit;
 
 use crate::options::{Arguments, Options, Role, Scenario};
 use crate::scenarios::ingest::clients;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flatpath_bench_common::nginx::{Config, Files};
-use flatpath_bench_common::process::{self, Process, free_address};
+use flatpath_testkit::child::{self, Child, free_address};
 use tempfile::TempDir;
 
 use crate::instructions::{counted, this_program};
@@ -45,7 +45,7 @@ pub(crate) struct Setup<'a> {
 
 /// A server that accepts connections. Dropping it ends it.
 pub(crate) struct Server {
-    pub(crate) process: Process,
+    pub(crate) process: Child,
     /// Where the first listener is.
     pub(crate) address: SocketAddr,
     // Dropped after the process: nothing writes into it any more.
@@ -71,7 +71,7 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub(crate) fn announced(command: &mut Command, directory: TempDir) -> io::Result<Self> {
-        let mut process = Process::start(command)?;
+        let mut process = Child::start(command)?;
         let (_, address) = process.listeners()?.swap_remove(0);
         Ok(Self {
             process,
@@ -89,7 +89,7 @@ impl Server {
         address: SocketAddr,
         directory: TempDir,
     ) -> io::Result<Self> {
-        let mut process = Process::start(command)?;
+        let mut process = Child::start(command)?;
         process.await_port(address.port())?;
         Ok(Self {
             process,
@@ -151,7 +151,7 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
 fn launched(program: impl AsRef<Path>, setup: &Setup<'_>) -> Command {
     match &setup.counts {
         Some(counts) => counted(program.as_ref(), counts, &setup.cores),
-        None => process::command(program.as_ref(), &setup.cores),
+        None => child::command(program.as_ref(), &setup.cores),
     }
 }
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath::OperationMode;
-use flatpath_bench_common::process::{Process, command};
 use flatpath_bench_common::usage::{ThreadTimes, thread_times};
+use flatpath_testkit::child::{Child, command};
 
 /// How long a server may take to become quiet, or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const QUIET_MAX: Duration = Duration::from_micros(100);
 /// A running echo server.
 pub(crate) struct Server {
     address: SocketAddr,
-    process: Process,
+    process: Child,
 }
 
 /// What the log of a server reports.
@@ -47,7 +47,7 @@ impl Server {
             .args(["serve", "--echo", "127.0.0.1:0", "--accept", how])
             // The engine logs what its driver did only at this level.
             .env("RUST_LOG", "warn,flatpath=debug");
-        let mut process = Process::start(&mut command)?;
+        let mut process = Child::start(&mut command)?;
         Ok(Self {
             address: process.listeners()?[0].1,
             process,

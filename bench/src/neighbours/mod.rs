@@ -31,9 +31,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Stage;
-use flatpath_bench_common::process::raise_descriptor_limit;
 use flatpath_bench_common::profile::Profile;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
+use flatpath_testkit::process::raise_descriptor_limit;
 use innocent::{CLIENTS, Clock, Kind, Part, Waits};
 use server::{Candidate, Prepared};
 use troubles::{Trouble, troubles};

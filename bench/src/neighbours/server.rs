@@ -12,9 +12,9 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 use flatpath::{DriverChoice, Protocol, Running};
-use flatpath_bench_common::process::{Process, command, free_address};
 use flatpath_bench_common::{nginx, tools};
 use flatpath_http::{Http, Request, Response, Route};
+use flatpath_testkit::child::{Child, command, free_address};
 use flatpath_testkit::fuse::{Content, Fuse, Pause};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
@@ -119,7 +119,7 @@ pub(super) struct Prepared {
 }
 
 enum Started {
-    Child(Process),
+    Child(Child),
     Here(Running, Arc<AtomicBool>),
 }
 
@@ -160,8 +160,8 @@ impl Prepared {
                 let mut command = serve(&stage.server, candidate, directory.path(), &documents);
                 command.args(options);
                 let process = match trouble.needs {
-                    Needs::UnreadLog => Process::start_unread(&mut command)?,
-                    _ => Process::start(&mut command)?,
+                    Needs::UnreadLog => Child::start_unread(&mut command)?,
+                    _ => Child::start(&mut command)?,
                 };
                 child(process, directory.path())?
             }
@@ -248,7 +248,7 @@ fn serve(program: &Path, candidate: Candidate, directory: &Path, documents: &Pat
     command
 }
 
-fn child(mut process: Process, directory: &Path) -> io::Result<(Started, Arena)> {
+fn child(mut process: Child, directory: &Path) -> io::Result<(Started, Arena)> {
     let services: HashMap<String, SocketAddr> = process.listeners()?.into_iter().collect();
     let http = services.get("http").copied();
     let http = http.ok_or_else(|| io::Error::other("it has no HTTP listener"))?;
@@ -313,7 +313,7 @@ fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(S
         connections: nginx::connections_of(trouble.places),
         files: nginx::Files::Stored,
     };
-    let mut process = Process::start(&mut config.command(&[])?)?;
+    let mut process = Child::start(&mut config.command(&[])?)?;
     process.await_port(http.port())?;
     let arena = Arena::of_http(http, HOT_PATH, "/absent");
     Ok((Started::Child(process), arena))

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::Args;
 use flatpath::Server;
-use flatpath_bench_common::process::Process;
 use flatpath_nfs::{Nfs, Options, Squash};
+use flatpath_testkit::Child;
 
 use super::driver;
 
@@ -38,7 +38,7 @@ impl Dispatches {
     ///
     /// # Errors
     /// It does not answer.
-    pub(crate) fn ask(server: &mut Process) -> io::Result<Self> {
+    pub(crate) fn ask(server: &mut Child) -> io::Result<Self> {
         server.tell("")?;
         let line = server.line(ANSWER_MAX)?;
         let numbers = line.split_once(' ');

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use flatpath_bench_common::crowd::{self, Arrival, Outcome};
-use flatpath_bench_common::process::refuse_if_interrupted;
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{GENERATOR, LOST, Metric, Run, SERVED};
 use flatpath_bench_common::system_calls::Counting;
 use flatpath_bench_common::usage::{Reading, listen_overflows};
+use flatpath_testkit::child::refuse_if_interrupted;
 
 use crate::kind::Kind;
 use crate::options::Scenario;

@@ -14,11 +14,11 @@ use std::io;
 use std::time::Instant;
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
-use flatpath_bench_common::process::{self, Process};
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{CPU, OTHERS, P99, Run};
 use flatpath_bench_common::usage::{Ticks, group_ticks};
 use flatpath_bench_common::wrk::Lifetime;
+use flatpath_testkit::child::{self, Child};
 
 use crate::kind::Kind;
 use crate::options::Scenario;
@@ -47,7 +47,7 @@ struct Busy {
 }
 
 /// Processes that compute and never sleep. They end when this is dropped, and with the bench.
-struct BusyLoops(Vec<Process>);
+struct BusyLoops(Vec<Child>);
 
 /// Runs both cases.
 ///
@@ -114,8 +114,8 @@ impl Busy {
 impl BusyLoops {
     fn start(count: usize) -> io::Result<Self> {
         let start = |_| {
-            let mut command = process::command("sh", &[]);
-            Process::start(command.args(["-c", "while :; do :; done"]))
+            let mut command = child::command("sh", &[]);
+            Child::start(command.args(["-c", "while :; do :; done"]))
         };
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn busy_loops_are_not_others_and_end_when_dropped() {
         let loops = BusyLoops::start(2).expect("started");
-        let ids: Vec<_> = loops.0.iter().map(Process::id).collect();
+        let ids: Vec<_> = loops.0.iter().map(Child::id).collect();
         let run = loops.leave_out(|| Ok(vec![(OTHERS, 0.0)]));
         let run = run.expect("they run");
         assert!(run[0].1.abs() < 1e-9, "{run:?}");

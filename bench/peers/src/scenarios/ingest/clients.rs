@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use flatpath_bench_common::process::Process;
 use flatpath_consumer::{Consumer, Message};
+use flatpath_testkit::Child;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ pub(super) fn sum() -> u64 {
 }
 
 /// What a client prints at its end.
-pub(super) fn result<T: DeserializeOwned>(client: &mut Process) -> io::Result<T> {
+pub(super) fn result<T: DeserializeOwned>(client: &mut Child) -> io::Result<T> {
     Ok(serde_json::from_str(&client.line(PATIENCE)?)?)
 }
 

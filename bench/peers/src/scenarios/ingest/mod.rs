@@ -9,10 +9,10 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath_bench_common::process::{self, Process};
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{Metric, Run};
 use flatpath_bench_common::usage::Reading;
+use flatpath_testkit::child::{self, Child};
 
 use self::clients::{Produced, Received, result, sum};
 use crate::instructions::this_program;
@@ -84,7 +84,7 @@ pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
 fn server(session: &Session, kind: Kind, socket: &str) -> io::Result<Server> {
     let directory = tempfile::tempdir()?;
     let Some(driver) = kind.driver() else {
-        let mut command = process::command(this_program(), &[]);
+        let mut command = child::command(this_program(), &[]);
         command.args(["copying", "--socket", socket]);
         command.args(match kind {
             Kind::TokioCopyingTwo => &["--threads=2"][..],
@@ -93,7 +93,7 @@ fn server(session: &Session, kind: Kind, socket: &str) -> io::Result<Server> {
         });
         return Server::announced(&mut command, directory);
     };
-    let mut command = process::command(&session.flatpath, &[]);
+    let mut command = child::command(&session.flatpath, &[]);
     command.args([
         "serve",
         "--ingest",
@@ -109,10 +109,10 @@ fn server(session: &Session, kind: Kind, socket: &str) -> io::Result<Server> {
     Server::announced(command.env("RUST_LOG", "warn"), directory)
 }
 
-fn client(role: &str, place: String, messages: u32) -> io::Result<Process> {
-    let mut command = process::command(this_program(), &[]);
+fn client(role: &str, place: String, messages: u32) -> io::Result<Child> {
+    let mut command = child::command(this_program(), &[]);
     command.args([role, &place, &format!("--messages={messages}")]);
-    Process::start(&mut command)
+    Child::start(&mut command)
 }
 
 /// One run of one server.

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::{fmt, fs, io};
 
 use clap::ValueEnum;
-use flatpath_bench_common::process::{self, Process, is_listening};
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{Metric, P99, interleave};
 use flatpath_bench_common::tools::{GANESHA, RPCBIND};
+use flatpath_testkit::child::{self, Child, is_listening};
 use tempfile::TempDir;
 
 use self::connection::Mount;
@@ -43,7 +43,7 @@ struct Exporting {
     mount: Mount,
     _export: TempDir,
     /// The rpcbind that ganesha insists on.
-    _helper: Option<Process>,
+    _helper: Option<Child>,
 }
 
 /// A candidate of the sweep.
@@ -157,7 +157,7 @@ fn flatpath(kind: Kind, setup: &Setup<'_>) -> io::Result<Exporting> {
 /// This program as a server that reports what dispatch costs.
 fn observed(workers: Workers, driver: &str) -> io::Result<Exporting> {
     let export = tempfile::tempdir_in(MEMORY)?;
-    let mut command = process::command(this_program(), &[]);
+    let mut command = child::command(this_program(), &[]);
     command.arg("observed").arg(export.path());
     command.args([&workers.0.to_string(), driver]);
     let server = Server::announced(&mut command, tempfile::tempdir()?)?;
@@ -192,7 +192,7 @@ fn ganesha() -> io::Result<Exporting> {
     fs::write(&file, text)?;
     fs::create_dir_all("/run/ganesha")?;
     let helper = (!is_listening(RPCBIND_PORT)).then(rpcbind).transpose()?;
-    let mut command = process::command(GANESHA.find()?, &[]);
+    let mut command = child::command(GANESHA.find()?, &[]);
     command.arg("-F").arg("-f").arg(&file).arg("-p").arg(&pid);
     command.arg("-L").arg(Path::new("/dev/stderr"));
     let (nfs, mount) = (
@@ -209,8 +209,8 @@ fn ganesha() -> io::Result<Exporting> {
     })
 }
 
-fn rpcbind() -> io::Result<Process> {
-    let mut process = Process::start(process::command(RPCBIND.find()?, &[]).arg("-f"))?;
+fn rpcbind() -> io::Result<Child> {
+    let mut process = Child::start(child::command(RPCBIND.find()?, &[]).arg("-f"))?;
     process.await_port(RPCBIND_PORT)?;
     Ok(process)
 }

@@ -20,10 +20,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use flatpath_bench_common::process::{self, free_address, raise_descriptor_limit};
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::Metric;
 use flatpath_bench_common::tools::{HAPROXY, SOCAT};
+use flatpath_testkit::child::{self, free_address};
+use flatpath_testkit::process::raise_descriptor_limit;
 
 use self::load::Span;
 use crate::instructions::this_program;
@@ -149,7 +150,7 @@ impl Relay {
         let mut command = match kind {
             Kind::Python => {
                 let directory = session.options.python.clone().unwrap_or_default();
-                let mut command = process::command(directory.join("twist"), &[]);
+                let mut command = child::command(directory.join("twist"), &[]);
                 command.args(["--log-level=error", "transitrelay"]);
                 command.arg(format!(
                     "--port=tcp:{port}:interface=127.0.0.1:backlog=4096"
@@ -157,12 +158,12 @@ impl Relay {
                 command
             }
             Kind::Bare => {
-                let mut command = process::command(this_program(), &[]);
+                let mut command = child::command(this_program(), &[]);
                 command.args(["bare", &address.to_string()]);
                 command
             }
             Kind::Socat => {
-                let mut command = process::command(SOCAT.find()?, &[]);
+                let mut command = child::command(SOCAT.find()?, &[]);
                 command.arg(format!("TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr"));
                 command.arg(format!("TCP:{to}"));
                 command
@@ -170,7 +171,7 @@ impl Relay {
             Kind::Haproxy => {
                 let file = home.path().join("haproxy.cfg");
                 fs::write(&file, haproxy(address, to))?;
-                let mut command = process::command(HAPROXY.find()?, &[]);
+                let mut command = child::command(HAPROXY.find()?, &[]);
                 command.args(["-db", "-f"]).arg(file);
                 command
             }
@@ -194,7 +195,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn flatpath(session: &Session, kind: Kind, address: SocketAddr) -> Command {
-    let mut command = process::command(&session.flatpath, &[]);
+    let mut command = child::command(&session.flatpath, &[]);
     command.args(["serve", "--relay", &address.to_string()]);
     command.args(["--relay-waiting", "1000000"]);
     command.args(["--driver", kind.driver().unwrap_or("auto")]);

@@ -1,17 +1,18 @@
-//! Processes that a bench starts, none of which outlives it.
+//! Processes that a test or a bench starts, none of which outlives it.
 //!
-//! Each is the leader of a process group of its own. The group is ended
-//! - when its [`Process`] is dropped, also by a panic that unwinds;
-//! - when the bench gets SIGINT, SIGTERM or SIGHUP (see [`end_all_on_signals`]);
-//! - when the bench itself is killed: the kernel sends SIGTERM to the leader (`setpriv
-//!   --pdeathsig`). It does so when the *thread* that started the process ends, so start processes
-//!   from a thread that outlives them.
+//! A process of [`command`] leads a process group of its own. A group, or a process without one, is
+//! ended
+//! - when its [`Child`] is dropped, also by a panic that unwinds;
+//! - when a bench gets SIGINT, SIGTERM or SIGHUP (see [`end_all_on_signals`]);
+//! - for a process of [`command`], when the bench itself is killed: the kernel sends SIGTERM to the
+//!   leader (`setpriv --pdeathsig`). It does so when the *thread* that started the process ends, so
+//!   start processes from a thread that outlives them.
 //!
 //! What a process prints is read to its end, so it never waits for a reader: standard output by
-//! lines ([`Process::line`]), standard error into a log that ends up in the message of an error.
+//! lines ([`Child::line`]), standard error into a log ([`Child::log`]).
 //! A server is ready when it has printed `listening NAME ADDRESS` for each listener and then
-//! `ready`, as `flatpath serve` does ([`Process::listeners`]), or when the kernel lists its port
-//! ([`Process::await_port`]).
+//! `ready`, as `flatpath serve` does ([`Child::listeners`]), or when the kernel lists its port
+//! ([`Child::await_port`]).
 //!
 //! Invariants
 //! - I1: a group is in `LIVE` from before its first instruction until it was waited for.
@@ -21,45 +22,46 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use procfs::net::{self, TcpState};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::deadline::{Deadline, LOOK_AGAIN};
+
 /// How long a group may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a server may take until it is ready: under callgrind it needs seconds.
-const START_MAX: Duration = Duration::from_secs(60);
-/// The interval of polling.
-const POLL: Duration = Duration::from_millis(5);
+/// What a log that is not read yet may hold: the least that the kernel allows.
+const UNREAD_BYTES: usize = 4096;
 /// How much of the log of a failed process its error repeats.
 const LOG_LINES_SHOWN: usize = 5;
 /// Exit status after a signal, as shells report SIGINT.
-pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 static LIVE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// A child process and everything it starts.
 #[derive(Debug)]
-pub struct Process {
-    child: Child,
+pub struct Child {
+    child: process::Child,
     ended: Option<ExitStatus>,
     lines: Receiver<String>,
-    log: Option<JoinHandle<String>>,
+    log: Option<Log>,
 }
 
-/// A command that runs `program` on these cores (on all, if none is named) and ends with the
-/// bench. Needs `setpriv` and `taskset` (util-linux).
+/// A command that runs `program` on these cores (on all, if none is named), leads a process group
+/// and ends with the bench. Needs `setpriv` and `taskset` (util-linux).
 pub fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
     let mut command = Command::new("setpriv");
+    command.process_group(0).stdin(Stdio::piped());
     command.args(["--pdeathsig", "TERM", "--"]);
     if !cores.is_empty() {
         let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
@@ -69,31 +71,31 @@ pub fn command(program: impl AsRef<OsStr>, cores: &[usize]) -> Command {
     command
 }
 
-impl Process {
-    /// Starts a command, best one of [`command`], as leader of a new process group.
+impl Child {
+    /// Starts a command.
     ///
     /// # Errors
     /// What spawning reports, or `Interrupted` once the bench was told to stop.
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        let mut process = Self::start_unread(command)?;
-        let log = process.child.stderr.take();
-        process.log = log.map(|mut log| {
-            thread::spawn(move || {
-                let mut text = Vec::new();
-                // What was read before an error is the log.
-                let _ = log.read_to_end(&mut text);
-                String::from_utf8_lossy(&text).into_owned()
-            })
-        });
-        Ok(process)
+        let mut child = Self::spawn(command)?;
+        child.read_log();
+        Ok(child)
     }
 
-    /// The same, but its standard error is a pipe that is never read.
+    /// The same, but nothing reads its standard error, a pipe of one page, before
+    /// [`read_log`](Self::read_log).
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_unread(command: &mut Command) -> io::Result<Self> {
-        command.process_group(0).stdin(Stdio::piped());
+        let child = Self::spawn(command)?;
+        if let Some(log) = &child.child.stderr {
+            rustix::pipe::fcntl_setpipe_size(log, UNREAD_BYTES)?;
+        }
+        Ok(child)
+    }
+
+    fn spawn(command: &mut Command) -> io::Result<Self> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // The lock is held across the start: a signal sees the group or prevents it (I1, I2).
         let mut live = live();
@@ -123,6 +125,24 @@ impl Process {
         matches!(self.poll(), Ok(None))
     }
 
+    /// Standard error so far, or as much of it as is read.
+    pub fn log(&self) -> String {
+        self.log.as_ref().map(Log::so_far).unwrap_or_default()
+    }
+
+    /// Begins to read a log that was left unread.
+    pub fn read_log(&mut self) {
+        if let Some(log) = self.child.stderr.take() {
+            self.log = Some(Log::of(log));
+        }
+    }
+
+    /// The log of a process that has ended, to its last line.
+    pub fn whole_log(&mut self) -> String {
+        self.read_log();
+        self.log.as_ref().map(Log::whole).unwrap_or_default()
+    }
+
     /// Sends a signal to the whole group.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
@@ -147,27 +167,28 @@ impl Process {
     pub fn line(&mut self, limit: Duration) -> io::Result<String> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => Ok(line),
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(self.failure("was not ready in time")),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(self.failure("ended too early")),
+            Err(RecvTimeoutError::Timeout) => {
+                let error = self.failure("was not ready in time");
+                Err(io::Error::new(io::ErrorKind::TimedOut, error))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.failure("ended too early")),
         }
     }
 
-    /// Waits until a server says `ready`: the listeners that it named, of which there is one.
+    /// Waits until a server prints `ready`: the listeners that it named, of which there is one.
     ///
     /// # Errors
-    /// As [`line`](Self::line), or it names no listener.
+    /// As [`line`](Self::line), or it names no listener, or prints anything else.
     pub fn listeners(&mut self) -> io::Result<Vec<(String, SocketAddr)>> {
-        let deadline = Instant::now() + START_MAX;
+        let deadline = Deadline::default();
         let mut listeners = Vec::new();
         loop {
-            let line = self.line(deadline.saturating_duration_since(Instant::now()))?;
-            if line == "ready" && !listeners.is_empty() {
-                return Ok(listeners);
+            let line = self.line(deadline.left())?;
+            match listener_of(&line) {
+                Some(listener) => listeners.push(listener),
+                None if line == "ready" && !listeners.is_empty() => return Ok(listeners),
+                None => return Err(self.failure(&format!("printed {line:?} too early"))),
             }
-            if line == "ready" {
-                return Err(self.failure("is ready but names no listener"));
-            }
-            listeners.extend(listener_of(&line));
         }
     }
 
@@ -176,15 +197,15 @@ impl Process {
     /// # Errors
     /// It does not in time, or has ended; with the end of its log.
     pub fn await_port(&mut self, port: u16) -> io::Result<()> {
-        let deadline = Instant::now() + START_MAX;
+        let deadline = Deadline::default();
         while !is_listening(port) {
             if !self.is_running() {
                 return Err(self.failure("ended too early"));
             }
-            if Instant::now() > deadline {
+            if deadline.is_over() {
                 return Err(self.failure("was not ready in time"));
             }
-            thread::sleep(POLL);
+            thread::sleep(LOOK_AGAIN);
         }
         Ok(())
     }
@@ -194,16 +215,16 @@ impl Process {
     /// # Errors
     /// `TimedOut` if it still runs after `limit`.
     pub fn wait(&mut self, limit: Duration) -> io::Result<ExitStatus> {
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         loop {
             if let Some(status) = self.poll()? {
                 return Ok(status);
             }
-            if Instant::now() >= deadline {
+            if deadline.is_over() {
                 let what = "the process did not end";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, what));
             }
-            thread::sleep(POLL);
+            thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -227,22 +248,17 @@ impl Process {
     pub fn stop(mut self, limit: Duration) -> io::Result<String> {
         self.signal(Signal::TERM);
         self.wait(limit)?;
-        Ok(self.take_log())
+        Ok(self.whole_log())
     }
 
     fn failure(&mut self, what: &str) -> io::Error {
         self.signal(Signal::KILL);
         let _ = self.wait(GRACE);
-        let log = self.take_log();
+        let log = self.whole_log();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("; ");
         let separator = if last.is_empty() { "" } else { ": " };
         io::Error::other(format!("{what}{separator}{last}"))
-    }
-
-    fn take_log(&mut self) -> String {
-        let log = self.log.take().and_then(|log| log.join().ok());
-        log.unwrap_or_default()
     }
 
     fn poll(&mut self) -> io::Result<Option<ExitStatus>> {
@@ -258,7 +274,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for Child {
     fn drop(&mut self) {
         self.signal(Signal::TERM);
         if self.wait(GRACE).is_err() {
@@ -266,6 +282,41 @@ impl Drop for Process {
             // Killed: only an uninterruptible system call can hold it; this wait is bounded too.
             let _ = self.wait(GRACE);
         }
+    }
+}
+
+/// What a process writes to standard error, collected by a thread.
+#[derive(Debug)]
+struct Log {
+    text: Arc<Mutex<String>>,
+    ended: Receiver<()>,
+}
+
+impl Log {
+    fn of(stream: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let (sender, ended) = mpsc::channel::<()>();
+        let into = Arc::clone(&text);
+        thread::spawn(move || {
+            // Dropped at the end: that is the signal.
+            let _sender = sender;
+            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
+                text.push_str(&String::from_utf8_lossy(&line));
+                text.push('\n');
+            }
+        });
+        Self { text, ended }
+    }
+
+    fn so_far(&self) -> String {
+        let text = self.text.lock();
+        text.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn whole(&self) -> String {
+        let _ = self.ended.recv_timeout(Deadline::default().left());
+        self.so_far()
     }
 }
 
@@ -300,21 +351,6 @@ pub fn is_listening(port: u16) -> bool {
 /// No port is free.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
-}
-
-/// Raises the soft limit of open descriptors, of this process and those it starts, to the hard one
-/// and returns it.
-///
-/// # Errors
-/// What `setrlimit` reports.
-pub fn raise_descriptor_limit() -> io::Result<u64> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    setrlimit(Resource::Nofile, raised)?;
-    Ok(maximum.unwrap_or(u64::MAX))
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP end every group, and then this process.
@@ -366,14 +402,16 @@ fn kill_all_and_exit() -> ! {
     for id in live().iter() {
         signal_group(*id, Signal::KILL);
     }
-    std::process::exit(EXIT_INTERRUPTED.into());
+    process::exit(EXIT_INTERRUPTED.into());
 }
 
 fn signal_group(id: u32, signal: Signal) {
     let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // ESRCH: the group ended by itself, which is what was wanted.
-        let _ = kill_process_group(pid, signal);
+    // Without a group of its own it is signalled alone. One that has ended by itself is as wanted.
+    if let Some(pid) = pid
+        && kill_process_group(pid, signal).is_err()
+    {
+        let _ = kill_process(pid, signal);
     }
 }
 
@@ -385,13 +423,14 @@ fn live() -> MutexGuard<'static, Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PATIENCE;
 
-    fn sleeper() -> Process {
-        Process::start(command("sleep", &[]).arg("60")).expect("sleep starts")
+    fn sleeper() -> Child {
+        Child::start(command("sleep", &[]).arg("60")).expect("sleep starts")
     }
 
-    fn shell(script: &str) -> Process {
-        Process::start(command("sh", &[]).args(["-c", script])).expect("sh starts")
+    fn shell(script: &str) -> Child {
+        Child::start(command("sh", &[]).args(["-c", script])).expect("sh starts")
     }
 
     fn exists(id: u32) -> bool {
@@ -427,7 +466,7 @@ mod tests {
         let script = "trap '' TERM; echo ready; exec sleep 60";
         let mut group = shell(script);
         let id = group.id();
-        assert_eq!(group.line(START_MAX).expect("the trap is set"), "ready");
+        assert_eq!(group.line(PATIENCE).expect("the trap is set"), "ready");
         drop(group);
         assert!(!exists(id));
     }
@@ -445,9 +484,7 @@ mod tests {
     fn a_command_runs_on_the_cores_it_was_given() {
         let mut pinned = command("sh", &[0]);
         pinned.args(["-c", "taskset --cpu-list --pid $$"]);
-        let output = Process::start(&mut pinned)
-            .expect("started")
-            .finish(START_MAX);
+        let output = Child::start(&mut pinned).expect("started").finish(PATIENCE);
         let output = output.expect("success");
         assert!(output.ends_with(": 0"), "{output}");
     }
@@ -455,13 +492,15 @@ mod tests {
     #[test]
     fn listeners_are_those_named_before_ready() {
         let mut server = shell(
-            "echo listening http 127.0.0.1:80; echo other words; echo listening echo [::1]:7; \
-             echo ready; sleep 60",
+            "echo listening http 127.0.0.1:80; echo listening echo [::1]:7; echo ready; sleep 60",
         );
         let listeners = server.listeners().expect("ready");
         let expected = [("http", "127.0.0.1:80"), ("echo", "[::1]:7")];
         let expected = expected.map(|(name, at)| (name.to_owned(), at.parse().expect("valid")));
         assert_eq!(listeners, expected);
+        let error = shell("echo listening http 127.0.0.1:80; echo words; sleep 60").listeners();
+        let error = error.expect_err("not what a server prints").to_string();
+        assert!(error.contains("words"), "{error}");
     }
 
     #[test]
@@ -491,13 +530,13 @@ mod tests {
     fn a_process_answers_and_ends() {
         let mut process = shell("read word; echo $word back; echo log >&2; read word");
         process.tell("there").expect("it reads");
-        assert_eq!(process.line(START_MAX).expect("answered"), "there back");
+        assert_eq!(process.line(PATIENCE).expect("answered"), "there back");
         drop(process.child.stdin.take());
-        assert!(process.wait(START_MAX).is_ok());
-        assert_eq!(process.take_log(), "log\n");
-        let output = shell("echo a; echo b").finish(START_MAX);
+        assert!(process.wait(PATIENCE).is_ok());
+        assert_eq!(process.whole_log(), "log\n");
+        let output = shell("echo a; echo b").finish(PATIENCE);
         assert_eq!(output.expect("success"), "a\nb");
-        let failed = shell("echo a; echo b >&2; exit 3").finish(START_MAX);
+        let failed = shell("echo a; echo b >&2; exit 3").finish(PATIENCE);
         let failed = failed.expect_err("not a success").to_string();
         assert!(
             failed.contains('3') && failed.ends_with(": a: b"),
