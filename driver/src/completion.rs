@@ -22,22 +22,17 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// The operation lives on.
-    pub(crate) fn more(user_data: u64, outcome: Outcome) -> Completion {
+    pub(crate) fn new(user_data: u64, more: bool, outcome: Outcome) -> Completion {
         Completion {
             user_data,
-            more: true,
+            more,
             outcome,
         }
     }
 
     /// The operation has ended.
     pub(crate) fn last(user_data: u64, outcome: Outcome) -> Completion {
-        Completion {
-            user_data,
-            more: false,
-            outcome,
-        }
+        Completion::new(user_data, false, outcome)
     }
 }
 

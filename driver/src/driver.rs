@@ -93,6 +93,9 @@ pub enum Operation<'a> {
 
 /// An event loop's way to the kernel. See the module for the promises of both sides.
 ///
+/// A method that takes the number of a region panics when there is no such region: 0 is the common
+/// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.
+///
 /// Cost: every method is O(1); system calls are made in [`Driver::wait`], except where a method
 /// says otherwise and when a submission queue is full.
 pub trait Driver {
@@ -132,46 +135,30 @@ pub trait Driver {
     /// the final completion.
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
-    /// Starts receiving into the pages of a region: 0 is the common one, the others are those of
-    /// [`DriverConfig::regions`](crate::DriverConfig::regions) in order, from 1 on.
+    /// Starts receiving into the pages of a region.
     ///
     /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when
     /// [`Driver::free`] says that one is, and say [`Driver::await_pages`] before each wait until
     /// then.
     /// Whether a receive without data fails so when it is armed depends on the kernel. Any other
     /// failure means that the connection is broken.
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16);
 
     /// Starts receiving once into the pages of a region, where what comes may share a page with
     /// what came before, and with what comes next on any connection: see
     /// [`RegionConfig::small_receives`](crate::RegionConfig::small_receives). A driver that cannot
     /// do so takes a page.
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
         self.receive(socket, user_data, OperationMode::Single, region_id);
     }
 
     /// A region by its number.
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn region(&self, region_id: u16) -> &Region;
 
     /// Pages of a region that can be received into at this moment: neither out as pieces nor kept.
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn free(&self, region_id: u16) -> u32;
 
     /// As [`Driver::free`], for [`Driver::receive_sharing`].
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn free_sharing(&self, region_id: u16) -> u32 {
         self.free(region_id)
     }
@@ -179,15 +166,11 @@ pub trait Driver {
     /// The next [`Driver::wait`] returns when a page of the region is free, and at once if one is
     /// by then. For a caller with receives that failed for want of a page: pages come back from
     /// other threads as well, at any time (D6). Holds for one wait, so say it before each.
-    ///
-    /// # Panics
-    /// When there is no such region.
-    fn await_pages(&mut self, region_id: u16);
+    fn await_pages(&mut self, region_id: u16) {
+        self.region(region_id).await_page();
+    }
 
     /// As [`Driver::await_pages`], for [`Driver::receive_sharing`].
-    ///
-    /// # Panics
-    /// When there is no such region.
     fn await_sharing(&mut self, region_id: u16) {
         self.await_pages(region_id);
     }

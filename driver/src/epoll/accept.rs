@@ -117,11 +117,7 @@ impl Epoll {
                         self.forget_listener(index);
                     }
                     let outcome = Outcome::Accepted(self.open(socket));
-                    completions.push(Completion {
-                        user_data,
-                        more,
-                        outcome,
-                    });
+                    completions.push(Completion::new(user_data, more, outcome));
                 }
                 Err(Errno::AGAIN) => {
                     self.wait_for_connections(index, completions);

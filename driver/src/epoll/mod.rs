@@ -288,10 +288,6 @@ impl Driver for Epoll {
         self.buffers[usize::from(region_id)].free()
     }
 
-    fn await_pages(&mut self, region_id: u16) {
-        self.buffers[usize::from(region_id)].region().await_page();
-    }
-
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         check_user_data(user_data);
         self.start_recv_into(socket, user_data, buffer);

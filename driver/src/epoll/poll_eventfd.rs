@@ -64,7 +64,9 @@ impl Epoll {
         let user_data = watch.user_data;
         self.counters.system_calls += 1;
         match watch.event.take() {
-            Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
+            Ok(count) => {
+                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)))
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
                 completions.push(self.end_poll(index, errno));

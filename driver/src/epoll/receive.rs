@@ -88,11 +88,7 @@ impl Epoll {
             if !more {
                 entry.receive = None;
             }
-            completions.push(Completion {
-                user_data: receive.user_data,
-                more,
-                outcome,
-            });
+            completions.push(Completion::new(receive.user_data, more, outcome));
         }
     }
 

@@ -68,11 +68,8 @@ impl Epoll {
                     send.list.advance(bytes);
                     let more = !send.list.is_empty();
                     let closed = closes && !more;
-                    completions.push(Completion {
-                        user_data: send.user_data,
-                        more,
-                        outcome: Outcome::Sent { bytes, closed },
-                    });
+                    let outcome = Outcome::Sent { bytes, closed };
+                    completions.push(Completion::new(send.user_data, more, outcome));
                     self.counters.short_sends += u64::from(more);
                     if !more {
                         self.sends.remove(index);

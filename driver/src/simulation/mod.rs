@@ -93,26 +93,17 @@ impl Simulation {
         if user_data > USER_DATA_MAX {
             world.broken_promise(&format!("C1: {user_data:#x} is above USER_DATA_MAX"));
         }
-        if world
-            .operations
-            .find(|running| running.user_data == user_data)
-            .is_some()
-        {
+        if let Some(socket) = kind.socket() {
+            world.connection_of(socket, kind.name());
+        }
+        let operations = &world.operations;
+        if operations.has(|running| running.user_data == user_data) {
             world.broken_promise(&format!("C1: user_data {user_data:#x} is in use"));
         }
-        world.operations.start(user_data, kind, mode);
-    }
-
-    /// A receive, or a recv_into.
-    fn start_receive(&mut self, socket: u32, user_data: u64, into: Received, mode: OperationMode) {
-        let mut world = self.network.world();
-        world.connection_of(socket, "a receive");
-        let same = |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
-        if world.operations.has(same) {
-            world.broken_promise(&format!("C2: a second receive on socket {socket}"));
+        if operations.has(|running| running.kind.excludes(&kind)) {
+            world.broken_promise(&format!("C2: a second {}: {kind:?}", kind.name()));
         }
-        drop(world);
-        self.start(user_data, Kind::Receive { socket, into }, mode);
+        world.operations.start(user_data, kind, mode);
     }
 
     /// Moves the clock to what happens next, at most by a step.
@@ -201,36 +192,25 @@ impl Driver for Simulation {
 
     fn peer(&self, socket: Socket) -> Option<SocketAddr> {
         let mut world = self.network.world();
-        world
-            .connection_of(number_of(socket), "a look at the peer")
-            .peer
+        world.connection_of(number_of(socket), "peer").peer
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        let listener = listener.number();
-        let world = self.network.world();
-        let same = |kind: &Kind| matches!(kind, Kind::Accept { listener: on } if *on == listener);
-        if world.operations.has(same) {
-            world.broken_promise(&format!("C2: a second accept on listener {listener}"));
-        }
-        drop(world);
         self.counters.accepts_armed += 1;
+        let listener = listener.number();
         self.start(user_data, Kind::Accept { listener }, mode);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        self.start_receive(
-            number_of(socket),
-            user_data,
-            Received::Region(region_id),
-            mode,
-        );
+        let (socket, into) = (number_of(socket), Received::Region(region_id));
+        self.start(user_data, Kind::Receive { socket, into }, mode);
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
-        let into = Received::Buffer(Some(buffer));
-        self.start_receive(number_of(socket), user_data, into, OperationMode::Single);
+        let (socket, into) = (number_of(socket), Received::Buffer(Some(buffer)));
+        let kind = Kind::Receive { socket, into };
+        self.start(user_data, kind, OperationMode::Single);
     }
 
     fn splice_from(
@@ -249,70 +229,51 @@ impl Driver for Simulation {
             .expect("what was put in a pipe comes out");
         let socket = number_of(socket);
         let mut world = self.network.world();
-        if world.connection_of(socket, "a send").server_finished {
+        if world.connection_of(socket, "send").server_finished {
             world.broken_promise(&format!("C3: a send on socket {socket}, which is finished"));
         }
-        let same = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
-        if world.operations.has(same) {
-            world.broken_promise(&format!("C2: a second send on socket {socket}"));
-        }
         drop(world);
-        self.start(
-            user_data,
-            Kind::Send {
-                socket,
-                list,
-                after,
-            },
-            OperationMode::Single,
-        );
+        let kind = Kind::Send {
+            socket,
+            list,
+            after,
+        };
+        self.start(user_data, kind, OperationMode::Single);
     }
 
     fn bytes_acked(&self, socket: Socket) -> Option<u64> {
         let mut world = self.network.world();
         // Half of what the way to a client takes is its receive buffer, half the send buffer here.
         let (now_ns, buffer_bytes) = (world.now_ns, world.window_bytes.div_ceil(2));
-        let connection = world.connection_of(number_of(socket), "a look at what is acknowledged");
+        let connection = world.connection_of(number_of(socket), "bytes_acked");
         Some(connection.to_client.acked(now_ns, buffer_bytes))
     }
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
-        let world = self.network.world();
-        let same = |kind: &Kind| match kind {
-            Kind::PollEventfd { event: on } => Arc::ptr_eq(on, &event),
-            _ => false,
-        };
-        if world.operations.has(same) {
-            world.broken_promise("C2: a second poll of an eventfd");
-        }
-        drop(world);
-        // Not `Many`: a driver keeps a watch alive through an overflow.
-        self.start(
-            user_data,
-            Kind::PollEventfd { event },
-            OperationMode::Single,
-        );
+        // Not `Multishot`: a driver keeps a poll alive through an overflow.
+        let kind = Kind::PollEventfd { event };
+        self.start(user_data, kind, OperationMode::Single);
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
         let socket = number_of(socket);
         let mut world = self.network.world();
         let sends = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
-        if world.operations.has(sends) {
+        if world.operations.has(|running| sends(&running.kind)) {
             world.broken_promise(&format!("C3: socket {socket} is finished during a send"));
         }
         let arrival_ns = world.arrival_ns();
-        let connection = world.connection_of(socket, "a finish");
+        let connection = world.connection_of(socket, "shutdown_write");
         connection.server_finished = true;
         connection.to_client.end(arrival_ns);
     }
 
     fn close(&mut self, socket: Socket) {
-        end(&self.network, number_of(socket), false);
+        self.network.world().end_socket(number_of(socket), false);
     }
 
     fn abort(&mut self, socket: Socket) {
-        end(&self.network, number_of(socket), true);
+        self.network.world().end_socket(number_of(socket), true);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
@@ -337,10 +298,6 @@ impl Driver for Simulation {
 
     fn free(&self, region_id: u16) -> u32 {
         self.buffers[usize::from(region_id)].free()
-    }
-
-    fn await_pages(&mut self, region_id: u16) {
-        self.buffers[usize::from(region_id)].region().await_page();
     }
 
     fn recycle(&mut self, piece: Piece) {
@@ -400,22 +357,6 @@ impl Driver for Simulation {
     }
 }
 
-/// Close or reset.
-fn end(network: &Network, socket: u32, reset: bool) {
-    let mut world = network.world();
-    let uses = |kind: &Kind| match kind {
-        Kind::Accept { .. } | Kind::PollEventfd { .. } => false,
-        Kind::Receive { socket: on, .. } | Kind::Send { socket: on, .. } => *on == socket,
-    };
-    if let Some(running) = world.operations.find(|running| uses(&running.kind)) {
-        let user_data = running.user_data;
-        world.broken_promise(&format!(
-            "C3: socket {socket} is closed while operation {user_data:#x} is outstanding"
-        ));
-    }
-    world.close_socket(socket, reset);
-}
-
 impl Drop for Simulation {
     fn drop(&mut self) {
         let mut world = self.network.world();
@@ -423,7 +364,7 @@ impl Drop for Simulation {
         drop(world.operations.take_all_completions());
         let sockets: Vec<u32> = world.sockets.keys().copied().collect();
         for socket in sockets {
-            let connection = world.connection_of(socket, "a drop");
+            let connection = world.connection_of(socket, "drop");
             connection.broken = true;
             connection.server_closed = true;
         }

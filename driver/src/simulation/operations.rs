@@ -45,6 +45,38 @@ pub(super) enum Kind {
     },
 }
 
+impl Kind {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Kind::Accept { .. } => "accept",
+            Kind::Receive { .. } => "receive",
+            Kind::Send { .. } => "send",
+            Kind::PollEventfd { .. } => "poll",
+        }
+    }
+
+    /// The socket it is on.
+    pub(super) fn socket(&self) -> Option<u32> {
+        match self {
+            Kind::Receive { socket, .. } | Kind::Send { socket, .. } => Some(*socket),
+            Kind::Accept { .. } | Kind::PollEventfd { .. } => None,
+        }
+    }
+
+    /// Whether only one of the two may be under way at a time (C2).
+    pub(super) fn excludes(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::Accept { listener }, Kind::Accept { listener: other }) => listener == other,
+            (Kind::PollEventfd { event }, Kind::PollEventfd { event: other }) => {
+                Arc::ptr_eq(event, other)
+            }
+            (Kind::Receive { .. }, Kind::Receive { .. })
+            | (Kind::Send { .. }, Kind::Send { .. }) => self.socket() == other.socket(),
+            _ => false,
+        }
+    }
+}
+
 /// Where a receive puts what it receives.
 #[derive(Debug)]
 pub(super) enum Received {
@@ -106,13 +138,9 @@ impl Operations {
             .collect()
     }
 
-    pub(super) fn find(&self, matches: impl Fn(&Running) -> bool) -> Option<&Running> {
-        self.running.values().find(|running| matches(running))
-    }
-
-    /// Whether an operation of this kind is listed.
-    pub(super) fn has(&self, matches: impl Fn(&Kind) -> bool) -> bool {
-        self.running.values().any(|running| matches(&running.kind))
+    /// Whether there is such an operation.
+    pub(super) fn has(&self, matches: impl Fn(&Running) -> bool) -> bool {
+        self.running.values().any(matches)
     }
 
     pub(super) fn find_mut(&mut self, matches: impl Fn(&Running) -> bool) -> Option<&mut Running> {
@@ -142,11 +170,7 @@ impl Operations {
         debug_assert!(!running.over, "O1: nothing follows a final completion");
         running.over = !more;
         let before_ns = running.way.back().map_or(0, |(due_ns, _)| *due_ns);
-        let completion = Completion {
-            user_data: running.user_data,
-            more,
-            outcome,
-        };
+        let completion = Completion::new(running.user_data, more, outcome);
         let due_ns = due_ns.max(before_ns);
         running.way.push_back((due_ns, completion));
     }
@@ -206,10 +230,7 @@ impl Operations {
                 .position(|(due_ns, _, _)| *due_ns <= now_ns)?;
             let (_, completion, _) = self.again.swap_remove(place);
             let user_data = completion.user_data;
-            let listed = self
-                .running
-                .values()
-                .any(|running| running.user_data == user_data);
+            let listed = self.has(|running| running.user_data == user_data);
             if !listed && !delivered.iter().any(|other| other.user_data == user_data) {
                 return Some(completion);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::faults::Fault;
-use super::operations::{Kind, Received};
+use super::operations::{Kind, Received, Running};
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
@@ -115,7 +115,7 @@ impl World {
 
     fn progress_receive(&mut self, number: u64, socket: u32, buffers: &mut Buffers) -> bool {
         let now_ns = self.now_ns;
-        let connection = self.connection_of(socket, "a receive");
+        let connection = self.connection_of(socket, "receive");
         let readable = connection.to_server.readable(now_ns);
         let over = connection.to_server.is_over(now_ns);
         let broken = connection.broken
@@ -195,12 +195,12 @@ impl World {
     /// Reads what is there, or less if chance will have it.
     fn read(&mut self, socket: u32, space: &mut [u8]) -> usize {
         let (now_ns, short) = (self.now_ns, self.strikes(Fault::ShortReceive));
-        let stream = &mut self.connection_of(socket, "a receive").to_server;
+        let stream = &mut self.connection_of(socket, "receive").to_server;
         let mut most = space.len().min(stream.readable(now_ns));
         if short {
             most = 1 + self.random.below(most);
         }
-        let stream = &mut self.connection_of(socket, "a receive").to_server;
+        let stream = &mut self.connection_of(socket, "receive").to_server;
         stream.read(now_ns, &mut space[..most])
     }
 
@@ -238,7 +238,7 @@ impl World {
     fn progress_send(&mut self, number: u64, socket: u32) -> bool {
         let (window_bytes, now_ns) = (self.window_bytes, self.now_ns);
         let arrival_ns = self.arrival_ns();
-        let connection = self.connection_of(socket, "a send");
+        let connection = self.connection_of(socket, "send");
         let broken = connection.broken
             || connection
                 .reset_ns
@@ -262,7 +262,7 @@ impl World {
         let left = match &self.operations.at(number).kind {
             Kind::Send { list, .. } => list.bytes(),
             Kind::Accept { .. } | Kind::Receive { .. } | Kind::PollEventfd { .. } => {
-                unreachable!("a send")
+                unreachable!("send")
             }
         };
         let mut bytes = room.min(left);
@@ -278,7 +278,7 @@ impl World {
 
     fn carry_out_send(&mut self, number: u64, socket: u32, bytes: usize, arrival_ns: u64) {
         let Kind::Send { list, after, .. } = &mut self.operations.at(number).kind else {
-            unreachable!("a send")
+            unreachable!("send")
         };
         let taken: Vec<u8> = list.slices().flatten().copied().take(bytes).collect();
         list.advance(bytes);
@@ -288,7 +288,7 @@ impl World {
         } else {
             usize::MAX
         };
-        let connection = self.connection_of(socket, "a send");
+        let connection = self.connection_of(socket, "send");
         if connection.deserted {
             // Sent into the void; the answer to it is a reset, and the next send fails.
             connection.reset_ns.get_or_insert(arrival_ns);
@@ -298,19 +298,14 @@ impl World {
         }
         let closed = over && after == AfterSend::Close;
         if closed {
-            self.close_behind_send(socket);
+            let receives = |running: &Running| matches!(running.kind, Kind::Receive { socket: on, .. } if on == socket);
+            if self.operations.has(receives) {
+                self.broken_promise(&format!(
+                    "C3: a send closes socket {socket} during a receive"
+                ));
+            }
+            self.close_socket(socket, false);
         }
         self.complete(number, !over, Outcome::Sent { bytes, closed });
-    }
-
-    fn close_behind_send(&mut self, socket: u32) {
-        let receives =
-            |kind: &Kind| matches!(kind, Kind::Receive { socket: on, .. } if *on == socket);
-        if self.operations.has(receives) {
-            self.broken_promise(&format!(
-                "C3: a send closes socket {socket} while a receive is outstanding"
-            ));
-        }
-        self.close_socket(socket, false);
     }
 }

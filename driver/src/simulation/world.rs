@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::faults::{Fault, Faults, Injected};
-use super::operations::Operations;
+use super::operations::{Operations, Running};
 use super::random::Random;
 use super::stream::Stream;
 
@@ -146,11 +146,22 @@ impl World {
         streams.chain(backlogs).flatten().min()
     }
 
+    /// The driver's caller closes a socket, in order or with a reset.
+    pub(super) fn end_socket(&mut self, socket: u32, reset: bool) {
+        let uses = |running: &Running| running.kind.socket() == Some(socket);
+        if self.operations.has(uses) {
+            self.broken_promise(&format!(
+                "C3: socket {socket} is closed during an operation"
+            ));
+        }
+        self.close_socket(socket, reset);
+    }
+
     /// The server's side closes in order, or with a reset.
     pub(super) fn close_socket(&mut self, socket: u32, reset: bool) {
         let arrival_ns = self.arrival_ns();
         let now_ns = self.now_ns;
-        let connection = self.connection_of(socket, "a close");
+        let connection = self.connection_of(socket, "close");
         // Like a kernel: bytes that were received and not read turn the close into a reset.
         let unread = connection.to_server.readable(now_ns) > 0;
         connection.server_closed = true;

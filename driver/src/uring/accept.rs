@@ -44,10 +44,6 @@ impl Uring {
             self.sockets.open(socket);
             Outcome::Accepted(socket)
         };
-        completions.push(Completion {
-            user_data,
-            more,
-            outcome,
-        });
+        completions.push(Completion::new(user_data, more, outcome));
     }
 }

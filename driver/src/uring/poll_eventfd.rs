@@ -104,7 +104,9 @@ impl Uring {
             end = watch.failed.or(end);
         }
         match taken {
-            Ok(count) => completions.push(Completion::more(user_data, Outcome::Signalled(count))),
+            Ok(count) => {
+                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)))
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) if armed => self.fail_poll(index, errno),
             Err(errno) => end = end.or(Some(errno)),

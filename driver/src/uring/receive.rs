@@ -91,10 +91,6 @@ impl Uring {
         if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
             self.counters.stalls += 1;
         }
-        completions.push(Completion {
-            user_data,
-            more,
-            outcome,
-        });
+        completions.push(Completion::new(user_data, more, outcome));
     }
 }

@@ -102,7 +102,7 @@ impl Uring {
                 bytes: written,
                 closed: false,
             };
-            completions.push(Completion::more(user_data, outcome));
+            completions.push(Completion::new(user_data, true, outcome));
         }
         if let Some(errno) = failed {
             self.end_send(index, Outcome::Failed(errno), completions);
@@ -180,7 +180,7 @@ impl Uring {
                 bytes,
                 closed: false,
             };
-            completions.push(Completion::more(user_data, outcome));
+            completions.push(Completion::new(user_data, true, outcome));
         }
         if self.sends.at(index).cancelled || self.stopping {
             self.end_send(index, Outcome::Failed(Errno::CANCELED), completions);
