@@ -65,7 +65,7 @@ impl Epoll {
         self.counters.system_calls += 1;
         match watch.event.take() {
             Ok(count) => {
-                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)))
+                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)));
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {

@@ -51,8 +51,9 @@ impl Stage {
 
     fn start(&mut self, stream: &TcpStream) -> io::Result<()> {
         let group = self.buffers.shared_group();
-        let entry =
-            receive_entry(target(stream), OperationMode::Single, group).user_data(CANCELLED);
+        let entry = receive_entry(target(stream), OperationMode::Single, group)
+            .entry()
+            .user_data(CANCELLED);
         // SAFETY: the pages outlive the operation: they go when it was seen to end, or never.
         unsafe { self.bench.push(&entry) }
     }

@@ -22,8 +22,9 @@ const GROUP: u16 = 0;
 pub(super) fn multishot_accept() -> io::Result<()> {
     let listener = listen()?;
     let mut bench = Bench::new()?;
-    let entry =
-        accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Multishot).user_data(1);
+    let entry = accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Multishot)
+        .entry()
+        .user_data(1);
     // SAFETY: it points to nothing.
     unsafe { bench.push(&entry) }?;
     bench.submit()?;
@@ -53,11 +54,7 @@ pub(super) fn multishot_receive() -> io::Result<()> {
     )?;
     // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
     unsafe {
-        bench.push(&receive_entry(
-            target(&server),
-            OperationMode::Multishot,
-            GROUP,
-        ))
+        bench.push(&receive_entry(target(&server), OperationMode::Multishot, GROUP).entry())
     }?;
     bench.submit()?;
     for bytes in [b"one", b"two"] {
@@ -91,7 +88,7 @@ pub(super) fn linked_close() -> io::Result<()> {
     // SAFETY: the bytes are static.
     unsafe { bench.push(&send) }?;
     // SAFETY: it points to nothing.
-    unsafe { bench.push(&close_entry(target)) }?;
+    unsafe { bench.push(&close_entry(target).entry()) }?;
     let entry = bench.next()?;
     expect(entry.user_data() == 1 && result(&entry)? == 4)?;
     // Lets the link go on where task work is deferred.

@@ -24,9 +24,7 @@ impl Uring {
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
         let entry = accept_entry(types::Fd(descriptor), mode);
-        let entry = entry.user_data(Origin::Accept { user_data }.pack());
-        // SAFETY: an accept without an address points to nothing.
-        unsafe { self.ring.push(entry, None) };
+        self.ring.push_plain(entry.of(Origin::Accept { user_data }));
     }
 
     pub(super) fn accepted(

@@ -3,11 +3,9 @@
 //! The cancelled operation always completes by itself, with ECANCELED or with what it had come to;
 //! the cancel's own completion is of no interest.
 
-use io_uring::squeue::Flags;
-use io_uring::{opcode, types};
-
 use super::Uring;
-use super::origin::{Origin, Own};
+use super::entry::cancel_entry;
+use super::origin::Origin;
 use crate::driver::Operation;
 
 impl Uring {
@@ -34,20 +32,6 @@ impl Uring {
                 Origin::Send { index }
             }
         };
-        let entry = opcode::AsyncCancel::new(origin.pack()).build();
-        let entry = entry
-            .flags(Flags::SKIP_SUCCESS)
-            .user_data(Origin::Own(Own::Cancel).pack());
-        // SAFETY: a cancel points to nothing.
-        unsafe { self.ring.push(entry, None) };
-    }
-
-    /// Cancels whatever this ring has under way.
-    pub(super) fn cancel_everything(&mut self) {
-        let every = types::CancelBuilder::any().all();
-        let entry = opcode::AsyncCancel2::new(every).build();
-        let entry = entry.user_data(Origin::Own(Own::Cancel).pack());
-        // SAFETY: a cancel points to nothing.
-        unsafe { self.ring.push(entry, None) };
+        self.ring.push_plain(cancel_entry(origin));
     }
 }

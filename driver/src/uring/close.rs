@@ -15,8 +15,7 @@ use crate::socket::Socket;
 impl Uring {
     pub(super) fn start_close(&mut self, socket: Socket) {
         self.sockets.close(socket);
-        // SAFETY: a close points to nothing.
-        unsafe { self.ring.push(close_entry(fd_of(socket)), None) };
+        self.ring.push_plain(close_entry(fd_of(socket)));
     }
 
     pub(super) fn start_abort(&mut self, socket: Socket) {

@@ -1,7 +1,7 @@
-//! Entries for the submission queue, as several files need them: built, not submitted.
-//!
-//! None of these points to memory of the caller's, so each may be pushed whenever its socket is
-//! open.
+//! Entries for the submission queue that point to no memory: built, not submitted.
+
+use std::os::fd::RawFd;
+use std::ptr::null_mut;
 
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
@@ -9,6 +9,21 @@ use io_uring::{opcode, squeue, types};
 use super::origin::{Origin, Own};
 use crate::driver::OperationMode;
 use crate::socket::{Handle, Socket};
+
+/// An entry that may be pushed whenever its descriptor is open. One that receives names a group of
+/// buffers, whose memory lives as long as the ring (B2).
+pub(crate) struct Plain(squeue::Entry);
+
+impl Plain {
+    pub(crate) fn entry(self) -> squeue::Entry {
+        self.0
+    }
+
+    /// The same, marked with whose completion it makes.
+    pub(super) fn of(self, origin: Origin) -> Plain {
+        Plain(self.0.user_data(origin.pack()))
+    }
+}
 
 /// The descriptor of a socket, as entries name it.
 pub(super) fn fd_of(socket: Socket) -> types::Fd {
@@ -18,35 +33,49 @@ pub(super) fn fd_of(socket: Socket) -> types::Fd {
     }
 }
 
-/// The entry that accepts from `listener`.
-pub(crate) fn accept_entry(listener: types::Fd, mode: OperationMode) -> squeue::Entry {
-    match mode {
+/// Accepts from `listener`.
+pub(crate) fn accept_entry(listener: types::Fd, mode: OperationMode) -> Plain {
+    Plain(match mode {
         OperationMode::Multishot => opcode::AcceptMulti::new(listener)
             .flags(libc::SOCK_CLOEXEC)
             .build(),
-        OperationMode::Single => {
-            opcode::Accept::new(listener, std::ptr::null_mut(), std::ptr::null_mut())
-                .flags(libc::SOCK_CLOEXEC)
-                .build()
-        }
-    }
+        OperationMode::Single => opcode::Accept::new(listener, null_mut(), null_mut())
+            .flags(libc::SOCK_CLOEXEC)
+            .build(),
+    })
 }
 
-/// The entry that receives from `fd` into a buffer of the group.
-pub(crate) fn receive_entry(fd: types::Fd, mode: OperationMode, group: u16) -> squeue::Entry {
-    match mode {
+/// Receives from `fd` into a buffer of the group.
+pub(crate) fn receive_entry(fd: types::Fd, mode: OperationMode, group: u16) -> Plain {
+    Plain(match mode {
         OperationMode::Multishot => opcode::RecvMulti::new(fd, group).build(),
-        OperationMode::Single => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+        OperationMode::Single => opcode::Recv::new(fd, null_mut(), 0)
             .buf_group(group)
             .build()
             .flags(Flags::BUFFER_SELECT),
-    }
+    })
 }
 
-/// The entry that closes `fd`, silently if it succeeds.
-pub(crate) fn close_entry(fd: types::Fd) -> squeue::Entry {
-    opcode::Close::new(fd)
-        .build()
-        .flags(Flags::SKIP_SUCCESS)
-        .user_data(Origin::Own(Own::Close).pack())
+/// Closes `fd`, silently if it succeeds.
+pub(crate) fn close_entry(fd: types::Fd) -> Plain {
+    let entry = opcode::Close::new(fd).build().flags(Flags::SKIP_SUCCESS);
+    Plain(entry).of(Origin::Own(Own::Close))
+}
+
+/// Completes once the descriptor is ready for one of `events`, or each time.
+pub(super) fn poll_entry(descriptor: RawFd, events: i16, mode: OperationMode) -> Plain {
+    let poll = opcode::PollAdd::new(types::Fd(descriptor), events as u32);
+    Plain(poll.multi(mode == OperationMode::Multishot).build())
+}
+
+/// Cancels an operation, silently if it is found.
+pub(super) fn cancel_entry(origin: Origin) -> Plain {
+    let entry = opcode::AsyncCancel::new(origin.pack()).build();
+    Plain(entry.flags(Flags::SKIP_SUCCESS)).of(Origin::Own(Own::Cancel))
+}
+
+/// Cancels every operation.
+pub(super) fn cancel_all_entry() -> Plain {
+    let every = types::CancelBuilder::any().all();
+    Plain(opcode::AsyncCancel2::new(every).build()).of(Origin::Own(Own::Cancel))
 }

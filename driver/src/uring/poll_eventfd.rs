@@ -14,13 +14,14 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use io_uring::squeue::Flags;
-use io_uring::{cqueue, opcode, types};
+use io_uring::cqueue;
 
 use super::Uring;
-use super::origin::{Origin, Own};
+use super::entry::{cancel_entry, poll_entry};
+use super::origin::Origin;
 use super::table::EventfdPoll;
 use crate::completion::{Completion, Errno, Outcome};
+use crate::driver::OperationMode;
 use crate::eventfd::Eventfd;
 
 impl Uring {
@@ -50,13 +51,10 @@ impl Uring {
         let Some(descriptor) = watch.event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
-        let fd = types::Fd(descriptor.as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32)
-            .multi(true)
-            .build();
-        let entry = entry.user_data(Origin::PollEventfd { index }.pack());
-        // SAFETY: a poll points to nothing; the table keeps the eventfd open (W1).
-        unsafe { self.ring.push(entry, None) };
+        let descriptor = descriptor.as_raw_fd();
+        let entry = poll_entry(descriptor, libc::POLLIN, OperationMode::Multishot);
+        self.ring
+            .push_plain(entry.of(Origin::PollEventfd { index }));
     }
 
     /// A watch cannot be read: ends its poll, whose last completion says so.
@@ -67,12 +65,8 @@ impl Uring {
         if watch.failed.replace(errno).is_some() || watch.cancelled {
             return;
         }
-        let entry = opcode::AsyncCancel::new(Origin::PollEventfd { index }.pack()).build();
-        let entry = entry
-            .flags(Flags::SKIP_SUCCESS)
-            .user_data(Origin::Own(Own::Cancel).pack());
-        // SAFETY: a cancel points to nothing.
-        unsafe { self.ring.push(entry, None) };
+        let entry = cancel_entry(Origin::PollEventfd { index });
+        self.ring.push_plain(entry);
     }
 
     /// The poll of a watch has fired, or ended.
@@ -105,7 +99,7 @@ impl Uring {
         }
         match taken {
             Ok(count) => {
-                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)))
+                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)));
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) if armed => self.fail_poll(index, errno),

@@ -45,10 +45,8 @@ impl Uring {
         );
         self.outstanding += 1;
         let entry = receive_entry(fd_of(socket), mode, group);
-        let entry = entry.user_data(Origin::Receive { user_data }.pack());
-        // SAFETY: the entry names a buffer group; the group's memory lives as long as the ring
-        // (B2).
-        unsafe { self.ring.push(entry, None) };
+        self.ring
+            .push_plain(entry.of(Origin::Receive { user_data }));
     }
 
     /// The buffer ring that a buffer number is of: numbers go on from ring to ring.

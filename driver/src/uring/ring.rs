@@ -18,6 +18,8 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
+use super::entry::Plain;
+
 /// How long an `enter` may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
@@ -61,7 +63,13 @@ impl Ring {
         &self.ring
     }
 
-    /// Queues an entry, and one linked behind it.
+    /// Queues an entry.
+    pub(super) fn push_plain(&mut self, entry: Plain) {
+        // SAFETY: it points to nothing.
+        unsafe { self.push(entry.entry(), None) };
+    }
+
+    /// Queues an entry, and one linked after it.
     ///
     /// # Safety
     /// What the entries point to lives, and stays where it is, until their completions were

@@ -22,13 +22,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use io_uring::opcode;
-
 use super::Uring;
-use super::entry::fd_of;
+use super::entry::{fd_of, poll_entry};
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::AfterSend;
+use crate::driver::{AfterSend, OperationMode};
 use crate::pipe::write_front;
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
@@ -116,11 +114,9 @@ impl Uring {
     fn poll_for_room(&mut self, index: u32) {
         let send = self.sends.at(index);
         send.polls = true;
-        let events = libc::POLLOUT as u32;
-        let entry = opcode::PollAdd::new(fd_of(send.socket), events).build();
-        let entry = entry.user_data(Origin::Send { index }.pack());
-        // SAFETY: a poll points to nothing.
-        unsafe { self.ring.push(entry, None) };
+        let descriptor = fd_of(send.socket).0;
+        let entry = poll_entry(descriptor, libc::POLLOUT, OperationMode::Single);
+        self.ring.push_plain(entry.of(Origin::Send { index }));
     }
 
     /// There is room, or the connection broke, which the next call says; or the poll was cancelled.

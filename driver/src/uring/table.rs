@@ -136,7 +136,7 @@ impl Send {
         };
         self.linked = whole && self.after == AfterSend::Close;
         if self.linked {
-            (entry.flags(Flags::IO_LINK), Some(close_entry(fd)))
+            (entry.flags(Flags::IO_LINK), Some(close_entry(fd).entry()))
         } else {
             (entry, None)
         }

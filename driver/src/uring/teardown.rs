@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Uring;
 use super::buffers::BufferRing;
+use super::entry::cancel_all_entry;
 use super::ring::Block;
 use crate::completion::{Completion, Outcome};
 
@@ -29,7 +30,7 @@ impl Uring {
         while Instant::now() < deadline {
             if self.outstanding > 0 {
                 // Operations that are just completing escape a cancel, so it is repeated.
-                self.cancel_everything();
+                self.ring.push_plain(cancel_all_entry());
             }
             let block = if self.outstanding > 0 {
                 Block::UpTo {

@@ -3,24 +3,21 @@
 //! The poll fires on every write, whatever the counter says, so the eventfd is never read. It ends
 //! when the completion queue overflows; arming it again then fires once, for nothing.
 
-use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;
 
 use super::Uring;
+use super::entry::poll_entry;
 use super::origin::{Origin, Own};
+use crate::driver::OperationMode;
 
 impl Uring {
     pub(super) fn arm_wake(&mut self) {
         let Some(eventfd) = self.waker.eventfd() else {
             return;
         };
-        let fd = types::Fd(eventfd.as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32)
-            .multi(true)
-            .build();
-        let entry = entry.user_data(Origin::Own(Own::Wake).pack());
-        // SAFETY: a poll points to nothing; the waker keeps the eventfd open.
-        unsafe { self.ring.push(entry, None) };
+        // The waker keeps it open.
+        let entry = poll_entry(eventfd.as_raw_fd(), libc::POLLIN, OperationMode::Multishot);
+        self.ring.push_plain(entry.of(Origin::Own(Own::Wake)));
     }
 }
 
@@ -34,7 +31,7 @@ mod tests {
     use super::*;
     use crate::completion::{Completion, Outcome};
     use crate::config::DriverConfig;
-    use crate::driver::{Driver, OperationMode};
+    use crate::driver::Driver;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
