@@ -10,15 +10,28 @@ use std::time::{Duration, SystemTime};
 pub struct Turn {
     /// Counts up from 1; never repeats on one network thread.
     pub number: u64,
-    /// Monotonic nanoseconds, read once per turn.
-    pub now_ns: u64,
-    /// Wall clock in whole seconds since the epoch, read once per turn.
-    pub wall_seconds: u64,
+    pub(crate) now_ns: u64,
+    pub(crate) wall_seconds: u64,
 }
 
 impl Turn {
-    /// The wall clock of this turn as the standard library's type. Whole seconds.
-    pub fn wall(&self) -> SystemTime {
+    /// For tests: the turn with this number, at `now` of the monotonic clock and `wall` after the
+    /// epoch.
+    pub const fn new(number: u64, now: Duration, wall: Duration) -> Turn {
+        Turn {
+            number,
+            now_ns: now.as_nanos() as u64,
+            wall_seconds: wall.as_secs(),
+        }
+    }
+
+    /// The monotonic clock, read once per turn; all threads of a server have the same.
+    pub const fn now(self) -> Duration {
+        Duration::from_nanos(self.now_ns)
+    }
+
+    /// The wall clock in whole seconds, read once per turn.
+    pub fn wall(self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.wall_seconds)
     }
 }

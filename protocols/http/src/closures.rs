@@ -107,12 +107,9 @@ mod tests {
     use crate::respond::RequestMeta;
     use crate::testing;
     use allocation_counter::measure;
+    use std::time::Duration;
 
-    const TURN: Turn = Turn {
-        number: 1,
-        now_ns: 0,
-        wall_seconds: 0,
-    };
+    const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(0));
 
     fn inline<S: Service>(http: &Http<S>, input: &str) -> Option<String> {
         let mut thread = http.service.thread_state();

@@ -1,7 +1,7 @@
 //! The `Date` header, written once per second and copied from then on.
 
 use std::io::Write;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
@@ -14,32 +14,32 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 /// The `Date` line of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct DateLine {
-    seconds: u64,
+    second: SystemTime,
     line: [u8; LINE_BYTES],
 }
 
 impl DateLine {
     pub(crate) fn new() -> Self {
         let mut date = Self {
-            seconds: 0,
+            second: UNIX_EPOCH,
             line: [b' '; LINE_BYTES],
         };
-        date.write(0);
+        date.write(UNIX_EPOCH);
         date
     }
 
     /// The line for this second of the wall clock, line end included.
-    pub(crate) fn at(&mut self, wall_seconds: u64) -> &[u8] {
-        if wall_seconds != self.seconds {
-            self.write(wall_seconds);
+    pub(crate) fn at(&mut self, second: SystemTime) -> &[u8] {
+        if second != self.second {
+            self.write(second);
         }
         &self.line
     }
 
     #[cold]
-    fn write(&mut self, wall_seconds: u64) {
-        self.seconds = wall_seconds;
-        let time = UNIX_EPOCH + Duration::from_secs(wall_seconds.min(SECONDS_MAX));
+    fn write(&mut self, second: SystemTime) {
+        self.second = second;
+        let time = second.min(UNIX_EPOCH + Duration::from_secs(SECONDS_MAX));
         let mut room = &mut self.line[..];
         let written = write!(room, "Date: {}\r\n", HttpDate::from(time));
         debug_assert!(
@@ -56,18 +56,15 @@ mod tests {
     #[test]
     fn the_line_follows_the_clock() {
         let mut date = DateLine::new();
-        assert_eq!(
-            date.at(784_111_777),
-            b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
-        );
-        assert_eq!(
-            date.at(784_111_778),
-            b"Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n"
-        );
-        assert_eq!(date.at(0), b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
-        assert_eq!(
-            date.at(u64::MAX),
-            b"Date: Fri, 31 Dec 9999 23:59:59 GMT\r\n"
-        );
+        for (seconds, text) in [
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (784_111_778, "Sun, 06 Nov 1994 08:49:38 GMT"),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (SECONDS_MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (i64::MAX as u64, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            let line = date.at(UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(line, format!("Date: {text}\r\n").as_bytes());
+        }
     }
 }

@@ -58,14 +58,14 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
 }
 
 fn write_fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
-    let wall_seconds = connection.turn().wall_seconds;
+    let wall = connection.turn().wall();
     let out = &mut connection.thread.scratch;
     out.clear();
     encode::status_line(out, fault.status());
     encode::header(out, b"Content-Type", b"text/plain; charset=utf-8");
     let sentence = fault.to_string();
     encode::length_header(out, sentence.len() as u64 + 1);
-    let date_line = connection.thread.date.at(wall_seconds);
+    let date_line = connection.thread.date.at(wall);
     encode::end_of_head(out, date_line, Persistence::Close);
     out.extend_from_slice(sentence.as_bytes());
     out.push(b'\n');
@@ -142,7 +142,7 @@ fn answer_inline<S: Service>(
         ..
     } = &mut *connection.thread;
     let out = Out::reserved(buffer, scratch);
-    let mut reply = Reply::new(out, date.at(turn.wall_seconds), request);
+    let mut reply = Reply::new(out, date.at(turn.wall()), request);
     let service = &connection.protocol.service;
     match catch_unwind(AssertUnwindSafe(|| {
         service.inline(thread, turn, head, &mut reply)

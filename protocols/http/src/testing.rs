@@ -101,7 +101,7 @@ fn written(
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition,
 ) -> Option<Vec<u8>> {
     let (mut out, mut date) = (Vec::new(), DateLine::new());
-    let date_line = date.at(turn.wall_seconds);
+    let date_line = date.at(turn.wall());
     let mut reply = Reply::new(Out::scratch(&mut out), date_line, RequestMeta::of(head));
     if answer(&mut reply) == Disposition::Pooled {
         return None;
@@ -132,12 +132,9 @@ fn written(
 mod tests {
     use super::*;
     use http::StatusCode;
+    use std::time::Duration;
 
-    const TURN: Turn = Turn {
-        number: 1,
-        now_ns: 0,
-        wall_seconds: 784_111_777,
-    };
+    const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(784_111_777));
 
     #[test]
     fn requests_come_with_their_bodies() {

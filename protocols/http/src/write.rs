@@ -330,8 +330,8 @@ fn send_head<S: Service>(
             keep_alive: job.keep_alive,
             ..job.request
         };
-        let wall_seconds = connection.turn().wall_seconds;
-        let date_line = connection.thread.date.at(wall_seconds);
+        let wall = connection.turn().wall();
+        let date_line = connection.thread.date.at(wall);
         exchange::end_head(&mut head, date_line, request);
     }
     match std::mem::take(&mut job.body) {

@@ -3,14 +3,12 @@
 //!
 //! Every case names its seed when it fails.
 
+use std::time::Duration;
+
 use flatpath::simulation::each_seed;
 use flatpath_http::{Body, Decoder, Fault, Framing, Limits, Piece, Response, Scan, Turn, testing};
 
-const TURN: Turn = Turn {
-    number: 1,
-    now_ns: 0,
-    wall_seconds: 784_111_777,
-};
+const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(784_111_777));
 
 /// What random requests are made of.
 struct Random(fastrand::Rng);

@@ -189,7 +189,7 @@ impl<S: Programs> Rpc<S> {
         job.reply.begin(call.xid);
         job.call = call;
         job.arguments_at = arguments_at;
-        job.begun_ns = context.turn().now_ns;
+        job.begun_ns = context.turn().now().as_nanos() as u64;
         job.silent = false;
         context.session.promised_bytes += job.promised_bytes;
         context.dispatch(job);

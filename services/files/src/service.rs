@@ -281,7 +281,7 @@ impl Service for Files {
         };
         let moment = Moment {
             turn_number: turn.number,
-            now_ns: turn.now_ns,
+            now_ns: turn.now().as_nanos() as u64,
             mounts_version: self.mounts.version(),
             writes: self.writes.load(Ordering::Relaxed),
         };
@@ -350,7 +350,7 @@ impl Service for Files {
 
     fn response_ready(&self, thread: &mut FilesState, turn: Turn, note: &mut Extensions) {
         if let Some(entry) = note.remove::<NewEntry>() {
-            thread.cache.insert(entry, turn.now_ns);
+            thread.cache.insert(entry, turn.now().as_nanos() as u64);
         }
     }
 }

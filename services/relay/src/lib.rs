@@ -101,13 +101,13 @@ impl Relay {
     }
 
     fn arrived(&self, context: &mut Context<'_, Self>, handshake: Handshake, has_more: bool) {
-        let now_ns = context.turn().now_ns;
+        let now = context.turn().now();
         context
             .thread
             .0
             .waker
             .get_or_insert_with(|| context.io.local_waker());
-        match context.thread.0.arrive(handshake, context.handle(), now_ns) {
+        match context.thread.0.arrive(handshake, context.handle(), now) {
             Arrival::Met(client, partner) => {
                 context.splice(partner.end);
                 context.session.0 = State::Met(client, partner);
@@ -249,8 +249,8 @@ impl Protocol for Relay {
         context.session.0 = match std::mem::take(&mut context.session.0) {
             State::Met(client, partner) => {
                 Statistics::add(&self.statistics.matched);
-                let waited_ns = context.turn().now_ns - partner.since_ns;
-                self.statistics.waited(waited_ns);
+                let waited = context.turn().now() - partner.since;
+                self.statistics.waited(waited);
                 context.thread.0.dismiss_spares(&client);
                 State::Joined(client)
             }

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use flatpath::{ConnectionHandle, LocalWaker};
 use flatpath_pairing::{
@@ -54,7 +55,7 @@ pub(crate) struct Client {
     token: Token,
     side: Option<Side>,
     end: ConnectionHandle,
-    since_ns: u64,
+    since: Duration,
     state: Mutex<State>,
 }
 
@@ -72,7 +73,7 @@ struct State {
 pub(crate) struct Partner {
     pub(crate) end: ConnectionHandle,
     /// When it began to wait.
-    pub(crate) since_ns: u64,
+    pub(crate) since: Duration,
 }
 
 /// Shared by the connection's session and, while it is registered, the registry.
@@ -95,7 +96,7 @@ impl Client {
     fn as_partner(&self) -> Partner {
         Partner {
             end: self.end,
-            since_ns: self.since_ns,
+            since: self.since,
         }
     }
 
@@ -190,13 +191,13 @@ impl Meetings {
         &mut self,
         handshake: Handshake,
         end: ConnectionHandle,
-        now_ns: u64,
+        now: Duration,
     ) -> Arrival {
         let client = Arc::new(Endpoint::new(Client {
             token: handshake.token,
             side: handshake.side,
             end,
-            since_ns: now_ns,
+            since: now,
             state: Mutex::default(),
         }));
         match self.register(&client) {

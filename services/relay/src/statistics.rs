@@ -74,7 +74,8 @@ impl Statistics {
         counter.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn waited(&self, ns: u64) {
+    pub(crate) fn waited(&self, time: Duration) {
+        let ns = time.as_nanos() as u64;
         self.waited_ns.fetch_add(ns, Ordering::Relaxed);
         self.waited_ns_max.fetch_max(ns, Ordering::Relaxed);
     }

@@ -120,11 +120,7 @@ impl Site {
     }
 
     fn ask_in_this_turn(&mut self, method: &str, target: &str, headers: &str) -> Answer {
-        let turn = Turn {
-            number: self.turn,
-            now_ns: 0,
-            wall_seconds: 784_200_000,
-        };
+        let turn = Turn::new(self.turn, Duration::ZERO, Duration::from_secs(784_200_000));
         let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
         let input = input.as_bytes();
         let inline = testing::inline(&self.files, &mut self.thread, turn, input).expect("valid");
