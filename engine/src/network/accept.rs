@@ -68,6 +68,8 @@ impl<D: Driver> Network<D> {
 
     /// Lets in as many of those accepted as one turn allows.
     pub(super) fn let_in(&mut self) {
+        // Who is let in may close others, begin an episode, or leave some to the next turn.
+        self.thread.due_ns = 0;
         let driver = &self.thread.driver;
         self.arrivals.arrange(|(_, socket)| driver.peer(*socket));
         for _ in 0..TURN_ACCEPTS_MAX {

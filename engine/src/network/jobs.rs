@@ -23,14 +23,6 @@ fn retries_within(free_bytes: usize) -> usize {
 }
 
 impl<D: Driver> Network<D> {
-    /// Whether workers have put something in the inbox, or parked a job.
-    #[inline]
-    pub(super) fn has_jobs(&self) -> bool {
-        let common = &self.thread.common;
-        let inbox = &common.shared.inboxes[usize::from(common.ring)];
-        !inbox.arrived.is_empty() || common.dispatcher.has_parked()
-    }
-
     /// Hands every job in the inbox to its connection, oldest first. A connection is reconciled
     /// once for jobs of it that follow each other, so that the replies to a burst are sent
     /// together.
@@ -78,12 +70,6 @@ impl<D: Driver> Network<D> {
                 event.resume_in_turn();
             }
         });
-    }
-
-    /// Whether connections or jobs wait for room.
-    #[inline]
-    pub(super) fn has_waiting(&self) -> bool {
-        self.thread.waits.any() || self.thread.common.dispatcher.waiting_for_memory() > 0
     }
 
     /// Lets connections that were stalled for want of room try again, oldest first: no more than

@@ -7,7 +7,8 @@
 //! | file         | what is there                                                   |
 //! |--------------|-----------------------------------------------------------------|
 //! | thread.rs    | the tables, and `Event`: one connection, borrowed once          |
-//! | turn.rs      | the order of a turn                                             |
+//! | turn.rs      | wait, and handle completions                                    |
+//! | chores.rs    | what else is due, and in which order                            |
 //! | accept.rs    | listeners: arm, pause, limit                                    |
 //! | admission.rs | which connection gets a place, and which is closed for it       |
 //! | receive.rs   | bytes in: offer, keep, stall                                    |
@@ -29,6 +30,7 @@
 
 mod accept;
 mod admission;
+mod chores;
 mod defer;
 mod door;
 mod ending;

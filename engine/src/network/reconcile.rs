@@ -269,7 +269,7 @@ impl<D: Driver> Event<'_, D> {
         let deadline_ns = connection.deadline_ns(&common.limits);
         if deadline_ns < connection.clocks.armed_ns {
             connection.clocks.armed_ns = deadline_ns;
-            self.thread.wheel.arm(self.key.index, deadline_ns);
+            self.thread.arm_timer(self.key.index, deadline_ns);
         }
         let listed = Listed::of(connection.control.phase);
         if listed != connection.listed && listed != Listed::No {

@@ -26,29 +26,19 @@ use super::thread::Network;
 use super::waits::Wait;
 
 impl<D: Driver> Network<D> {
-    /// Whether there is, or may be, a shortage to work on.
-    #[inline]
-    pub(super) fn relief_is_due(&self) -> bool {
-        let (holders, common) = (&self.thread.holders, &self.thread.common);
+    /// Looks whether memory runs short, and counts holders if so.
+    pub(super) fn weigh_memory(&mut self) {
+        self.thread.holders.weigh_ns = self.thread.now_ns() + WEIGH_PERIOD_NS;
         let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
-            || common.dispatcher.waiting_for(Wanted::Small) > 0;
-        common.turn.now_ns >= holders.weigh_ns
-            || is_waited_for
-            || holders.shortage.is_some()
-            || common.shared.relief.is_asked(common.ring)
+            || self.thread.common.dispatcher.waiting_for_memory() > 0;
+        self.thread.common.shared.pools.weigh(is_waited_for);
+        self.count_holders();
     }
 
     /// Ends holders while connections wait for memory, those of another thread that asks for it
-    /// too; called once per turn.
+    /// too.
     pub(super) fn relieve(&mut self) {
-        let now_ns = self.thread.common.turn.now_ns;
-        if now_ns >= self.thread.holders.weigh_ns {
-            self.thread.holders.weigh_ns = now_ns + WEIGH_PERIOD_NS;
-            let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
-                || self.thread.common.dispatcher.waiting_for_memory() > 0;
-            self.thread.common.shared.pools.weigh(is_waited_for);
-            self.count_holders();
-        }
+        let now_ns = self.thread.now_ns();
         let waiting = self.thread.waits.len(Wait::Memory)
             + self.thread.common.dispatcher.waiting_for(Wanted::Small);
         let asked_bytes = self

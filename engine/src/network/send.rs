@@ -110,6 +110,5 @@ impl<D: Driver> Network<D> {
                 }
             });
         }
-        self.thread.long_send_bytes = 0;
     }
 }

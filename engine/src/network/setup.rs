@@ -84,6 +84,7 @@ impl<D: Driver> Thread<D> {
             driver,
             is_behind: false,
             long_send_bytes: 0,
+            due_ns: 0,
         }
     }
 }

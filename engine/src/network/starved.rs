@@ -8,6 +8,7 @@ pub(super) struct Starved {
     links: Links,
     /// By region, twice: those that want a whole page, and those that share one.
     lists: Vec<List>,
+    count: usize,
 }
 
 impl Starved {
@@ -15,11 +16,16 @@ impl Starved {
         Starved {
             links: Links::new(places),
             lists: vec![List::default(); 2 * region_count],
+            count: 0,
         }
     }
 
     pub(super) fn lists(&self) -> usize {
         self.lists.len()
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.count > 0
     }
 
     /// The one of a list that has waited longest.
@@ -29,6 +35,7 @@ impl Starved {
 
     pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
         connection.starved = true;
+        self.count += 1;
         let list = &mut self.lists[list_of(connection)];
         self.links.push_back(list, index);
     }
@@ -36,6 +43,7 @@ impl Starved {
     /// Takes a connection off its list, if it starves.
     pub(super) fn leave(&mut self, connection: &mut Connection, index: u32) {
         if std::mem::take(&mut connection.starved) {
+            self.count -= 1;
             let list = &mut self.lists[list_of(connection)];
             self.links.remove(list, index);
         }

@@ -18,6 +18,7 @@ use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
 use crate::lifecycle::ServerState;
+use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
 
@@ -77,8 +78,10 @@ pub(super) struct Thread<D: Driver> {
     pub(super) receive_buffer_bytes: usize,
     /// The last turn has left deferred input for the next.
     pub(super) is_behind: bool,
-    /// Bytes of long output that were sent in this turn.
+    /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
+    /// No chore is due before that only time makes due; see `Network::turn`.
+    pub(super) due_ns: u64,
 }
 
 /// What happens to one connection now.
@@ -112,6 +115,23 @@ impl<D: Driver> Thread<D> {
             | Outcome::Sent { .. }
             | Outcome::Failed(_) => {}
         }
+    }
+
+    /// The clock of this turn.
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        self.common.turn.now_ns
+    }
+
+    /// A chore is due at a time, if not before.
+    pub(super) fn due(&mut self, ns: u64) {
+        self.due_ns = self.due_ns.min(ns);
+    }
+
+    /// Has the deadline of a connection looked at; it is when the tick is over that it falls in.
+    pub(super) fn arm_timer(&mut self, index: u32, deadline_ns: u64) {
+        self.wheel.arm(index, deadline_ns);
+        self.due(deadline_ns.saturating_add(TICK_NS - 1) / TICK_NS * TICK_NS);
     }
 
     /// Bytes of buffers that are out for a connection. One load.
@@ -168,11 +188,13 @@ impl<D: Driver> Network<D> {
     #[inline]
     pub(super) fn event(&mut self, key: Key) -> Option<Event<'_, D>> {
         let connection = self.connections.get_mut(key)?;
+        let listener = &mut self.listeners[usize::from(connection.listener)];
+        let thread = &mut self.thread;
         Some(Event {
             key,
-            listener: &mut self.listeners[usize::from(connection.listener)],
             connection,
-            thread: &mut self.thread,
+            listener,
+            thread,
         })
     }
 
@@ -180,11 +202,13 @@ impl<D: Driver> Network<D> {
     #[inline]
     pub(super) fn event_at(&mut self, index: u32) -> Option<Event<'_, D>> {
         let (key, connection) = self.connections.at_mut(index)?;
+        let listener = &mut self.listeners[usize::from(connection.listener)];
+        let thread = &mut self.thread;
         Some(Event {
             key,
-            listener: &mut self.listeners[usize::from(connection.listener)],
             connection,
-            thread: &mut self.thread,
+            listener,
+            thread,
         })
     }
 

@@ -37,13 +37,17 @@ pub(crate) enum Wait {
 
 const KINDS: usize = 10;
 
-/// The queues in which a connection is (Q1).
+/// Some of the queues: those in which a connection is (Q1), say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitSet(u16);
 
 impl WaitSet {
     pub(crate) fn has(self, wait: Wait) -> bool {
         self.0 & 1 << wait as u16 != 0
+    }
+
+    fn insert(&mut self, wait: Wait) {
+        self.0 |= 1 << wait as u16;
     }
 
     pub(crate) fn remove(&mut self, wait: Wait) {
@@ -56,47 +60,57 @@ impl WaitSet {
     }
 }
 
+/// Those whose connections wait for the next turn.
+const DUE: u16 = 1 << Wait::Input as u16
+    | 1 << Wait::CrowdInput as u16
+    | 1 << Wait::CrowdReceive as u16
+    | 1 << Wait::Send as u16
+    | 1 << Wait::Again as u16;
+
 /// The queues of one network thread.
 #[derive(Debug, Default)]
-pub(crate) struct Waits([VecDeque<Key>; KINDS]);
+pub(crate) struct Waits {
+    queues: [VecDeque<Key>; KINDS],
+    /// The queues that are not empty.
+    filled: WaitSet,
+}
 
 impl Waits {
     /// Puts a connection at the end of a queue, unless it is in it.
     pub(crate) fn push(&mut self, wait: Wait, key: Key, set: &mut WaitSet) {
         if !set.has(wait) {
-            set.0 |= 1 << wait as u16;
-            self.0[wait as usize].push_back(key);
+            set.insert(wait);
+            self.filled.insert(wait);
+            self.queues[wait as usize].push_back(key);
         }
     }
 
     /// Takes the connection that has waited longest.
     pub(crate) fn pop(&mut self, wait: Wait) -> Option<Key> {
-        self.0[wait as usize].pop_front()
+        let queue = &mut self.queues[wait as usize];
+        let key = queue.pop_front();
+        if queue.is_empty() {
+            self.filled.remove(wait);
+        }
+        key
     }
 
     pub(crate) fn len(&self, wait: Wait) -> usize {
-        self.0[wait as usize].len()
+        self.queues[wait as usize].len()
     }
 
     pub(crate) fn is_empty(&self, wait: Wait) -> bool {
-        self.0[wait as usize].is_empty()
+        !self.filled.has(wait)
     }
 
     /// Whether any connection waits for anything.
     pub(crate) fn any(&self) -> bool {
-        self.0.iter().any(|queue| !queue.is_empty())
+        self.filled.0 != 0
     }
 
     /// Whether one waits for the next turn, so that no wait for the kernel may last.
     pub(crate) fn are_due(&self) -> bool {
-        let due = [
-            Wait::Input,
-            Wait::CrowdInput,
-            Wait::CrowdReceive,
-            Wait::Send,
-            Wait::Again,
-        ];
-        due.iter().any(|wait| !self.is_empty(*wait))
+        self.filled.0 & DUE != 0
     }
 }
 

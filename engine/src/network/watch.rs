@@ -152,6 +152,7 @@ impl<D: Driver> Network<D> {
             log::warn!("watching an eventfd: {errno}");
             source.state = State::Refused(now_ns + RETRY_NS);
             self.sources_refused += 1;
+            self.thread.due(now_ns + RETRY_NS);
         }
     }
 

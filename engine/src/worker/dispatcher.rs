@@ -129,6 +129,12 @@ impl Dispatcher {
         self.without_small.len() + self.without_large.len()
     }
 
+    /// Whether any job waits here: for memory, or for its listener's share of the workers.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting_for_memory() > 0 || self.holds_back()
+    }
+
     /// Those of them that wait for so much.
     pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
         match wanted {

@@ -1,0 +1,147 @@
+//! What a turn does besides handling completions, in turns in which some of it is due.
+
+use flatpath_driver::Driver;
+
+use crate::connection::Closing;
+use crate::free_list::Trimmed;
+use crate::lifecycle::ServerState;
+use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS};
+use crate::phase::Stall;
+use crate::turn::end_ns;
+
+use super::thread::Network;
+use super::waits::Wait;
+
+/// How long those wait that wait for room, if nothing happens: another thread may make it.
+const WAITING_NS: u64 = 10_000_000;
+
+impl<D: Driver> Network<D> {
+    /// The order follows from what each step makes for the others:
+    ///
+    /// 1. Jobs, what other threads return, and deadlines, all after the completions: a connection
+    ///    that has just been heard of does not expire, and a job that is back ends a stall before
+    ///    the deadline of the stall is looked at.
+    /// 2. Drain, and what events have left for later. Then those that wait for room, because the
+    ///    steps before have made some; holders are ended only after that.
+    /// 3. Long input and then the connections that others notify: whomever the input of this turn
+    ///    concerns is called in the same turn, so that a place is given up in the turn in which it
+    ///    is taken. Long output after all short replies.
+    /// 4. Receives last, as everything before may have freed pages or filled output: those that
+    ///    starve, then those that crowd. FINs go to those that no step has closed.
+    pub(super) fn do_chores(&mut self) {
+        self.collect_jobs();
+        self.take_returns();
+        self.take_watches();
+        self.retry_sources();
+        self.fire_deadlines();
+        self.follow_state();
+        self.reconcile_again();
+        self.retry_waiting();
+        self.relieve();
+        self.run_deferred();
+        self.run_notified();
+        self.run_long_sends();
+        self.rearm_starved();
+        self.arm_crowding();
+        self.send_fins();
+    }
+
+    /// After the protocols' end of the turn: the door, because only now is it known how many
+    /// connections are open, and when chores are due again.
+    pub(super) fn end_chores(&mut self) {
+        if !self.door_is_quiet() {
+            self.tend_door();
+        }
+        if self.thread.now_ns() >= self.trimmed_ns + TRIM_PERIOD_NS {
+            self.trim();
+        }
+        let common = &mut self.thread.common;
+        if common.dispatcher.holds_back() {
+            common.dispatcher.log_waits(common.ring, common.turn.now_ns);
+        }
+        self.thread.due_ns = self.next_due_ns();
+    }
+
+    /// When a chore is due although nothing happens before: 0 for at once, `u64::MAX` for never.
+    fn next_due_ns(&mut self) -> u64 {
+        let waits_for_nothing = !self.backlog.is_empty() || !self.arrivals.is_empty();
+        if waits_for_nothing || self.thread.waits.are_due() {
+            return 0;
+        }
+        let now_ns = self.thread.now_ns();
+        self.next_episode_end_ns = self.episode_end_ns();
+        let (waits, common) = (&self.thread.waits, &self.thread.common);
+        let timer_ns = self.thread.wheel.next_ns(now_ns);
+        let is_waited_for =
+            waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources_refused > 0;
+        let accept_ns = match self.accepts_are_due {
+            true => self.accept_timeout_ns(now_ns),
+            false => None,
+        };
+        let drains = self.server_state == ServerState::Draining;
+        let times = [
+            timer_ns.map(|ns| now_ns.saturating_add(ns)),
+            accept_ns.map(|ns| now_ns.saturating_add(ns)),
+            is_waited_for.then_some(now_ns + WAITING_NS),
+            self.next_episode_end_ns,
+            self.trim_due.then_some(self.trimmed_ns + TRIM_PERIOD_NS),
+            common
+                .dispatcher
+                .holds_back()
+                .then_some(now_ns + SHARE_PATIENCE_NS),
+            drains.then(|| end_ns(self.drain_started_ns, common.limits.drain_timeout)),
+        ];
+        times.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
+    /// Looks at the connections that other threads spoke of: fragments are back, a stall is over.
+    fn take_returns(&mut self) {
+        for key in self.thread.common.returns.take() {
+            self.on(key, |event| {
+                event.connection.holds_too_much = false;
+                if event.connection.stalled == Some(Stall::Outside) {
+                    event.resume();
+                }
+            });
+        }
+    }
+
+    /// Calls the connections that others wanted to be called. Whom these want in turn is for the
+    /// next turn, which follows at once.
+    fn run_notified(&mut self) {
+        for id in self.thread.common.dispatcher.notified.take() {
+            let connection = self.connections.get(id.key);
+            if connection.is_some_and(|it| it.control.closing == Closing::No) {
+                self.on(id.key, |event| {
+                    event.call(|protocol, io| protocol.notified(io));
+                });
+            }
+        }
+    }
+
+    /// Carries out what one event did not finish.
+    fn reconcile_again(&mut self) {
+        for _ in 0..self.thread.waits.len(Wait::Again) {
+            if let Some(key) = self.next_waiting(Wait::Again) {
+                self.on(key, |_| {});
+            }
+        }
+    }
+
+    /// Gives idle pooled memory and idle jobs back, once per period. Asks no more often than that,
+    /// so the path does not pay for it.
+    fn trim(&mut self) {
+        self.trimmed_ns = self.thread.common.turn.now_ns;
+        self.thread.common.shared.pools.trim(IDLE_BYTES_KEPT);
+        let mut trimmed = Trimmed::default();
+        for listener in &mut self.listeners {
+            let one = listener.protocol.trim();
+            trimmed.any |= one.any;
+            trimmed.more |= one.more;
+        }
+        if trimmed.any && !trimmed.more {
+            flatpath_sys::allocator::give_back();
+        }
+        self.trim_due = trimmed.more;
+    }
+}
