@@ -12,6 +12,7 @@
 //! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use flatpath_driver::{Piece, Quota, Socket};
 use flatpath_structures::pool::Buffer;
@@ -77,25 +78,6 @@ impl Control {
             self.closing = Closing::AfterOutput;
         }
         self.input_wanted = false;
-    }
-}
-
-/// Which list of `network/resting.rs` a connection is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
-    No,
-    Idle,
-    Heads,
-}
-
-impl Listed {
-    /// The list of connections that rest in `phase`.
-    pub(crate) fn of(phase: Phase) -> Listed {
-        match phase {
-            Phase::Idle => Listed::Idle,
-            Phase::Head => Listed::Heads,
-            Phase::Body | Phase::Work | Phase::Wait | Phase::Spliced => Listed::No,
-        }
     }
 }
 
@@ -171,8 +153,9 @@ pub(crate) struct Connection {
     pub(crate) listener: u16,
     /// Where it is counted; `Network::address_of` finds out.
     pub(crate) address: AddressId,
-    /// The list it is on, and the start of its phase when it was entered there.
-    pub(crate) listed: Listed,
+    /// The list of `network/resting.rs` that it is on, which is that of [`Phase::Idle`] or
+    /// [`Phase::Head`], and the start of its phase when it was entered there.
+    pub(crate) listed: Option<Phase>,
     pub(crate) listed_ns: u64,
     /// It was closed for another or refused, and counts for no limit any more.
     pub(crate) leaves: bool,
@@ -241,7 +224,7 @@ impl Connection {
             session,
             listener,
             address: AddressId::UNKNOWN,
-            listed: Listed::No,
+            listed: None,
             listed_ns: 0,
             leaves: false,
             waits: WaitSet::default(),
@@ -329,14 +312,11 @@ impl Connection {
     }
 
     /// Stops the clock of the phase while the server does not receive, and lets it run on from
-    /// where it stood afterwards. Called once after each event.
-    pub(crate) fn suspend(&mut self, now_ns: u64) {
-        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_timed) {
-            self.clocks.stall_ns = 0;
-        }
+    /// where it stood afterwards. True: it has begun or ended.
+    fn suspend(&mut self, now_ns: u64) -> bool {
         let waits = self.waits_for_us();
         if waits == (self.clocks.suspended_ns > 0) {
-            return;
+            return false;
         }
         if waits {
             self.clocks.suspended_ns = now_ns.max(1);
@@ -345,6 +325,24 @@ impl Connection {
             let since_ns = std::mem::take(&mut self.clocks.suspended_ns).max(self.clocks.phase_ns);
             self.clocks.phase_ns += now_ns.saturating_sub(since_ns);
         }
+        true
+    }
+
+    /// Suspends the phase, or lets it run on. True: the earliest deadline may be before the one
+    /// that the wheel holds. Called once after each event.
+    ///
+    /// A deadline begins with an event, at `now_ns`, and is `shortest_ns` later at least. What began
+    /// before was looked at then, unless it did not count: while the phase was suspended, or the
+    /// connection stalled.
+    #[inline]
+    pub(crate) fn has_new_deadline(&mut self, now_ns: u64, shortest_ns: u64) -> bool {
+        let resumes = self.suspend(now_ns);
+        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_timed) {
+            self.clocks.stall_ns = 0;
+        }
+        resumes
+            || self.stalled.is_some()
+            || self.clocks.armed_ns > now_ns.saturating_add(shortest_ns)
     }
 
     /// Counts received bytes of the current phase. In a body they earn time at the minimum rate,
@@ -362,16 +360,17 @@ impl Connection {
 
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     pub(crate) fn wants_input(&self) -> bool {
-        if self.ended != Ended::No {
-            return false;
-        }
-        match self.control.closing {
-            Closing::No => {
-                self.control.input_wanted && self.stalled.is_none() && !self.holds_too_much
-            }
-            Closing::Lingering => self.fin_sent,
-            Closing::AfterOutput | Closing::Abort => false,
-        }
+        let offers = self.takes_input() && !self.holds_too_much;
+        let drops = self.control.closing == Closing::Lingering && self.fin_sent;
+        self.ended == Ended::No && (offers || drops)
+    }
+
+    /// The common case: what is to be received is being received.
+    #[inline]
+    pub(crate) fn receives_as_wanted(&self) -> bool {
+        let is_same_region = self.region_id == self.receive_region_id;
+        let is_many = self.receive == Receive::Many && is_same_region && !self.crowds;
+        is_many && self.wants_input()
     }
 
     /// True when input may be offered to the protocol, now or when a stall is over.
@@ -382,6 +381,19 @@ impl Connection {
     /// True when input may be offered to the protocol now.
     pub(crate) fn takes_input(&self) -> bool {
         self.may_be_offered() && self.stalled.is_none()
+    }
+
+    /// True while it is stalled for want of memory.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.stalled == Some(Stall::Memory)
+    }
+
+    /// True when a call of the protocol has left a wish beside output, or an earlier one waits.
+    #[inline]
+    pub(crate) fn has_wishes(&self) -> bool {
+        let control = &self.control;
+        let is_stalled = self.stalled.is_some() || control.stall.is_some();
+        is_stalled || control.notify_drained || !control.input_wanted
     }
 
     /// Nothing is left to send and nothing is being sent.
@@ -475,6 +487,21 @@ impl Connection {
     }
 }
 
+/// The shortest time from the event with which a deadline begins to the deadline.
+pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
+    let shortest = limits.write_timeout / WRITE_LOOKS;
+    let others = [
+        limits.head_timeout,
+        limits.idle_timeout,
+        limits.body_timeout,
+        limits.stall_timeout,
+        limits.wait_timeout,
+        limits.joined_timeout,
+        limits.linger_timeout,
+    ];
+    end_ns(0, others.into_iter().fold(shortest, Duration::min))
+}
+
 /// How long `bytes` of a body may take at the minimum rate.
 fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
     bytes.saturating_mul(1_000_000_000) / limits.body_rate_min.max(1)
@@ -483,9 +510,9 @@ fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     use flatpath_driver::epoll::Epoll;
+    use flatpath_driver::simulation::Random;
     use flatpath_driver::{Driver, DriverConfig};
     use flatpath_structures::slots::Slots;
 
@@ -570,6 +597,67 @@ mod tests {
         let late = 10_000 * SECOND;
         assert_eq!(connection.overdue(&limits, late), Some(Overdue::Send));
         assert_eq!(connection.overdue(&limits, 10 * SECOND), None);
+    }
+
+    /// One event of random content at `now_ns`.
+    fn random_event(connection: &mut Connection, random: &mut Random, now_ns: u64) {
+        let control = &mut connection.control;
+        match random.below(9) {
+            0 => {
+                let phases = [
+                    Phase::Idle,
+                    Phase::Head,
+                    Phase::Body,
+                    Phase::Work,
+                    Phase::Wait,
+                ];
+                control.phase = phases[random.below(5)];
+                connection.clocks.phase_ns = now_ns;
+                connection.clocks.phase_bytes = 0;
+            }
+            1 => {
+                connection.send = Send::Going;
+                connection.clocks.send_ns = now_ns;
+            }
+            2 => connection.send = Send::Off,
+            3 => {
+                let stalls = [Stall::Jobs, Stall::Output, Stall::Share, Stall::Outside];
+                connection.stall(stalls[random.below(4)], now_ns);
+            }
+            4 => connection.stalled = None,
+            5 => control.jobs_out = random.below(2) as u32,
+            6 => connection.received(random.below(1000), now_ns, &Limits::default()),
+            7 => connection.starved = !connection.starved,
+            _ if random.below(50) == 0 => {
+                control.close(Closing::Lingering);
+                connection.fin_sent = true;
+                connection.clocks.linger_ns = now_ns;
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn model_the_wheel_never_holds_a_later_deadline_than_the_earliest() {
+        for seed in 1..200 {
+            let (limits, mut random) = (Limits::default(), Random::new(seed));
+            let (mut connection, mut now_ns) = (connection(), 10 * SECOND);
+            for step in 0..200 {
+                now_ns += random.up_to(4 * SECOND);
+                if connection.clocks.armed_ns <= now_ns {
+                    connection.clocks.armed_ns = u64::MAX;
+                }
+                random_event(&mut connection, &mut random, now_ns);
+                let is_new = connection.has_new_deadline(now_ns, shortest_ns(&limits));
+                let deadline_ns = connection.deadline_ns(&limits);
+                if is_new {
+                    let armed_ns = &mut connection.clocks.armed_ns;
+                    *armed_ns = deadline_ns.min(*armed_ns);
+                }
+                let armed_ns = connection.clocks.armed_ns;
+                assert!(armed_ns <= deadline_ns, "seed {seed}, step {step}");
+            }
+        }
     }
 
     #[test]

@@ -49,6 +49,16 @@ pub enum Received {
 }
 
 impl Received {
+    /// How much of `bytes` was used, and what the rest waits for.
+    #[inline]
+    pub(crate) fn parts(self, bytes: usize) -> (usize, Option<Stall>) {
+        match self {
+            Received::Consumed => (bytes, None),
+            Received::NeedMore { consumed } => (consumed.min(bytes), None),
+            Received::Blocked { consumed, on } => (consumed.min(bytes), Some(on)),
+        }
+    }
+
     /// The same for an input that had `bytes` more in front, which were used.
     pub fn after(self, bytes: usize) -> Received {
         match self {

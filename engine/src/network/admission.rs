@@ -17,7 +17,7 @@ use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
-use crate::connection::{Closing, Connection, Listed};
+use crate::connection::{Closing, Connection};
 use crate::episode::Price;
 use crate::lifecycle::ServerState;
 use crate::limits::{
@@ -257,8 +257,8 @@ impl<D: Driver> Network<D> {
     /// that has rested for less than `rested_ns`.
     fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
         let now_ns = self.thread.common.turn.now_ns;
-        let idle = self.oldest_of(Listed::Idle);
-        let head = self.oldest_of(Listed::Heads);
+        let idle = self.oldest_of(Phase::Idle);
+        let head = self.oldest_of(Phase::Head);
         let has_rested = |found: &(u64, Key), for_ns| found.0.saturating_add(for_ns) <= now_ns;
         let spared = idle
             .filter(|found| has_rested(found, SPARED_NS))
@@ -268,20 +268,19 @@ impl<D: Driver> Network<D> {
         has_rested(&found, rested_ns).then_some(found.1)
     }
 
-    /// The one of a list that has rested longest, as far as `EVICTION_STEPS_MAX` entries show, and
+    /// The one that has rested longest in `phase`, as far as `EVICTION_STEPS_MAX` entries show, and
     /// since when.
-    fn oldest_of(&mut self, listed: Listed) -> Option<(u64, Key)> {
+    fn oldest_of(&mut self, phase: Phase) -> Option<(u64, Key)> {
         let mut oldest: Option<(u64, Key)> = None;
         for _ in 0..EVICTION_STEPS_MAX {
-            let index = self.thread.resting.list(listed)?.first();
+            let index = self.thread.resting.list(phase).first();
             let Some(key) = index.and_then(|index| self.connections.key_at(index)) else {
                 break;
             };
             let Some(connection) = self.connections.get_mut(key) else {
                 break;
             };
-            let rests = connection.rests().map(Listed::of);
-            if rests != Some(listed) {
+            if connection.rests() != Some(phase) {
                 self.thread.resting.forget(connection, key.index);
                 continue;
             }

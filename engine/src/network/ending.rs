@@ -3,7 +3,7 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Overdue};
+use crate::connection::{Closing, Overdue, shortest_ns};
 use crate::lifecycle::ServerState;
 use crate::phase::Phase;
 use crate::turn::end_ns;
@@ -104,6 +104,7 @@ impl<D: Driver> Network<D> {
             self.drain_started_ns = common.turn.now_ns;
             let limits = &mut common.limits;
             limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
+            self.thread.shortest_ns = shortest_ns(limits);
             self.stop_listening();
         }
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();

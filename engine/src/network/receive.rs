@@ -16,19 +16,37 @@ use crate::protocol::Received;
 use super::thread::{Event, Fate};
 
 impl<D: Driver> Event<'_, D> {
+    /// A receive has brought something, or nothing. The common case: nothing waits before the
+    /// piece, and it is offered where it lies.
     pub(super) fn receive_completed(&mut self, completion: Completion) -> Fate {
+        let connection = &mut *self.connection;
         if !completion.more {
-            self.connection.receive = Receive::Off;
+            connection.receive = Receive::Off;
         }
         match completion.outcome {
-            Outcome::Received(piece) => self.piece_arrived(piece),
-            Outcome::EndOfStream => {
-                self.connection.ended = Ended::Seen;
-                self.pump();
+            Outcome::Received(piece) => {
+                connection.spoke = true;
+                let common = &self.thread.common;
+                connection.received(piece.len(), common.turn.now_ns, &common.limits);
+                match self.takes_at_once(&piece) {
+                    true => self.offer(piece, 0),
+                    false => self.enqueue(piece),
+                }
             }
+            Outcome::EndOfStream => connection.ended = Ended::Seen,
             other => self.receive_failed(other),
         }
+        if !self.connection.held.is_empty() || self.connection.ended == Ended::Seen {
+            self.pump();
+        }
         self.reconcile()
+    }
+
+    fn takes_at_once(&self, piece: &Piece) -> bool {
+        let connection = &*self.connection;
+        let is_short = piece.len() <= self.thread.at_once_bytes_max();
+        let is_next = connection.held.is_empty() && !connection.waits.is_deferred();
+        is_short && is_next && !connection.crowds && connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -51,33 +69,20 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    fn piece_arrived(&mut self, piece: Piece) {
+    /// A piece that is not offered at once: because of its length, or of what came before.
+    fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.at_once_bytes_max();
-        let connection = &mut *self.connection;
-        if connection.crowds || piece.len() > at_once_bytes_max {
+        if self.connection.crowds || piece.len() > at_once_bytes_max {
             self.weigh_receive(piece.len());
         }
         let connection = &mut *self.connection;
-        let common = &self.thread.common;
-        connection.spoke = true;
-        connection.received(piece.len(), common.turn.now_ns, &common.limits);
-        if connection.control.closing != Closing::No || !connection.control.input_wanted {
+        if !connection.may_be_offered() {
             return self.drop_unwanted(piece);
         }
-        if connection.stalled.is_some() {
-            if connection.held.is_empty() && piece.region_id() == 0 {
-                return self.keep(piece);
-            }
-            return connection.held.push_back((piece, 0));
+        if connection.stalled.is_some() && connection.held.is_empty() && piece.region_id() == 0 {
+            return self.keep(piece);
         }
-        let waits = connection.waits.is_deferred() || !connection.held.is_empty();
-        if !waits && piece.len() <= at_once_bytes_max {
-            // The common case: nothing waits, the piece is offered where it lies.
-            self.offer(piece, 0);
-        } else {
-            connection.held.push_back((piece, 0));
-        }
-        self.pump();
+        connection.held.push_back((piece, 0));
     }
 
     /// Drops what arrives on a connection that ends, and aborts one that is sent too much of it.
@@ -263,16 +268,10 @@ impl<D: Driver> Event<'_, D> {
     /// How much of `bytes` the protocol has consumed; what blocks it stalls the connection.
     #[inline]
     fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
-        let (consumed, on) = match received {
-            Received::Consumed => (bytes, None),
-            Received::NeedMore { consumed } => (consumed, None),
-            Received::Blocked { consumed, on } => (consumed, Some(on)),
-        };
-        if on.is_some() {
-            self.connection.control.stall = on;
-        }
-        self.connection.adopt_stall(self.thread.common.turn.now_ns);
-        let consumed = consumed.min(bytes);
+        let (consumed, on) = received.parts(bytes);
+        let control = &mut self.connection.control;
+        control.stall = on.or(control.stall);
+        self.connection.adopt_stall(self.thread.now_ns());
         self.connection.progress(consumed);
         consumed
     }

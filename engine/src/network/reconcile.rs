@@ -6,7 +6,7 @@
 
 use flatpath_driver::{Driver, Operation, OperationMode};
 
-use crate::connection::{Closing, Ended, Listed, Receive, Send};
+use crate::connection::{Closing, Ended, Receive, Send};
 use crate::limits::OUTPUT_BYTES_LOW;
 use crate::phase::{Phase, Stall};
 
@@ -18,18 +18,22 @@ use super::waits::{Wait, wait_for};
 const ROUNDS_MAX: u32 = 16;
 
 impl<D: Driver> Event<'_, D> {
+    /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
         if self.connection.control.splice.is_some() {
             return Fate::Splices;
         }
-        self.check_quota();
-        self.check_memory();
-        let wanted = self.connection.wants_input();
-        if self.reconcile_receive(wanted) {
-            self.arm_receive();
+        if self.connection.quota.is_some() {
+            self.check_quota();
         }
-        if self.reconcile_end() == Fate::Gone {
+        if self.has_new_holdings() {
+            self.check_memory();
+        }
+        if !self.connection.receives_as_wanted() {
+            self.reconcile_receive();
+        }
+        if self.connection.control.closing != Closing::No && self.reconcile_end() == Fate::Gone {
             return Fate::Gone;
         }
         self.reconcile_deadline();
@@ -38,28 +42,27 @@ impl<D: Driver> Event<'_, D> {
 
     /// Sends, and lets the protocol continue where output has run low, for as long as that helps.
     pub(super) fn reconcile_output(&mut self) {
-        let mut rounds = 0;
-        while self.output_round() {
-            rounds += 1;
-            if rounds == ROUNDS_MAX {
-                return self.wait(Wait::Again);
+        for _ in 0..ROUNDS_MAX {
+            if self.connection.control.splice.is_some() {
+                // Its peer's words go first.
+                return;
+            }
+            self.start_send();
+            if std::mem::take(&mut self.connection.control.phase_started) {
+                self.connection.clocks.phase_ns = self.thread.now_ns();
+                self.connection.clocks.phase_bytes = 0;
+            }
+            if !self.connection.has_wishes() || !self.carry_out_wishes() {
+                return;
             }
         }
+        self.wait(Wait::Again);
     }
 
     /// True: look again.
-    fn output_round(&mut self) -> bool {
-        if self.connection.control.splice.is_some() {
-            // Its peer's words go first.
-            return false;
-        }
-        self.start_send();
-        let now_ns = self.thread.common.turn.now_ns;
+    fn carry_out_wishes(&mut self) -> bool {
+        let now_ns = self.thread.now_ns();
         let connection = &mut *self.connection;
-        if std::mem::take(&mut connection.control.phase_started) {
-            connection.clocks.phase_ns = now_ns;
-            connection.clocks.phase_bytes = 0;
-        }
         connection.adopt_stall(now_ns);
         if connection.control.closing != Closing::No {
             connection.stalled = None;
@@ -132,9 +135,17 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
+    /// Arms a receive, or cancels the one that is out if it is not to go on as it does.
+    fn reconcile_receive(&mut self) {
+        let wanted = self.connection.wants_input();
+        if self.may_arm(wanted) {
+            self.arm_receive();
+        }
+    }
+
     /// Cancels the receive if the connection is not to receive as it does. True: one is to be
     /// armed.
-    pub(super) fn reconcile_receive(&mut self, wanted: bool) -> bool {
+    pub(super) fn may_arm(&mut self, wanted: bool) -> bool {
         let connection = &mut *self.connection;
         match connection.receive {
             // Offered first: a connection holds no more pages than it has to.
@@ -251,10 +262,7 @@ impl<D: Driver> Event<'_, D> {
             connection.fin_sent = true;
             connection.clocks.linger_ns = self.thread.common.turn.now_ns;
             self.thread.driver.shutdown_write(connection.socket);
-            let wanted = self.connection.wants_input();
-            if self.reconcile_receive(wanted) {
-                self.arm_receive();
-            }
+            self.reconcile_receive();
         }
         Fate::Stays
     }
@@ -263,16 +271,17 @@ impl<D: Driver> Event<'_, D> {
     /// left: the wheel fires early and the deadline is armed anew, which costs one visit per
     /// time-out instead of two list moves per request.
     pub(super) fn reconcile_deadline(&mut self) {
-        let connection = &mut *self.connection;
-        let common = &self.thread.common;
-        connection.suspend(common.turn.now_ns);
-        let deadline_ns = connection.deadline_ns(&common.limits);
-        if deadline_ns < connection.clocks.armed_ns {
-            connection.clocks.armed_ns = deadline_ns;
-            self.thread.arm_timer(self.key.index, deadline_ns);
+        let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
+        if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
+            let deadline_ns = connection.deadline_ns(&self.thread.common.limits);
+            if deadline_ns < connection.clocks.armed_ns {
+                connection.clocks.armed_ns = deadline_ns;
+                self.thread.arm_timer(self.key.index, deadline_ns);
+            }
         }
-        let listed = Listed::of(connection.control.phase);
-        if listed != connection.listed && listed != Listed::No {
+        let phase = connection.control.phase;
+        let may_rest = matches!(phase, Phase::Idle | Phase::Head);
+        if may_rest && connection.listed != Some(phase) {
             self.thread.resting.enter(connection, self.key.index);
         }
     }

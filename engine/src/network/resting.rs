@@ -7,9 +7,10 @@
 //! - O3: `leaving` counts the connections that were closed for others, or refused, and are still in
 //!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 
-use crate::connection::{Connection, Listed};
+use crate::connection::Connection;
 use crate::episode::Episode;
 use crate::lists::{Links, List};
+use crate::phase::Phase;
 
 /// See the module.
 #[derive(Debug)]
@@ -42,32 +43,33 @@ impl Resting {
         }
     }
 
-    pub(super) fn list(&mut self, listed: Listed) -> Option<&mut List> {
-        match listed {
-            Listed::No => None,
-            Listed::Idle => Some(&mut self.idle),
-            Listed::Heads => Some(&mut self.heads),
+    /// The list of those that rest in `phase`, for [`Phase::Idle`] and [`Phase::Head`].
+    pub(super) fn list(&mut self, phase: Phase) -> &mut List {
+        match phase {
+            Phase::Idle => &mut self.idle,
+            _ => &mut self.heads,
         }
     }
 
     /// Enters a connection at the back of the list of its phase (O2).
     pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
         self.forget(connection, index);
-        connection.listed = Listed::of(connection.control.phase);
+        let phase = connection.control.phase;
+        connection.listed = Some(phase);
         connection.listed_ns = connection.clocks.phase_ns;
-        match connection.listed {
-            Listed::No => {}
-            Listed::Idle => self.links.push_back(&mut self.idle, index),
-            Listed::Heads => self.links.push_back(&mut self.heads, index),
-        }
+        let list = match phase {
+            Phase::Idle => &mut self.idle,
+            _ => &mut self.heads,
+        };
+        self.links.push_back(list, index);
     }
 
     /// Takes a connection off its list.
     pub(super) fn forget(&mut self, connection: &mut Connection, index: u32) {
-        match std::mem::replace(&mut connection.listed, Listed::No) {
-            Listed::No => {}
-            Listed::Idle => self.links.remove(&mut self.idle, index),
-            Listed::Heads => self.links.remove(&mut self.heads, index),
+        match connection.listed.take() {
+            None => {}
+            Some(Phase::Idle) => self.links.remove(&mut self.idle, index),
+            Some(_) => self.links.remove(&mut self.heads, index),
         }
     }
 

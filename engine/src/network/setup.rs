@@ -10,6 +10,7 @@ use flatpath_structures::wheel::Wheel;
 use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
 use crate::common::Common;
+use crate::connection::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
@@ -73,7 +74,6 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
 impl<D: Driver> Thread<D> {
     fn new(driver: D, common: Common, places: usize, region_count: usize) -> Thread<D> {
         Thread {
-            common,
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             waits: Waits::default(),
             resting: Resting::new(places),
@@ -84,7 +84,9 @@ impl<D: Driver> Thread<D> {
             driver,
             is_behind: false,
             long_send_bytes: 0,
+            shortest_ns: shortest_ns(&common.limits),
             due_ns: 0,
+            common,
         }
     }
 }

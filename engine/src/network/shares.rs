@@ -20,15 +20,21 @@ fn small(pages: usize) -> u16 {
 }
 
 impl<D: Driver> Event<'_, D> {
-    /// Notes what the connection holds by now.
+    /// Whether the connection holds or waits for something else than after its last event.
     #[inline]
+    pub(super) fn has_new_holdings(&self) -> bool {
+        let (connection, holds) = (&*self.connection, &self.connection.holds);
+        let buffers = buffers_of(self.thread.held_bytes(self.key.index));
+        let has_pages = holds.pages > 0 || !connection.held.is_empty();
+        has_pages || buffers != holds.buffers || connection.waits_for_memory() != holds.waits
+    }
+
+    /// Notes what the connection holds by now.
     pub(super) fn check_memory(&mut self) {
+        self.weigh_pages();
         let held_bytes = self.thread.held_bytes(self.key.index);
-        if self.connection.holds.pages > 0 || !self.connection.held.is_empty() {
-            self.weigh_pages();
-        }
         let buffers = buffers_of(held_bytes);
-        let waits = self.connection.stalled == Some(Stall::Memory);
+        let waits = self.connection.waits_for_memory();
         let holds = &mut self.connection.holds;
         if buffers != holds.buffers || waits != holds.waits {
             let grows = buffers > holds.buffers;

@@ -343,7 +343,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         let wanted = event.connection.wants_input() && has_room;
-        if event.reconcile_receive(wanted) {
+        if event.may_arm(wanted) {
             self.arm_spliced(key);
         }
         let Some(mut event) = self.event(key) else {

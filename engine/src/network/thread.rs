@@ -80,6 +80,8 @@ pub(super) struct Thread<D: Driver> {
     pub(super) is_behind: bool,
     /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
+    /// The shortest of the time-outs of connections; see `Connection::has_new_deadline`.
+    pub(super) shortest_ns: u64,
     /// No chore is due before that only time makes due; see `Network::turn`.
     pub(super) due_ns: u64,
 }
