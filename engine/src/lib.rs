@@ -179,6 +179,7 @@ mod common;
 mod connection;
 mod context;
 mod connection_handle;
+mod deadlines;
 mod episode;
 mod error;
 mod scaler;

@@ -3,7 +3,8 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Overdue, shortest_ns};
+use crate::connection::Closing;
+use crate::deadlines::{Overdue, shortest_ns};
 use crate::lifecycle::ServerState;
 use crate::phase::Phase;
 use crate::turn::end_ns;

@@ -43,10 +43,9 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn takes_at_once(&self, piece: &Piece) -> bool {
-        let connection = &*self.connection;
         let is_short = piece.len() <= self.thread.at_once_bytes_max();
-        let is_next = connection.held.is_empty() && !connection.waits.is_deferred();
-        is_short && is_next && !connection.crowds && connection.takes_input()
+        let is_next = self.connection.held.is_empty() && !self.connection.waits.is_deferred();
+        is_short && is_next && !self.connection.crowds && self.connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -269,8 +268,7 @@ impl<D: Driver> Event<'_, D> {
     #[inline]
     fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
         let (consumed, on) = received.parts(bytes);
-        let control = &mut self.connection.control;
-        control.stall = on.or(control.stall);
+        self.connection.control.stall = on.or(self.connection.control.stall);
         self.connection.adopt_stall(self.thread.now_ns());
         self.connection.progress(consumed);
         consumed

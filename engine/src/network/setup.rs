@@ -10,7 +10,7 @@ use flatpath_structures::wheel::Wheel;
 use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
 use crate::common::Common;
-use crate::connection::shortest_ns;
+use crate::deadlines::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};

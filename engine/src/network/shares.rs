@@ -23,10 +23,10 @@ impl<D: Driver> Event<'_, D> {
     /// Whether the connection holds or waits for something else than after its last event.
     #[inline]
     pub(super) fn has_new_holdings(&self) -> bool {
-        let (connection, holds) = (&*self.connection, &self.connection.holds);
+        let holds = &self.connection.holds;
+        let has_pages = holds.pages > 0 || !self.connection.held.is_empty();
         let buffers = buffers_of(self.thread.held_bytes(self.key.index));
-        let has_pages = holds.pages > 0 || !connection.held.is_empty();
-        has_pages || buffers != holds.buffers || connection.waits_for_memory() != holds.waits
+        has_pages || buffers != holds.buffers || self.connection.waits_for_memory() != holds.waits
     }
 
     /// Notes what the connection holds by now.

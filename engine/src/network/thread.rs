@@ -80,7 +80,7 @@ pub(super) struct Thread<D: Driver> {
     pub(super) is_behind: bool,
     /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
-    /// The shortest of the time-outs of connections; see `Connection::has_new_deadline`.
+    /// The shortest time that a phase or a send has; see `Connection::has_new_deadline`.
     pub(super) shortest_ns: u64,
     /// No chore is due before that only time makes due; see `Network::turn`.
     pub(super) due_ns: u64,
@@ -144,7 +144,22 @@ impl<D: Driver> Thread<D> {
     }
 }
 
-impl<D: Driver> Event<'_, D> {
+impl<'a, D: Driver> Event<'a, D> {
+    #[inline]
+    fn new(
+        key: Key,
+        connection: &'a mut Connection,
+        listeners: &'a mut [Listener],
+        thread: &'a mut Thread<D>,
+    ) -> Event<'a, D> {
+        Event {
+            key,
+            listener: &mut listeners[usize::from(connection.listener)],
+            connection,
+            thread,
+        }
+    }
+
     /// Calls the protocol.
     pub(super) fn call<R>(&mut self, act: impl FnOnce(&mut dyn DynProtocol, Io<'_>) -> R) -> R {
         let (protocol, io, _) = self.lend(None);
@@ -190,28 +205,16 @@ impl<D: Driver> Network<D> {
     #[inline]
     pub(super) fn event(&mut self, key: Key) -> Option<Event<'_, D>> {
         let connection = self.connections.get_mut(key)?;
-        let listener = &mut self.listeners[usize::from(connection.listener)];
-        let thread = &mut self.thread;
-        Some(Event {
-            key,
-            connection,
-            listener,
-            thread,
-        })
+        let (listeners, thread) = (&mut self.listeners, &mut self.thread);
+        Some(Event::new(key, connection, listeners, thread))
     }
 
     /// The same for the connection that has a place in the table.
     #[inline]
     pub(super) fn event_at(&mut self, index: u32) -> Option<Event<'_, D>> {
         let (key, connection) = self.connections.at_mut(index)?;
-        let listener = &mut self.listeners[usize::from(connection.listener)];
-        let thread = &mut self.thread;
-        Some(Event {
-            key,
-            connection,
-            listener,
-            thread,
-        })
+        let (listeners, thread) = (&mut self.listeners, &mut self.thread);
+        Some(Event::new(key, connection, listeners, thread))
     }
 
     /// An event of one connection: what `act` does, and what follows from it (N1).
