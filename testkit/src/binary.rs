@@ -9,20 +9,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The `flatpath` binary: `$FLATPATH`, or the workspace's own, built if need be.
-///
-/// # Panics
-/// It cannot be built; cargo's words are in the message.
-#[must_use]
 pub fn flatpath() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| std::env::var_os("FLATPATH").map_or_else(build, PathBuf::from))
 }
 
 /// A program of this package (`src/bin/`), which cargo has built beside the tests.
-///
-/// # Panics
-/// It is not there.
-#[must_use]
 pub fn helper(name: &str) -> PathBuf {
     let path = profile_directory().join(name);
     assert!(

@@ -18,7 +18,6 @@ pub struct MemoryGroup(PathBuf);
 impl MemoryGroup {
     /// A group that may have so many bytes. `None` after saying why there is none: not every
     /// container lets its programs make groups, whatever is installed.
-    #[must_use]
     pub fn try_new(bytes: u64) -> Option<Self> {
         let mut why = String::new();
         for (root, limit) in ROOTS {
@@ -32,16 +31,11 @@ impl MemoryGroup {
     }
 
     /// For [`Launch::in_group`](crate::Launch::in_group).
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Processes that the kernel has killed because the limit was reached.
-    ///
-    /// # Panics
-    /// The group does not say.
-    #[must_use]
     pub fn kills(&self) -> u64 {
         let texts = ["memory.oom_control", "memory.events"]
             .map(|name| fs::read_to_string(self.0.join(name)).unwrap_or_default())

@@ -36,10 +36,6 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    ///
-    /// # Panics
-    /// The server does not accept.
-    #[must_use]
     pub fn connect(address: SocketAddr) -> Self {
         let deadline = Deadline::default();
         let stream = TcpStream::connect_timeout(&address, deadline.left());
@@ -48,10 +44,6 @@ impl Client {
 
     /// Connects with a receive buffer of that size, set before the connection is made: the window
     /// the server sees stays small.
-    ///
-    /// # Panics
-    /// The server does not accept.
-    #[must_use]
     pub fn connect_with_window(address: SocketAddr, bytes: usize) -> Self {
         let kind = socket2::Type::STREAM;
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), kind, None)
@@ -80,17 +72,12 @@ impl Client {
     }
 
     /// Gives everything from now on `time` in all.
-    #[must_use]
     pub fn patient(mut self, time: Duration) -> Self {
         self.deadline = Deadline::after(time);
         self
     }
 
     /// The same connection once more, so that one thread can send while another receives.
-    ///
-    /// # Panics
-    /// This process has no descriptor left.
-    #[must_use]
     pub fn twin(&self) -> Self {
         let stream = self.stream.try_clone().expect("a descriptor is left");
         Self {
@@ -103,10 +90,6 @@ impl Client {
     }
 
     /// Our own address, which the server sees as its peer's.
-    ///
-    /// # Panics
-    /// The socket is not connected.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.stream
             .local_addr()
@@ -114,9 +97,6 @@ impl Client {
     }
 
     /// Sends all of `bytes`.
-    ///
-    /// # Panics
-    /// The server closed the connection before.
     pub fn send(&mut self, bytes: &[u8]) {
         self.try_send(bytes)
             .unwrap_or_else(|error| panic!("send: {error}"));
@@ -126,9 +106,6 @@ impl Client {
     ///
     /// # Errors
     /// The connection is closed or reset.
-    ///
-    /// # Panics
-    /// The server takes nothing for too long.
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.set_write_timeout(Some(self.deadline.left()))?;
         let outcome = self.stream.write_all(bytes);
@@ -145,9 +122,6 @@ impl Client {
 
     /// Sends `bytes` one by one, with a pause after each: each is a packet, and each is received
     /// before the next is sent.
-    ///
-    /// # Panics
-    /// The server closed the connection before.
     pub fn trickle(&mut self, bytes: &[u8], pause: Duration) {
         for byte in bytes {
             self.send(&[*byte]);
@@ -156,47 +130,28 @@ impl Client {
     }
 
     /// Sends a request without a body.
-    ///
-    /// # Panics
-    /// The server closed the connection before.
     pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) {
         self.send(&request_bytes(method, target, fields));
     }
 
     /// Sends GET and reads the reply.
-    ///
-    /// # Panics
-    /// The reply is not correct, or does not come.
-    #[must_use]
     pub fn get(&mut self, target: &str) -> Reply {
         self.ask(target, &[])
     }
 
     /// Sends GET with more fields and reads the reply.
-    ///
-    /// # Panics
-    /// The reply is not correct, or does not come.
-    #[must_use]
     pub fn ask(&mut self, target: &str, fields: &[(&str, &str)]) -> Reply {
         self.request("GET", target, fields);
         self.reply()
     }
 
     /// Reads one reply.
-    ///
-    /// # Panics
-    /// It is not correct, or does not come.
-    #[must_use]
     pub fn reply(&mut self) -> Reply {
         self.try_reply(Asked::Any)
             .unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Reads the reply to HEAD.
-    ///
-    /// # Panics
-    /// It is not correct, or does not come.
-    #[must_use]
     pub fn reply_to_head(&mut self) -> Reply {
         self.try_reply(Asked::Head)
             .unwrap_or_else(|why| panic!("{why}"))
@@ -206,9 +161,6 @@ impl Client {
     ///
     /// # Errors
     /// It is not correct, or the connection ended before it was whole; says which.
-    ///
-    /// # Panics
-    /// It does not come for too long.
     pub fn try_reply(&mut self, asked: Asked) -> Result<Reply, String> {
         loop {
             let progress = reply::read(self.unread(), self.ending.is_some(), asked)?;
@@ -221,10 +173,6 @@ impl Client {
     }
 
     /// Receives exactly `count` bytes.
-    ///
-    /// # Panics
-    /// Fewer come before the connection ends.
-    #[must_use]
     pub fn exactly(&mut self, count: usize) -> Vec<u8> {
         while self.unread().len() < count {
             let have = self.unread().len();
@@ -241,10 +189,6 @@ impl Client {
     }
 
     /// Receives all that comes until the connection ends, and how it ended.
-    ///
-    /// # Panics
-    /// It does not end.
-    #[must_use]
     pub fn rest(&mut self) -> (Vec<u8>, Ending) {
         loop {
             if let Some(ending) = self.ending {
@@ -257,9 +201,6 @@ impl Client {
     }
 
     /// Waits until the server has closed the connection properly, without another byte.
-    ///
-    /// # Panics
-    /// Bytes come, or a reset, or nothing.
     pub fn expect_closed(&mut self) {
         let (bytes, ending) = self.rest();
         let text = String::from_utf8_lossy(&bytes);
@@ -272,10 +213,6 @@ impl Client {
     }
 
     /// Whether nothing has come and the connection is open, at this moment.
-    ///
-    /// # Panics
-    /// The socket is broken.
-    #[must_use]
     pub fn is_quiet(&mut self) -> bool {
         if !self.unread().is_empty() || self.ending.is_some() {
             return false;
@@ -292,10 +229,6 @@ impl Client {
     }
 
     /// Waits until a byte has come or the connection has ended; whether it is a byte.
-    ///
-    /// # Panics
-    /// Neither comes.
-    #[must_use]
     pub fn is_open(&mut self) -> bool {
         while self.unread().is_empty() && self.ending.is_none() {
             self.receive("a byte or the end");
@@ -304,9 +237,6 @@ impl Client {
     }
 
     /// Says that no more bytes will be sent; receiving goes on.
-    ///
-    /// # Panics
-    /// The connection is gone.
     pub fn finish(&mut self) {
         self.stream
             .shutdown(Shutdown::Write)
@@ -314,9 +244,6 @@ impl Client {
     }
 
     /// Closes the connection with a reset.
-    ///
-    /// # Panics
-    /// The socket has no such option.
     pub fn reset(self) {
         let linger = Some(Duration::ZERO);
         SockRef::from(&self.stream)
@@ -360,7 +287,6 @@ impl Client {
 }
 
 /// The bytes of a request without a body. A `Host` is added unless the fields have one.
-#[must_use]
 pub fn request_bytes(method: &str, target: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut text = format!("{method} {target} HTTP/1.1\r\n");
     if !fields

@@ -23,13 +23,11 @@ impl Default for Deadline {
 
 impl Deadline {
     /// `time` from now.
-    #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
     /// What is left, at least a millisecond: a socket's time-out of zero means for ever.
-    #[must_use]
     pub fn left(self) -> Duration {
         self.0
             .saturating_duration_since(Instant::now())
@@ -37,24 +35,17 @@ impl Deadline {
     }
 
     /// Whether it is over.
-    #[must_use]
     pub fn is_over(self) -> bool {
         Instant::now() >= self.0
     }
 
     /// Fails the test when it is over.
-    ///
-    /// # Panics
-    /// It is over; says `what` was waited for.
     pub fn check(self, what: &str) {
         assert!(!self.is_over(), "waited too long for {what}");
     }
 }
 
 /// Looks again and again until `look` gives something, for at most [`PATIENCE`].
-///
-/// # Panics
-/// It never does; says `what` was waited for.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::default();
     loop {
@@ -67,9 +58,6 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Looks again and again until `holds`, for at most [`PATIENCE`].
-///
-/// # Panics
-/// It never does; says `what` was waited for.
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }

@@ -13,7 +13,6 @@ pub enum Driver {
 
 impl Driver {
     /// The word after `--driver`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
@@ -23,7 +22,6 @@ impl Driver {
 
     /// Whether this machine has it. Says so once when it has not: the kernel is asked directly, so
     /// that a server which wrongly gives up on io_uring fails its tests instead of skipping them.
-    #[must_use]
     pub fn is_here(self) -> bool {
         static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
         let refusal = REFUSAL.get_or_init(|| {

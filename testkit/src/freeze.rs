@@ -22,10 +22,6 @@ pub struct Frozen {
 impl Frozen {
     /// Freezes the thread of that name (its first 15 bytes). `None` where the machine allows no
     /// tracing, after saying so.
-    ///
-    /// # Panics
-    /// There is no such thread; `CI` is `true` and tracing is not allowed.
-    #[must_use]
     pub fn thread(process: Process, name: &str) -> Option<Frozen> {
         let threads = until(&format!("a thread {name}"), || {
             Some(process.threads(name)).filter(|threads| !threads.is_empty())
@@ -50,9 +46,6 @@ impl Frozen {
     }
 
     /// Waits until the thread has ended with its process. Only then is the process seen to end.
-    ///
-    /// # Panics
-    /// It does not.
     pub fn await_end(self) {
         until("the frozen thread to end with its process", || {
             let status = self.status();

@@ -63,7 +63,6 @@ pub struct Content {
 
 impl Content {
     /// A file that can be read.
-    #[must_use]
     pub fn new(name: &str, bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             name: name.into(),
@@ -73,7 +72,6 @@ impl Content {
     }
 
     /// Reads at and after `offset` fail with `EIO`.
-    #[must_use]
     pub fn broken_at(self, offset: u64) -> Self {
         Self {
             broken_at: offset,
@@ -103,10 +101,6 @@ impl Pause {
 }
 
 /// Mounts at an empty directory, which is made. `None` after saying that it cannot be done.
-///
-/// # Panics
-/// It cannot be done, and `CI` is `true`.
-#[must_use]
 pub fn try_mount(at: &Path, files: Vec<Content>) -> Option<Fuse> {
     match Fuse::mount(at, files) {
         Ok(fuse) => Some(fuse),
@@ -160,7 +154,6 @@ impl Fuse {
     }
 
     /// What pauses and resumes it from elsewhere.
-    #[must_use]
     pub fn switch(&self) -> Pause {
         self.paused.clone()
     }

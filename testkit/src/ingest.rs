@@ -9,7 +9,6 @@ use crate::seeds::noise;
 use crate::{Driver, Launch, Server, binary, until};
 
 /// The command line of a server with an ingest listener whose socket is `ingest` in `directory`.
-#[must_use]
 pub fn launch(driver: Driver, directory: &Path) -> Launch {
     let socket = directory.join("ingest");
     Launch::new(binary::flatpath().to_path_buf())
@@ -24,17 +23,12 @@ pub fn launch(driver: Driver, directory: &Path) -> Launch {
 }
 
 /// A message that can be checked, with its length in front: a seed, and the noise that it makes.
-///
-/// # Panics
-/// It is longer than a length can say.
-#[must_use]
 pub fn message(seed: u64, length: usize) -> Vec<u8> {
     let framed = u32::try_from(8 + length).expect("short").to_be_bytes();
     [&framed[..], &seed.to_be_bytes(), &noise(seed, length)].concat()
 }
 
 /// The counts, by name, of the last line of a log that has `title`, such as `ingest: `, in it.
-#[must_use]
 pub fn figures(log: &str, title: &str) -> Option<HashMap<String, u64>> {
     let (_, line) = log.lines().rev().find_map(|line| line.split_once(title))?;
     let pairs = line.split(' ').filter_map(|pair| pair.split_once('='));
@@ -43,10 +37,6 @@ pub fn figures(log: &str, title: &str) -> Option<HashMap<String, u64>> {
 }
 
 /// What a server tells when it is asked by SIGUSR1.
-///
-/// # Panics
-/// It does not tell.
-#[must_use]
 pub fn told(server: &Server, title: &str) -> HashMap<String, u64> {
     let before = server.log().len();
     server.process().signal(Signal::USR1);

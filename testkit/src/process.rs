@@ -11,50 +11,32 @@ pub struct Process(u32);
 
 impl Process {
     /// The process with this number.
-    #[must_use]
     pub fn new(number: u32) -> Self {
         Self(number)
     }
 
     /// This process.
-    #[must_use]
     pub fn own() -> Self {
         Self(std::process::id())
     }
 
     /// Memory that only this process has (its heap and stacks, not files or shared pages), in
     /// bytes.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn memory_bytes(self) -> u64 {
         self.status().rssanon.expect("the kernel states it") * 1024
     }
 
     /// The most memory that it ever had at once, the program's own pages included, in bytes.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn peak_bytes(self) -> u64 {
         self.status().vmhwm.expect("the kernel states it") * 1024
     }
 
     /// The thread numbers of a server's workers, in order.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn workers(self) -> Vec<u32> {
         self.threads("flatpath-worker")
     }
 
     /// The numbers of the threads of that name, in order.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn threads(self, wanted: &str) -> Vec<u32> {
         let tasks = self.look().tasks().expect("the process is there").flatten();
         let named = tasks.filter(|task| {
@@ -67,10 +49,6 @@ impl Process {
     }
 
     /// What its descriptors refer to, by the names that the kernel has for it.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn open_files(self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.0));
         let entries = entries.expect("the process is there").flatten();
@@ -80,36 +58,22 @@ impl Process {
     }
 
     /// Open descriptors.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn descriptors(self) -> usize {
         self.look().fd_count().expect("the process is there")
     }
 
     /// Processor time used so far, by all threads.
-    ///
-    /// # Panics
-    /// The process is gone.
-    #[must_use]
     pub fn processor_time(self) -> Duration {
         let stat = self.look().stat().expect("the process is there");
         Duration::from_millis((stat.utime + stat.stime) * 1000 / procfs::ticks_per_second())
     }
 
     /// Sends a signal.
-    ///
-    /// # Panics
-    /// The process is gone.
     pub fn signal(self, signal: Signal) {
         rustix::process::kill_process(self.pid(), signal).expect("the process is there");
     }
 
     /// Changes its limit on descriptors while it runs.
-    ///
-    /// # Panics
-    /// The process is gone, or the limit is above the hard one.
     pub fn limit_descriptors(self, descriptors: u64) {
         let new = Rlimit {
             current: Some(descriptors),

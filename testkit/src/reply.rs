@@ -29,10 +29,6 @@ impl fmt::Debug for Reply {
 
 impl Reply {
     /// The value of the one field of that name; the case of letters does not matter.
-    ///
-    /// # Panics
-    /// There are several.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self
             .fields
@@ -44,7 +40,6 @@ impl Reply {
     }
 
     /// Whether the field `Connection` has the option `close`.
-    #[must_use]
     pub fn says_close(&self) -> bool {
         let options = self.field("connection").unwrap_or_default();
         options
@@ -53,10 +48,6 @@ impl Reply {
     }
 
     /// The body as text.
-    ///
-    /// # Panics
-    /// It is not UTF-8.
-    #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("a body that is text")
     }

@@ -2,7 +2,6 @@
 
 /// `length` bytes that look random and depend on `seed` alone. A shorter length is a beginning of a
 /// longer one.
-#[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     fastrand::Rng::with_seed(seed).fill(&mut bytes);

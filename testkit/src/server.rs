@@ -18,6 +18,7 @@ use crate::{Child, Client, Driver, MemoryGroup, Process, binary};
 
 /// A command line being put together.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Launch {
     confine: Vec<OsString>,
     program: PathBuf,
@@ -38,7 +39,6 @@ pub struct NotStarted {
 
 impl Launch {
     /// `flatpath serve --driver DRIVER --http 127.0.0.1:0`: add the directory and the rest.
-    #[must_use]
     pub fn serve(driver: Driver) -> Self {
         Self::new(binary::flatpath().to_path_buf()).with([
             "serve",
@@ -50,7 +50,6 @@ impl Launch {
     }
 
     /// Another program that says `listening NAME ADDR` and `ready` as `flatpath serve` does.
-    #[must_use]
     pub fn new(program: PathBuf) -> Self {
         Self {
             confine: Vec::new(),
@@ -64,13 +63,11 @@ impl Launch {
     }
 
     /// The test server of this package, whose handlers misbehave on request.
-    #[must_use]
     pub fn handlers(driver: Driver) -> Self {
         Self::new(binary::helper("handlers")).with(["--driver", driver.name()])
     }
 
     /// Adds arguments.
-    #[must_use]
     pub fn with<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(
             arguments
@@ -81,19 +78,16 @@ impl Launch {
     }
 
     /// Adds the directory to serve.
-    #[must_use]
     pub fn directory(self, path: &Path) -> Self {
         self.with([path])
     }
 
     /// Adds a listener that echoes.
-    #[must_use]
     pub fn echo(self) -> Self {
         self.with(["--echo", "127.0.0.1:0"])
     }
 
     /// Lets the server open only so many descriptors.
-    #[must_use]
     pub fn descriptors(mut self, count: u64) -> Self {
         self.confine
             .extend(["--descriptors".into(), count.to_string().into()]);
@@ -101,7 +95,6 @@ impl Launch {
     }
 
     /// Lets the server write no file longer than so many bytes.
-    #[must_use]
     pub fn file_size(mut self, bytes: u64) -> Self {
         self.confine
             .extend(["--file-size".into(), bytes.to_string().into()]);
@@ -109,21 +102,18 @@ impl Launch {
     }
 
     /// Runs the server in a control group.
-    #[must_use]
     pub fn in_group(mut self, group: &MemoryGroup) -> Self {
         self.confine.extend(["--group".into(), group.path().into()]);
         self
     }
 
     /// Has the kernel refuse io_uring with the named error.
-    #[must_use]
     pub fn refused_uring(mut self, error: &str) -> Self {
         self.confine.extend(["--refuse-uring".into(), error.into()]);
         self
     }
 
     /// A panic in the log is what this test is about.
-    #[must_use]
     pub fn expecting_panics(mut self) -> Self {
         self.expects_panics = true;
         self
@@ -131,7 +121,6 @@ impl Launch {
 
     /// Reads nothing of the server's log before [`Server::read_log`], through a pipe that holds one
     /// page.
-    #[must_use]
     pub fn leaving_log_unread(mut self) -> Self {
         self.leaves_log_unread = true;
         self
@@ -139,10 +128,6 @@ impl Launch {
 
     /// Adds the least `--memory` that the server takes with these arguments, and says how many
     /// bytes that is: little is left for buffers then.
-    ///
-    /// # Panics
-    /// The server names no least.
-    #[must_use]
     pub fn least_memory(self) -> (Self, u64) {
         let refused = self.clone().with(["--memory", "1"]).try_start();
         let log = refused.err().expect("one byte is too little").log;
@@ -153,7 +138,6 @@ impl Launch {
     }
 
     /// The whole command, confined if need be.
-    #[must_use]
     pub fn command(&self) -> Command {
         let mut command = if self.confine.is_empty() {
             Command::new(&self.program)
@@ -170,10 +154,6 @@ impl Launch {
     }
 
     /// Starts it and waits until it is ready.
-    ///
-    /// # Panics
-    /// It ends before, or is not ready for too long; its log is in the message.
-    #[must_use]
     pub fn start(self) -> Server {
         self.try_start().unwrap_or_else(|failed| {
             panic!(
@@ -187,9 +167,6 @@ impl Launch {
     ///
     /// # Errors
     /// It ended before it was ready.
-    ///
-    /// # Panics
-    /// It cannot be started, or is neither ready nor ended for too long.
     pub fn try_start(self) -> Result<Server, NotStarted> {
         let mut command = self.command();
         let child = match self.leaves_log_unread {
@@ -227,10 +204,6 @@ pub struct Server {
 
 impl Server {
     /// Where the listener of that name is.
-    ///
-    /// # Panics
-    /// There is none.
-    #[must_use]
     pub fn address(&self, name: &str) -> SocketAddr {
         let known = &self.addresses;
         *known
@@ -239,28 +212,21 @@ impl Server {
     }
 
     /// A new connection to the HTTP listener.
-    #[must_use]
     pub fn client(&self) -> Client {
         Client::connect(self.address("http"))
     }
 
     /// A new connection to the echo listener.
-    #[must_use]
     pub fn echo_client(&self) -> Client {
         Client::connect(self.address("echo"))
     }
 
     /// The server's process.
-    #[must_use]
     pub fn process(&self) -> Process {
         Process::new(self.child.id())
     }
 
     /// Its number of open descriptors, once connections that were closed have been noticed.
-    ///
-    /// # Panics
-    /// The number does not settle.
-    #[must_use]
     pub fn settled_descriptors(&self) -> usize {
         const SAME: u32 = 20;
         let (mut last, mut same) = (0, 0);
@@ -273,7 +239,6 @@ impl Server {
     }
 
     /// Standard error so far.
-    #[must_use]
     pub fn log(&self) -> String {
         self.child.log()
     }
@@ -284,9 +249,6 @@ impl Server {
     }
 
     /// Waits until the log holds `words`.
-    ///
-    /// # Panics
-    /// It never does.
     pub fn await_log(&self, words: &str) {
         until(&format!("{words:?} in the log"), || {
             self.log().contains(words).then_some(())
@@ -299,9 +261,6 @@ impl Server {
     }
 
     /// Waits for the end of the process.
-    ///
-    /// # Panics
-    /// It does not end; its log is in the message.
     pub fn exit_status(&mut self) -> ExitStatus {
         ended(&mut self.child)
     }

@@ -18,10 +18,6 @@ impl Default for Site {
 
 impl Site {
     /// An empty directory, removed when dropped.
-    ///
-    /// # Panics
-    /// It cannot be made.
-    #[must_use]
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("flatpath-test-").tempdir();
         Self {
@@ -30,19 +26,12 @@ impl Site {
     }
 
     /// Adds a file, and the directories above it.
-    ///
-    /// # Panics
-    /// It cannot be written.
-    #[must_use]
     pub fn with(self, name: &str, contents: impl AsRef<[u8]>) -> Self {
         self.write(name, contents);
         self
     }
 
     /// Writes a file, and makes the directories above it.
-    ///
-    /// # Panics
-    /// It cannot be written.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         let path = self.at(name);
         let parent = path.parent().expect("a file has a directory");
@@ -53,9 +42,6 @@ impl Site {
     /// Makes every file look an hour old, and waits until that change is a while ago: a file that
     /// has just changed may change again within one tick of the file system's clock, and until then
     /// it has no version to name.
-    ///
-    /// # Panics
-    /// A file's time cannot be set.
     pub fn settle(&self) {
         const HOUR: Duration = Duration::from_secs(3600);
         const WHILE: Duration = Duration::from_millis(100);
@@ -72,23 +58,17 @@ impl Site {
     }
 
     /// The directory's path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
     /// The path of a name below the directory.
-    #[must_use]
     pub fn at(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 }
 
 /// Every file below `directory` as (relative name, contents), sorted by name.
-///
-/// # Panics
-/// Something cannot be read.
-#[must_use]
 pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let named = |path: PathBuf| {
         let name = path

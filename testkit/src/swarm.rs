@@ -35,20 +35,13 @@ struct Member {
     to_send: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Between exchanges.
-    Idle,
-    Working,
+    /// In an exchange that has not ended for it.
+    is_working: bool,
 }
 
 impl Swarm {
     /// As many connections as this process may open, at most `wished`. Raises the limit as far as
     /// may be, and says so when that is not enough.
-    #[must_use]
     pub fn size_allowed(wished: usize) -> usize {
         let limit = raise_descriptor_limit().expect("the hard limit is allowed");
         let room = limit.saturating_sub(OWN_DESCRIPTORS);
@@ -60,10 +53,6 @@ impl Swarm {
     }
 
     /// Starts `count` connections, `CONNECTING_MAX` at a time.
-    ///
-    /// # Panics
-    /// A socket cannot be made, a connection is refused at once, or connecting takes too long.
-    #[must_use]
     pub fn start(address: SocketAddr, count: usize) -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll can be made");
         let deadline = Deadline::after(LONG_PATIENCE);
@@ -81,20 +70,18 @@ impl Swarm {
                 to_send: Vec::new(),
                 sent: 0,
                 received: Vec::new(),
-                state: State::Idle,
+                is_working: false,
             });
         }
         Self { members, epoll }
     }
 
     /// How many connections there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -106,10 +93,6 @@ impl Swarm {
 
     /// Has every member send `request(index)` and receive until `is_whole(index, bytes)`; returns
     /// what each received.
-    ///
-    /// # Panics
-    /// A connection is refused, ends early, or the whole takes too long.
-    #[must_use]
     pub fn exchange(
         &mut self,
         request: impl Fn(usize) -> Vec<u8>,
@@ -123,9 +106,6 @@ impl Swarm {
     }
 
     /// Has every member send `request(index)`, and expects no reply.
-    ///
-    /// # Panics
-    /// As [`Swarm::exchange`].
     pub fn send(&mut self, request: impl Fn(usize) -> Vec<u8>) {
         self.work(request, |_, member| member.sent == member.to_send.len());
     }
@@ -140,7 +120,7 @@ impl Swarm {
             member.to_send = request(index);
             member.sent = 0;
             member.received.clear();
-            member.state = State::Working;
+            member.is_working = true;
         }
         let mut left = self.members.len();
         // A socket that was writable before has no new edge: look at each once.
@@ -170,12 +150,9 @@ impl Swarm {
     /// Sends and receives what is possible now; whether the exchange ended with it.
     fn advance(&mut self, index: usize, is_done: &impl Fn(usize, &Member) -> bool) -> bool {
         // A kept swarm may have an event of a member that is gone.
-        let Some(member) = self.members.get_mut(index) else {
+        let Some(member) = self.members.get_mut(index).filter(|it| it.is_working) else {
             return false;
         };
-        if member.state != State::Working {
-            return false;
-        }
         member.send(index);
         let ended = member.receive(index);
         let done = is_done(index, member);
@@ -184,9 +161,7 @@ impl Swarm {
             done || !ended,
             "connection {index} ended early, after {text:?}"
         );
-        if done {
-            member.state = State::Idle;
-        }
+        member.is_working = !done;
         done
     }
 }

@@ -10,10 +10,6 @@ use std::time::Duration;
 use crate::deadline::Deadline;
 
 /// The path of `name`, or `None` after saying that it is missing.
-///
-/// # Panics
-/// It is missing and `CI` is `true`.
-#[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -31,9 +27,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// Says that this machine refuses what a test needs, and why.
-///
-/// # Panics
-/// `CI` is `true`.
 pub fn refused<T>(what: &str) -> Option<T> {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(!strict, "refused, and CI=true does without nothing: {what}");
@@ -42,10 +35,6 @@ pub fn refused<T>(what: &str) -> Option<T> {
 }
 
 /// Runs `command` to its end and returns what it wrote.
-///
-/// # Panics
-/// It cannot be started, or still runs after `time_max`.
-#[must_use]
 pub fn run(command: &mut Command, time_max: Duration) -> Output {
     let deadline = Deadline::after(time_max);
     command
