@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flatpath_consumer::{Consumer, Error, Fragment, Message};
+use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_testkit::ingest::{figures, launch, message, told};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Deadline, Driver, Server, Swarm, each_driver, until};
@@ -77,7 +77,12 @@ fn received(consumer: &mut Consumer, count: usize) -> Sums {
 }
 
 fn looked_at(message: &Message) -> (u64, u64) {
-    let bytes = || message.fragments().iter().flat_map(Fragment::bytes);
+    let bytes = || {
+        message
+            .fragments()
+            .iter()
+            .flat_map(|fragment| fragment.iter())
+    };
     let seed = bytes()
         .take(8)
         .fold(0, |seed, byte| seed << 8 | u64::from(*byte));

@@ -1,13 +1,14 @@
 //! Attaching: connect, say hello, take the welcome with its descriptors.
 //!
-//! The low end of this crate, for whoever wants to build another consumer on it.
+//! The low end of this crate, on which other consumers can be built.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use flatpath_messages::handshake::{
-    DESCRIPTORS_BESIDE, Misunderstanding, REGIONS_MAX, WELCOME_BYTES, Welcome, hello,
+    DESCRIPTORS_BESIDE, DESCRIPTORS_MAX, Misunderstanding, REGIONS_MAX, WELCOME_BYTES, Welcome,
+    hello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSliceMut};
@@ -20,9 +21,6 @@ use crate::error::Error;
 
 /// How long the server may take to answer.
 const ANSWER_SECONDS_MAX: i64 = 10;
-
-/// Descriptors that one welcome may bring.
-const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
 /// What a consumer shares with the server.
 #[derive(Debug)]
@@ -43,19 +41,12 @@ pub struct Attached {
     pub return_doorbell: OwnedFd,
 }
 
-/// Attaches to the server that listens at `path`.
+/// Attaches to the server that listens at `path`, for the messages of the one producer that names
+/// the same token; 0 names none.
 ///
 /// # Errors
-/// Nobody listens there, or the server refuses.
-pub fn attach(path: impl AsRef<Path>) -> Result<Attached, Error> {
-    attach_for(path, 0)
-}
-
-/// Attaches for the messages of the one producer that names the same token; 0 names none.
-///
-/// # Errors
-/// As [`attach`], and when another consumer has this token.
-pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error> {
+/// No server listens there, or it refuses, also because another consumer has this token.
+pub fn attach(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error> {
     let during = |what| move |errno| Error::System(what, errno);
     let socket = socket_with(
         AddressFamily::UNIX,

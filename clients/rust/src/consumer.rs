@@ -16,12 +16,12 @@ use flatpath_sys::shared_memory::{Access, SharedBytes, SharedWords};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::attach::{Attached, attach, attach_for};
+use crate::attach::{Attached, attach};
 use crate::error::Error;
 use crate::message::{Fragment, Message};
 use crate::returns::Shared;
 
-/// An attachment to a server. One thread at a time receives; messages may go anywhere.
+/// An attachment to a server. One thread at a time receives; any thread may have the messages.
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ impl Consumer {
     /// # Errors
     /// No server listens there, it refuses, or its memory cannot be mapped.
     pub fn attach(path: impl AsRef<Path>) -> Result<Consumer, Error> {
-        Consumer::new(attach(path)?)
+        Consumer::attach_for(path, 0)
     }
 
     /// Attaches for the messages of the one producer that names the same token, and no others; 0
@@ -53,7 +53,7 @@ impl Consumer {
     /// # Errors
     /// As [`Consumer::attach`], and when another consumer has this token.
     pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Consumer, Error> {
-        Consumer::new(attach_for(path, token)?)
+        Consumer::new(attach(path, token)?)
     }
 
     /// A consumer of what was attached.

@@ -13,14 +13,14 @@
 //! ```
 //!
 //! A message comes whole and consists of fragments, as many as receives it took. Each fragment
-//! holds a page of the server's until it is dropped or released, from whichever thread. Who keeps
-//! many gets no more (the window, [`Consumer::window`]), and the producers wait. Returns are
-//! gathered: they are announced in batches and whenever [`Consumer::receive`] waits.
+//! holds a page of the server's until it is dropped, by any thread. A consumer that holds as many
+//! as its window ([`Consumer::window`]) gets no more, and its producers wait. Returns
+//! are gathered: they are announced in batches and whenever [`Consumer::receive`] waits.
 //!
 //! Delivery is at most once: what was delivered to a consumer that dies is not delivered again.
 //!
-//! Trust: the server is trusted, to leave alone what is held and to say truly where it lies (which
-//! is checked against the size of the memory all the same).
+//! The server is trusted to leave alone what a consumer holds. Where it says that a fragment lies is
+//! checked against the size of the memory all the same.
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -29,7 +29,7 @@ mod error;
 mod message;
 mod returns;
 
-pub use attach::{Attached, attach, attach_for};
+pub use attach::{Attached, attach};
 pub use consumer::Consumer;
 pub use error::Error;
 pub use message::{Fragment, Message};

@@ -7,7 +7,7 @@ use flatpath_messages::layout::Return;
 
 use crate::returns::Shared;
 
-/// One message, whole.
+/// One message, whole. Dropped, it gives its memory back.
 #[derive(Debug)]
 pub struct Message {
     pub(crate) fragments: Vec<Fragment>,
@@ -45,9 +45,6 @@ impl Message {
         }
         copy
     }
-
-    /// Gives the memory back, as dropping it does.
-    pub fn release(self) {}
 }
 
 /// A piece of a message: bytes in the server's memory. Given back when dropped, from any thread.
@@ -58,31 +55,14 @@ pub struct Fragment {
     pub(crate) given: Return,
 }
 
-impl Fragment {
-    /// The bytes; also by dereferencing.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        let region = &self.shared.regions[usize::from(self.given.region)];
-        let bytes = region.bytes(self.range.clone());
-        bytes.expect("checked when the fragment was made")
-    }
-
-    /// Gives the memory back, as dropping it does.
-    pub fn release(self) {}
-}
-
 impl Deref for Fragment {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
-impl AsRef<[u8]> for Fragment {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes()
+        let region = &self.shared.regions[usize::from(self.given.region)];
+        let bytes = region.bytes(self.range.clone());
+        bytes.expect("checked when the fragment was made")
     }
 }
 

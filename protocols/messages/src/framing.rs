@@ -15,13 +15,12 @@
 //! Cost: O(1) a call; a call per chunk of a message.
 
 /// Bytes in front of a message.
-pub const LENGTH_BYTES: usize = 4;
+const LENGTH_BYTES: usize = 4;
 
 /// In the place of a length: a token follows.
 pub const TOKEN_MARK: u32 = u32::MAX;
 
-/// Bytes of a token.
-pub const TOKEN_BYTES: usize = 8;
+const TOKEN_BYTES: usize = 8;
 
 /// What the front of the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +55,11 @@ pub struct TooLong {
 /// Finds messages in what one producer sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoder {
-    /// The bytes of a length that came, and how many.
-    head: [u8; LENGTH_BYTES],
+    /// The bytes of a length or a token that came, and how many.
+    head: [u8; TOKEN_BYTES],
     head_len: u8,
-    /// The bytes of a token that came, and how many are to come.
-    token: [u8; TOKEN_BYTES],
-    token_left: u8,
+    /// It is a token.
+    in_token: bool,
     /// Bytes that are to come of the message.
     left: u32,
 }
@@ -76,39 +74,34 @@ impl Decoder {
         if self.left > 0 {
             return Ok(self.payload(input));
         }
-        let mut consumed = 0;
-        for byte in input {
-            if self.token_left > 0 {
-                self.token[TOKEN_BYTES - usize::from(self.token_left)] = *byte;
-                self.token_left -= 1;
-                consumed += 1;
-                if self.token_left == 0 {
-                    let token = u64::from_be_bytes(self.token);
-                    return Ok((consumed, Part::Token { token }));
-                }
-                continue;
-            }
+        for (consumed, byte) in (1..).zip(input) {
             self.head[usize::from(self.head_len)] = *byte;
             self.head_len += 1;
-            consumed += 1;
-            if usize::from(self.head_len) < LENGTH_BYTES {
+            let wanted = if self.in_token {
+                TOKEN_BYTES
+            } else {
+                LENGTH_BYTES
+            };
+            if usize::from(self.head_len) < wanted {
                 continue;
             }
             self.head_len = 0;
-            let message_bytes = u32::from_be_bytes(self.head);
+            if std::mem::take(&mut self.in_token) {
+                let token = u64::from_be_bytes(self.head);
+                return Ok((consumed, Part::Token { token }));
+            }
+            let [a, b, c, d, ..] = self.head;
+            let message_bytes = u32::from_be_bytes([a, b, c, d]);
             if message_bytes == TOKEN_MARK {
-                self.token_left = TOKEN_BYTES as u8;
-                continue;
-            }
-            if message_bytes > message_bytes_max {
+                self.in_token = true;
+            } else if message_bytes > message_bytes_max {
                 return Err(TooLong { message_bytes });
-            }
-            if message_bytes > 0 {
+            } else if message_bytes > 0 {
                 self.left = message_bytes;
                 return Ok((consumed, Part::Begin { message_bytes }));
             }
         }
-        Ok((consumed, Part::Nothing))
+        Ok((input.len(), Part::Nothing))
     }
 
     fn payload(&mut self, input: &[u8]) -> (usize, Part) {
@@ -123,7 +116,7 @@ impl Decoder {
 
     /// Whether the stream may end here without a message cut off.
     pub fn is_between_messages(&self) -> bool {
-        self.left == 0 && self.head_len == 0 && self.token_left == 0
+        self.left == 0 && self.head_len == 0 && !self.in_token
     }
 }
 

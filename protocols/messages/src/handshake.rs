@@ -37,6 +37,8 @@ pub const WELCOME_BYTES: usize = 40;
 pub const REGIONS_MAX: usize = 64;
 /// Descriptors of a welcome in addition to the regions'.
 pub const DESCRIPTORS_BESIDE: usize = 4;
+/// Most descriptors of a welcome.
+pub const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
 /// The server's answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,16 +89,12 @@ pub fn hello(token: u64) -> [u8; HELLO_BYTES] {
 /// # Errors
 /// [`Misunderstanding`], never `Refused`.
 pub fn read_hello(packet: &[u8]) -> Result<u64, Misunderstanding> {
-    if packet.len() != HELLO_BYTES || word32(packet, 0) != Some(MAGIC) {
+    if packet.len() != HELLO_BYTES || word32(packet, 0) != MAGIC {
         return Err(Misunderstanding::Malformed);
     }
     match word16(packet, 4) {
-        Some(VERSION) => packet
-            .last_chunk()
-            .map(|token| u64::from_le_bytes(*token))
-            .ok_or(Misunderstanding::Malformed),
-        Some(other) => Err(Misunderstanding::Version(other)),
-        None => Err(Misunderstanding::Malformed),
+        VERSION => Ok(u64::from_le_bytes(field(packet, 8))),
+        other => Err(Misunderstanding::Version(other)),
     }
 }
 
@@ -149,19 +147,17 @@ impl Welcome {
     /// [`Misunderstanding`], also when the server refuses.
     pub fn read(packet: &[u8]) -> Result<Welcome, Misunderstanding> {
         let malformed = Misunderstanding::Malformed;
-        if packet.len() < WELCOME_BYTES || word32(packet, 0) != Some(MAGIC) {
+        if packet.len() < WELCOME_BYTES || word32(packet, 0) != MAGIC {
             return Err(malformed);
         }
         match (word16(packet, 6), word16(packet, 4)) {
-            (Some(1), Some(version)) => return Err(Misunderstanding::Version(version)),
-            (Some(2), _) => return Err(Misunderstanding::Refused(Status::Full)),
-            (Some(4), _) => return Err(Misunderstanding::Refused(Status::Taken)),
-            (Some(0), Some(VERSION)) => {}
-            (Some(0), Some(version)) => return Err(Misunderstanding::Version(version)),
+            (0, VERSION) => {}
+            (0 | 1, version) => return Err(Misunderstanding::Version(version)),
+            (2, _) => return Err(Misunderstanding::Refused(Status::Full)),
+            (4, _) => return Err(Misunderstanding::Refused(Status::Taken)),
             _ => return Err(Misunderstanding::Refused(Status::Failed)),
         }
-        let word = |at| word32(packet, at).ok_or(malformed);
-        let (entries, count) = (word(8)?, word(12)? as usize);
+        let (entries, count) = (word32(packet, 8), word32(packet, 12) as usize);
         let sane = entries.is_power_of_two() && entries <= ENTRIES_MAX;
         if !sane || count > REGIONS_MAX || packet.len() != WELCOME_BYTES + 8 * count {
             return Err(malformed);
@@ -169,9 +165,9 @@ impl Welcome {
         let (regions, _) = packet[WELCOME_BYTES..].as_chunks::<8>();
         Ok(Welcome {
             entries,
-            message_bytes_max: word(16)?,
-            consumer: word(20)?,
-            page_bytes: word(24)?,
+            message_bytes_max: word32(packet, 16),
+            consumer: word32(packet, 20),
+            page_bytes: word32(packet, 24),
             regions: regions.iter().copied().map(u64::from_le_bytes).collect(),
         })
     }
@@ -192,14 +188,17 @@ fn head(status: Status) -> Vec<u8> {
     packet
 }
 
-fn word32(packet: &[u8], at: usize) -> Option<u32> {
-    let (bytes, _) = packet.get(at..)?.split_first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
+fn word32(packet: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(field(packet, at))
 }
 
-fn word16(packet: &[u8], at: usize) -> Option<u16> {
-    let (bytes, _) = packet.get(at..)?.split_first_chunk()?;
-    Some(u16::from_le_bytes(*bytes))
+fn word16(packet: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(field(packet, at))
+}
+
+/// A field of a packet whose length was checked.
+fn field<const BYTES: usize>(packet: &[u8], at: usize) -> [u8; BYTES] {
+    std::array::from_fn(|byte| packet[at + byte])
 }
 
 #[cfg(test)]

@@ -128,11 +128,6 @@ pub fn announced(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// Bytes of a ring of `entries` that have `words` words each.
-pub const fn ring_bytes(entries: u32, words: usize) -> usize {
-    entries as usize * words * size_of::<u64>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use flatpath_driver::Region;
 use flatpath_messages::handshake::{
-    DESCRIPTORS_BESIDE, HELLO_BYTES, Misunderstanding, REGIONS_MAX, Status, Welcome, read_hello,
-    refusal,
+    DESCRIPTORS_MAX, HELLO_BYTES, Misunderstanding, Status, Welcome, read_hello, refusal,
 };
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, RETURN_WORDS};
 use flatpath_sys::shared_memory::SharedWords;
@@ -31,9 +30,6 @@ const BACKLOG: i32 = 64;
 
 /// Ends of pipes that the server keeps of a consumer: of either doorbell one.
 const DOORBELLS: usize = 2;
-
-/// Descriptors that one welcome may bring.
-const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
 /// Listens for consumers at `path`, for this user only. Replaces a socket that a killed server left
 /// there: no process listens at it.
@@ -128,7 +124,7 @@ pub(crate) fn welcome(
     };
     let consumer =
         Consumer::new((number, token), entries, regions, parts).ok_or(Errno::SHUTDOWN)?;
-    let mut files: Vec<BorrowedFd<'_>> = Vec::with_capacity(regions.len() + DESCRIPTORS_BESIDE);
+    let mut files: Vec<BorrowedFd<'_>> = Vec::with_capacity(DESCRIPTORS_MAX);
     for region in regions {
         files.push(region.descriptor().ok_or(Errno::BADF)?);
     }

@@ -22,8 +22,7 @@ use crate::settings::{Error, Settings};
 use crate::shared::Shared;
 use crate::statistics::{Figures, log_seldom};
 
-/// Sessions of one message may hold this many fragments as far as the engine is concerned: the
-/// window bounds them.
+/// Fragments that the engine lets a session hold: the window bounds them.
 const PAGES_MAX: u32 = 1 << 30;
 
 /// The service: a protocol for the engine, and what the control thread shares with it.
@@ -62,23 +61,12 @@ impl Ingest {
     pub fn figures(&self) -> Figures {
         self.0.figures()
     }
-
-    /// The longest message that is taken, in bytes.
-    pub fn message_bytes_max(&self) -> u32 {
-        self.0.plan.message_bytes_max
-    }
-
-    /// Fragments that a consumer may hold.
-    pub fn window(&self) -> u32 {
-        self.0.plan.window
-    }
 }
 
-/// What to do after a part of the input.
-enum Step {
-    Continue,
-    /// The rest of the input has to wait.
-    Block(Stall),
+/// Why the next part of the input is not taken.
+enum Halt {
+    /// There is no memory for it now.
+    Memory,
     /// The producer is at fault.
     Cut,
 }
@@ -106,12 +94,13 @@ impl Ingest {
             if at == input.len() {
                 break;
             }
-            let (consumed, step) = self.take(context, input, at);
-            at += consumed;
-            match step {
-                Step::Continue => {}
-                Step::Block(on) => return Received::Blocked { consumed: at, on },
-                Step::Cut => {
+            match self.take(context, input, at) {
+                Ok(consumed) => at += consumed,
+                Err(Halt::Memory) => {
+                    let on = Stall::Memory;
+                    return Received::Blocked { consumed: at, on };
+                }
+                Err(Halt::Cut) => {
                     context.abort();
                     return Received::Consumed;
                 }
@@ -148,7 +137,12 @@ impl Ingest {
     }
 
     /// Takes the next part of the input; how much of it was consumed.
-    fn take(&self, context: &mut Context<'_, Self>, input: &[u8], at: usize) -> (usize, Step) {
+    fn take(
+        &self,
+        context: &mut Context<'_, Self>,
+        input: &[u8],
+        at: usize,
+    ) -> Result<usize, Halt> {
         let (shared, session) = (&*self.0, &mut *context.session);
         let before = session.decoder;
         let bytes_max = shared.plan.message_bytes_max;
@@ -157,7 +151,7 @@ impl Ingest {
             Err(too_long) => {
                 let counter = &shared.statistics.messages_too_long;
                 log_seldom(counter, &format_args!("{too_long}: producer cut off"));
-                return (0, Step::Cut);
+                return Err(Halt::Cut);
             }
         };
         match part {
@@ -167,7 +161,7 @@ impl Ingest {
                     let counter = &shared.statistics.producers_refused;
                     let why = "a producer's token is taken, or comes too late: cut off";
                     log_seldom(counter, &why);
-                    return (0, Step::Cut);
+                    return Err(Halt::Cut);
                 }
             }
             Part::Begin { message_bytes } => {
@@ -181,7 +175,7 @@ impl Ingest {
                         // As many pages are kept as may be, for a moment.
                         session.decoder = before;
                         shared.statistics.stalls.add(1);
-                        return (0, Step::Block(Stall::Memory));
+                        return Err(Halt::Memory);
                     };
                     session.retain(fragment);
                 }
@@ -190,7 +184,7 @@ impl Ingest {
                 }
             }
         }
-        (consumed, Step::Continue)
+        Ok(consumed)
     }
 }
 

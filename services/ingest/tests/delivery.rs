@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use flatpath_consumer::Consumer;
 use flatpath_ingest::Settings;
+use flatpath_messages::limits::MESSAGE_BYTES_DEFAULT;
 use rig::{check, message, next, nothing, on_every_driver, small};
 
 #[test]
@@ -170,7 +171,7 @@ fn a_slow_consumer_stops_its_producers_and_nobody_else() {
         drop(sender.join().expect("no panic"));
         quick.flush();
         rig.wait("only the slow one holds", |figures| {
-            figures.held <= u64::from(rig.ingest.window())
+            figures.held <= u64::from(quick.window())
         });
         // It wakes up: nothing was lost, and the order is kept.
         stop.store(true, Ordering::Relaxed);
@@ -196,7 +197,7 @@ fn a_slow_consumer_stops_its_producers_and_nobody_else() {
 fn a_region_that_is_used_up_recovers() {
     on_every_driver(small, |rig| {
         let mut consumer = rig.consumer();
-        let window = rig.ingest.window();
+        let window = consumer.window();
         let mut producers: Vec<_> = (0..8).map(|_| rig.producer()).collect();
         for round in 0..10 {
             for (number, producer) in producers.iter_mut().enumerate() {
@@ -294,7 +295,7 @@ fn a_producer_that_goes_too_far_is_cut_off_alone() {
     on_every_driver(Settings::new, |rig| {
         let mut consumer = rig.consumer();
         let (mut good, mut long, mut short) = (rig.producer(), rig.producer(), rig.producer());
-        let too_long = rig.ingest.message_bytes_max() + 1;
+        let too_long = MESSAGE_BYTES_DEFAULT + 1;
         long.stream
             .write_all(&too_long.to_be_bytes())
             .expect("written");

@@ -35,7 +35,7 @@ struct Hostile {
 impl Hostile {
     fn new(rig: &Rig) -> Hostile {
         let before = rig.ingest.figures().consumers;
-        let attached = attach(&rig.socket).expect("attached");
+        let attached = attach(&rig.socket, 0).expect("attached");
         rig.wait("it is attached", |figures| figures.consumers > before);
         let entries = attached.welcome.entries as usize;
         let words = entries * DESCRIPTOR_WORDS;
