@@ -90,7 +90,7 @@ where
         if builder.fill(head, names).is_err() {
             return Disposition::Pooled;
         }
-        let response = (self.handler)(builder.request());
+        let response = (self.handler)(&builder.request);
         builder.clear();
         reply.response(response)
     }
@@ -103,8 +103,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::RequestMeta;
     use crate::reply::Out;
-    use crate::respond::RequestMeta;
     use crate::testing;
     use allocation_counter::measure;
     use std::time::Duration;

@@ -6,6 +6,7 @@ use flatpath::memory::Buffer;
 use http::StatusCode;
 
 use crate::chars;
+use crate::head::RequestMeta;
 
 /// The reply to a client for which there is no room. It may retry, a second later.
 pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
@@ -66,17 +67,6 @@ impl Sink for Bounded<'_> {
     }
 }
 
-/// What a reply says about the connection after it (RFC 9112 section 9.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Persistence {
-    /// It continues, as HTTP/1.1 implies.
-    Implied,
-    /// It continues, which HTTP/1.0 clients must be told.
-    Told,
-    /// It ends after this reply.
-    Close,
-}
-
 /// The status line, its line end included.
 pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
     let line: &[u8] = match status.as_u16() {
@@ -127,13 +117,14 @@ pub(crate) fn chunked_header(out: &mut impl Sink) {
     out.put(b"Transfer-Encoding: chunked\r\n");
 }
 
-/// What stands at the end of every head: the date, what becomes of the connection, an empty line.
-pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], persistence: Persistence) {
+/// What stands at the end of every head: the date, what becomes of the connection (RFC 9112
+/// section 9.3), an empty line.
+pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], request: RequestMeta) {
     out.put(date_line);
-    out.put(match persistence {
-        Persistence::Implied => b"\r\n",
-        Persistence::Told => b"Connection: keep-alive\r\n\r\n",
-        Persistence::Close => b"Connection: close\r\n\r\n",
+    out.put(match (request.keep_alive, request.is_http_10) {
+        (false, _) => b"Connection: close\r\n\r\n",
+        (true, true) => b"Connection: keep-alive\r\n\r\n",
+        (true, false) => b"\r\n",
     });
 }
 

@@ -24,11 +24,12 @@ use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
-use crate::encode::{self, Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
+use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
+use crate::head::RequestMeta;
 use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::request_builder::RequestBuilder;
-use crate::respond::{self, ReplyFraming, RequestMeta, WrittenHead};
+use crate::respond::{self, ReplyFraming, WrittenHead};
 use crate::service::Service;
 use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
@@ -134,7 +135,7 @@ impl Exchange {
     pub(crate) fn run<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
         match self.state {
             State::Fresh => {
-                let response = service.pooled(self.builder.request_mut(), scope);
+                let response = service.pooled(&mut self.builder.request, scope);
                 if scope.is_parked() {
                     return;
                 }
@@ -154,7 +155,7 @@ impl Exchange {
     }
 
     fn open<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
-        let opened = service.open(self.builder.request_mut(), scope);
+        let opened = service.open(&mut self.builder.request, scope);
         if scope.is_parked() {
             return;
         }
@@ -283,13 +284,6 @@ impl Exchange {
         self.head = Some(head);
         fits.then_some(written)
     }
-}
-
-/// What is queued after the head of a reply whose connection continues or ends.
-pub(crate) fn end_head(head: &mut Buffer, date_line: &[u8], request: RequestMeta) {
-    let mut out = Bounded::new(head);
-    encode::end_of_head(&mut out, date_line, request.persistence());
-    debug_assert!(out.fits(0), "the worker left room for the end of the head");
 }
 
 #[cfg(test)]

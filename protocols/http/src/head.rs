@@ -118,6 +118,27 @@ pub struct Head<'a> {
     pub(crate) bytes: usize,
 }
 
+/// What a reply has to know of its request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestMeta {
+    /// The method was `HEAD`: the head is that of `GET`, and no body follows.
+    pub(crate) is_head: bool,
+    /// The client knows no chunks.
+    pub(crate) is_http_10: bool,
+    /// The connection may continue after the reply.
+    pub(crate) keep_alive: bool,
+}
+
+impl RequestMeta {
+    pub(crate) fn of(head: &Head<'_>) -> Self {
+        Self {
+            is_head: head.is_head(),
+            is_http_10: head.version() == Version::HTTP_10,
+            keep_alive: head.keep_alive(),
+        }
+    }
+}
+
 /// The index of the first header of each known name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeaderIndex([u8; KNOWN]);

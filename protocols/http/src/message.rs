@@ -23,9 +23,7 @@ pub enum Body {
     Bytes(Bytes),
     /// Bytes in a buffer of the server's pool, to which it goes back when the body is dropped.
     Pooled(Buffer),
-    /// Bytes in several buffers of the pool, in their order: a body longer than the largest buffer.
-    Parts(Vec<Buffer>),
-    /// Bytes where they were received, of a request: see [`Body::payload`].
+    /// Bytes of a request in several places: see [`Body::payload`].
     Payload(Payload),
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
     /// that it may be of any size, and block.
@@ -96,19 +94,13 @@ impl Body {
             Self::Empty => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::Pooled(buffer) => Some(buffer.filled().len() as u64),
-            Self::Parts(buffers) => Some(
-                buffers
-                    .iter()
-                    .map(|buffer| buffer.filled().len() as u64)
-                    .sum(),
-            ),
             Self::Payload(payload) => Some(payload.len() as u64),
             Self::Reader(reader) => reader.length,
         }
     }
 
-    /// A large request body, in the pages that it was received in. A clone of it may outlive the
-    /// request and go to other threads. Small bodies are in a buffer instead.
+    /// A large request body, in the pages that it was received in or in several buffers. A clone of
+    /// it may outlive the request and go to other threads. Small bodies are in one buffer instead.
     #[must_use]
     pub fn payload(&self) -> Option<&Payload> {
         match self {
@@ -133,20 +125,19 @@ impl Body {
             Self::Payload(payload) if payload.parts_count() <= 1 => {
                 Some(payload.parts().next().map_or(&[], Part::bytes))
             }
-            Self::Parts(_) | Self::Payload(_) | Self::Reader(_) => None,
+            Self::Payload(_) | Self::Reader(_) => None,
         }
     }
 
     /// The content that is in memory, piece by piece in its order. Request bodies always are.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let (one, several, kept) = match self {
-            Self::Parts(buffers) => (None, buffers.as_slice(), None),
-            Self::Payload(payload) => (None, &[][..], Some(payload)),
-            whole => (whole.bytes(), &[][..], None),
+        let (one, several) = match self {
+            Self::Payload(payload) => (None, Some(payload)),
+            whole => (whole.bytes(), None),
         };
+        let several = several.into_iter().flat_map(Payload::parts);
         one.into_iter()
-            .chain(several.iter().map(Buffer::filled))
-            .chain(kept.into_iter().flat_map(Payload::parts).map(Part::bytes))
+            .chain(several.map(Part::bytes))
             .filter(|piece| !piece.is_empty())
     }
 
@@ -158,9 +149,7 @@ impl Body {
         match self {
             Self::Empty => Ok(Vec::new()),
             Self::Bytes(bytes) => Ok(bytes.into()),
-            Self::Pooled(_) | Self::Parts(_) | Self::Payload(_) => {
-                Ok(self.pieces().flatten().copied().collect())
-            }
+            Self::Pooled(_) | Self::Payload(_) => Ok(self.pieces().flatten().copied().collect()),
             Self::Reader(mut reader) => {
                 let mut content = Vec::new();
                 match reader.length {
@@ -184,7 +173,6 @@ impl fmt::Debug for Body {
             Self::Empty => formatter.write_str("Empty"),
             Self::Bytes(bytes) => write!(formatter, "Bytes({} bytes)", bytes.len()),
             Self::Pooled(buffer) => write!(formatter, "Pooled({} bytes)", buffer.filled().len()),
-            Self::Parts(buffers) => write!(formatter, "Parts({} buffers)", buffers.len()),
             Self::Payload(payload) => write!(formatter, "Payload({} bytes)", payload.len()),
             Self::Reader(reader) => reader.fmt(formatter),
         }

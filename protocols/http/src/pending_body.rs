@@ -8,30 +8,38 @@ use flatpath::NoRoom;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
 
 use crate::body::Decoder;
-use crate::head::Framing;
+use crate::head::{Framing, RequestMeta};
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::request_builder::RequestBuilder;
-use crate::respond::RequestMeta;
 
 /// See the module.
 pub(crate) struct PendingBody {
     pub(crate) builder: RequestBuilder,
     pub(crate) request: RequestMeta,
     pub(crate) decoder: Decoder,
-    /// The answer is out already: the body is read only to find the next request.
-    pub(crate) is_discarded: bool,
-    /// The body is taken piece by piece.
-    pub(crate) is_streamed: bool,
-    /// No more of it arrives: what there is waits for the job that is with a worker.
-    pub(crate) is_abandoned: bool,
-    /// The body is large enough to be kept in the pages where it was received.
-    pub(crate) is_kept: bool,
-    /// What arrived of such bodies, since the last piece if there are pieces.
+    pub(crate) mode: BodyMode,
+    /// What is kept in pages, since the last piece if there are pieces.
     pub(crate) piece: Payload,
     /// Bytes of data so far.
     pub(crate) bytes: u64,
     pub(crate) gathered: Gathered,
+}
+
+/// What becomes of data that arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BodyMode {
+    /// Gathered in buffers until it is complete.
+    #[default]
+    Buffered,
+    /// Kept until it is complete, in the pages where it was received: it is large.
+    Retained,
+    /// Taken piece by piece.
+    Streamed,
+    /// As before, but no more of it arrives: what there is waits for the job that is with a worker.
+    Abandoned,
+    /// Dropped: the answer is out already, and the body is read only to find the next request.
+    Discarded,
 }
 
 impl Default for PendingBody {
@@ -40,10 +48,7 @@ impl Default for PendingBody {
             builder: RequestBuilder::default(),
             request: RequestMeta::default(),
             decoder: Decoder::new(Framing::Empty),
-            is_discarded: false,
-            is_streamed: false,
-            is_abandoned: false,
-            is_kept: false,
+            mode: BodyMode::default(),
             piece: Payload::new(),
             bytes: 0,
             gathered: Gathered::default(),
@@ -53,22 +58,19 @@ impl Default for PendingBody {
 
 impl PendingBody {
     /// Makes this the request with this framing; the builder has been filled.
-    pub(crate) fn begin(&mut self, request: RequestMeta, framing: Framing) {
+    pub(crate) fn begin(&mut self, request: RequestMeta, framing: Framing, mode: BodyMode) {
         self.request = request;
         self.decoder = Decoder::new(framing);
-        self.is_discarded = false;
-        self.is_streamed = false;
-        self.is_abandoned = false;
-        self.is_kept = false;
+        self.mode = mode;
         self.bytes = 0;
     }
 
     /// The body as it was gathered.
     pub(crate) fn take_body(&mut self) -> Body {
-        if self.is_kept {
-            return Body::Payload(std::mem::take(&mut self.piece));
+        match self.mode {
+            BodyMode::Retained => Body::Payload(std::mem::take(&mut self.piece)),
+            _ => self.gathered.take(),
         }
-        self.gathered.take()
     }
 
     /// Drops the request and keeps what can be used again.
@@ -129,9 +131,11 @@ impl Gathered {
             (None, _) => Body::Empty,
             (Some(only), true) => Body::Pooled(only),
             (Some(last), false) => {
-                let mut all = std::mem::take(&mut self.full);
-                all.push(last);
-                Body::Parts(all)
+                let mut all = Payload::new();
+                let full = self.full.drain(..);
+                full.chain([last])
+                    .for_each(|buffer| all.push_buffer(buffer));
+                Body::Payload(all)
             }
         }
     }
@@ -183,7 +187,7 @@ mod tests {
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
         let body = gather((&pool).into(), &pieces).expect("the pool has room");
         assert!(
-            matches!(&body, Body::Parts(parts) if parts.len() == 8),
+            matches!(&body, Body::Payload(parts) if parts.parts_count() == 8),
             "{body:?}"
         );
         assert_eq!(body.into_vec().expect("in memory"), pieces.concat());

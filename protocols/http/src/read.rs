@@ -9,17 +9,16 @@ use flatpath::memory::Buffer;
 use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::body::Piece;
-use crate::encode::{self, Persistence};
+use crate::encode;
 use crate::fault::Fault;
-use crate::head::{Framing, Head, header_slots};
+use crate::head::{Framing, Head, RequestMeta, header_slots};
 use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
 use crate::parse::parse;
-use crate::pending_body::PendingBody;
+use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest};
-use crate::respond::RequestMeta;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, ThreadState};
 use crate::{upload, write};
@@ -66,7 +65,7 @@ fn write_fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
     let sentence = fault.to_string();
     encode::length_header(out, sentence.len() as u64 + 1);
     let date_line = connection.thread.date.at(wall);
-    encode::end_of_head(out, date_line, Persistence::Close);
+    encode::end_of_head(out, date_line, RequestMeta::default());
     out.extend_from_slice(sentence.as_bytes());
     out.push(b'\n');
 }
@@ -160,8 +159,7 @@ fn answer_inline<S: Service>(
         connection.session.lingers |= has_body || input.len() > head.bytes();
     } else if discards {
         let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-        pending_body.begin(request, head.framing());
-        pending_body.is_discarded = true;
+        pending_body.begin(request, head.framing(), BodyMode::Discarded);
         connection.session.pending_body = Some(pending_body);
         connection.session.stage = Stage::Body;
         connection.restart_phase(Phase::Body);
@@ -208,9 +206,12 @@ fn begin_body<S: Service>(
     let filled = pending_body
         .builder
         .fill(head, &mut connection.thread.names);
-    pending_body.begin(RequestMeta::of(head), head.framing());
-    if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
-        pending_body.is_kept = true;
+    let mode = match head.framing() {
+        Framing::Length(length) if length > UPLOAD_LARGE_BYTES => BodyMode::Retained,
+        _ => BodyMode::Buffered,
+    };
+    pending_body.begin(RequestMeta::of(head), head.framing(), mode);
+    if mode == BodyMode::Retained {
         connection.receive_into(Pages::Listener);
     }
     connection.session.pending_body = Some(pending_body);
@@ -264,7 +265,7 @@ fn decode<S: Service>(
             Piece::Data(data) => data,
             Piece::More | Piece::End => &[],
         };
-        let stall = if pending_body.is_streamed {
+        let stall = if pending_body.mode == BodyMode::Streamed {
             let is_whole = data.len() == input.len();
             upload::take_data(connection, pending_body, data, is_whole)
         } else {
@@ -294,7 +295,7 @@ fn take_data<S: Service>(
     pending_body: &mut PendingBody,
     data: &[u8],
 ) -> Result<Option<Stall>, Fault> {
-    if pending_body.is_discarded {
+    if pending_body.mode == BodyMode::Discarded {
         return Ok(None);
     }
     let announced = pending_body.decoder.announced();
@@ -313,7 +314,7 @@ fn take_data<S: Service>(
         false => None,
     };
     // A large body stays where it lies, as long as that cannot use up what the connection may hold.
-    let kept = if !pending_body.is_kept {
+    let kept = if pending_body.mode == BodyMode::Buffered {
         let pool = connection.pool();
         pending_body.gathered.append(pool, data, announced)
     } else if connection.held() < UPLOAD_PIECE_PARTS as u32 {
@@ -326,7 +327,7 @@ fn take_data<S: Service>(
     }
     if let Some((mut job, buffer)) = passage {
         std::mem::swap(&mut job.builder, &mut pending_body.builder);
-        job.builder.set_body(pending_body.take_body());
+        *job.builder.request.body_mut() = pending_body.take_body();
         dispatch(connection, (job, buffer), pending_body.request);
     }
     Ok(None)

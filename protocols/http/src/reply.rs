@@ -14,9 +14,10 @@ use flatpath::memory::Buffer;
 use http::StatusCode;
 
 use crate::encode::{self, Sink};
+use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
-use crate::respond::{self, ReplyFraming, RequestMeta};
+use crate::respond::{self, ReplyFraming};
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +201,7 @@ impl<'a> Reply<'a> {
     }
 
     fn end_head(&mut self) {
-        let persistence = self.request.persistence();
-        encode::end_of_head(&mut self.out, self.date_line, persistence);
+        encode::end_of_head(&mut self.out, self.date_line, self.request);
         self.is_complete = true;
     }
 

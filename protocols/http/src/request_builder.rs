@@ -27,21 +27,11 @@ const HEADERS_KEPT_MAX: usize = 64;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct RequestBuilder {
-    request: Request,
+    pub(crate) request: Request,
     arena: BytesMut,
 }
 
 impl RequestBuilder {
-    /// The request, as a handler sees it.
-    pub(crate) fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// The request, as a worker may take it apart.
-    pub(crate) fn request_mut(&mut self) -> &mut Request {
-        &mut self.request
-    }
-
     /// Makes this the request of `head`, with no body yet.
     pub(crate) fn fill(&mut self, head: &Head<'_>, names: &mut Names) -> Result<(), Fault> {
         debug_assert!(
@@ -73,11 +63,6 @@ impl RequestBuilder {
                 .map_err(|_| Fault::HeadersTooMany)?;
         }
         Ok(())
-    }
-
-    /// Gives the request its body.
-    pub(crate) fn set_body(&mut self, body: Body) {
-        *self.request.body_mut() = body;
     }
 
     /// Drops the request and keeps what can be used again.
@@ -119,7 +104,7 @@ mod tests {
                 &mut names,
                 b"PATCH http://h:1/a?b HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a:  2 \r\nB:\r\n\r\n",
             );
-            let request = builder.request();
+            let request = &builder.request;
             assert_eq!(request.method(), "PATCH");
             assert_eq!(request.uri(), "http://h:1/a?b");
             let values: Vec<_> = request.headers().get_all("x-a").iter().collect();
@@ -128,7 +113,7 @@ mod tests {
             assert_eq!(request.headers()["b"], "");
             assert_eq!(request.headers().len(), 4);
             builder.clear();
-            assert!(builder.request().headers().is_empty() && builder.request().uri() == "/");
+            assert!(builder.request.headers().is_empty() && builder.request.uri() == "/");
         }
     }
 
@@ -140,7 +125,7 @@ mod tests {
             &mut names,
             b"GET / HTTP/1.1\r\nHost: kept\r\n\r\n",
         );
-        let kept = builder.request().headers()["host"].clone();
+        let kept = builder.request.headers()["host"].clone();
         builder.clear();
         for _ in 0..1000 {
             fill(

@@ -1,40 +1,11 @@
 //! The head of a reply from a response of the http crate.
 
 use http::response::Parts;
-use http::{StatusCode, Version, header};
+use http::{StatusCode, header};
 
-use crate::encode::{self, Persistence, Sink};
-use crate::head::Head;
+use crate::encode::{self, Sink};
+use crate::head::RequestMeta;
 use crate::message::Body;
-
-/// What a reply has to know of its request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestMeta {
-    /// The method was `HEAD`: the head is that of `GET`, and no body follows.
-    pub(crate) is_head: bool,
-    /// The client knows no chunks.
-    pub(crate) is_http_10: bool,
-    /// The connection may continue after the reply.
-    pub(crate) keep_alive: bool,
-}
-
-impl RequestMeta {
-    pub(crate) fn of(head: &Head<'_>) -> Self {
-        Self {
-            is_head: head.is_head(),
-            is_http_10: head.version() == Version::HTTP_10,
-            keep_alive: head.keep_alive(),
-        }
-    }
-
-    pub(crate) fn persistence(self) -> Persistence {
-        match (self.keep_alive, self.is_http_10) {
-            (false, _) => Persistence::Close,
-            (true, true) => Persistence::Told,
-            (true, false) => Persistence::Implied,
-        }
-    }
-}
 
 /// How the body of a reply is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,22 +93,14 @@ impl Scan {
         }
     }
 
-    /// The head whose end was found in `input`. RFC 9110 2.5: "A recipient that receives a message
-    /// with a major version number that it implements and a minor version number higher than what
-    /// it implements SHOULD process the message as if it was in the highest minor version within
-    /// that major version to which the recipient is conformant." For such a message the head is a
-    /// copy, with 1.1 as its version.
+    /// The head whose end was found in `input`; of HTTP/1.2 to 1.9 a copy, as one of 1.1.
     pub(crate) fn head<'a>(&self, input: &'a [u8], copy: &'a mut Vec<u8>) -> &'a [u8] {
         let head = &input[..self.scanned as usize];
         let minor_at = self.headers_from as usize - "1\r\n".len();
-        match head[minor_at] {
-            b'2'..=b'9' if head[..minor_at].ends_with(b" HTTP/1.") => {
-                copy.extend_from_slice(head);
-                copy[minor_at] = b'1';
-                copy
-            }
-            _ => head,
+        if matches!(head[minor_at], b'2'..=b'9') {
+            return as_1_1(head, minor_at, copy);
         }
+        head
     }
 
     /// The first position at which the current line is too long to end.
@@ -145,6 +137,20 @@ fn may_begin_request(line: &[u8]) -> bool {
         [] | [b'\r'] | [b'\r', b'\n', ..] | [b'\n', ..] => true,
         [first, ..] => chars::is_token(*first),
     }
+}
+
+/// A head with 1.1 in place of a later minor version. RFC 9110 2.5: "A recipient that receives a
+/// message with a major version number that it implements and a minor version number higher than
+/// what it implements SHOULD process the message as if it was in the highest minor version within
+/// that major version to which the recipient is conformant."
+#[cold]
+fn as_1_1<'a>(head: &'a [u8], minor_at: usize, copy: &'a mut Vec<u8>) -> &'a [u8] {
+    if !head[..minor_at].ends_with(b" HTTP/1.") {
+        return head;
+    }
+    copy.extend_from_slice(head);
+    copy[minor_at] = b'1';
+    copy
 }
 
 /// Heads are far shorter than 4 GiB: the limits see to it.

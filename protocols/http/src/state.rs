@@ -17,7 +17,7 @@ use flatpath::{Context, Job, Stall};
 use crate::date::DateLine;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
-use crate::pending_body::PendingBody;
+use crate::pending_body::{BodyMode, PendingBody};
 use crate::scan::Scan;
 use crate::service::Service;
 
@@ -222,8 +222,8 @@ impl<S: Service> Session<S> {
 
     /// True from the head of a streamed body to the end of the body.
     pub(crate) fn is_uploading(&self) -> bool {
-        let is_streamed = self.pending_body.as_ref().is_some_and(|it| it.is_streamed);
-        self.stage == Stage::Body && is_streamed
+        let mode = self.pending_body.as_ref().map(|it| it.mode);
+        self.stage == Stage::Body && mode == Some(BodyMode::Streamed)
     }
 
     /// The number of a request that is being taken.

@@ -7,14 +7,14 @@ use flatpath::Turn;
 use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
 use crate::fault::Fault;
-use crate::head::{Head, header_slots};
+use crate::head::{Head, RequestMeta, header_slots};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
 use crate::parse::parse;
 use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::request_builder::RequestBuilder;
-use crate::respond::{ReplyFraming, RequestMeta};
+use crate::respond::ReplyFraming;
 use crate::scan::Scan;
 use crate::service::Service;
 
@@ -58,15 +58,10 @@ pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
             Piece::End => break,
         }
     }
-    builder.set_body(if body.is_empty() {
-        Body::Empty
-    } else {
-        body.into()
-    });
-    Ok(Some((
-        std::mem::take(builder.request_mut()),
-        input.len() - rest.len(),
-    )))
+    if !body.is_empty() {
+        *builder.request.body_mut() = body.into();
+    }
+    Ok(Some((builder.request, input.len() - rest.len())))
 }
 
 /// The inline answer of a service to the request that `input` begins with, as its client would get

@@ -14,13 +14,12 @@ use flatpath::memory::Payload;
 use flatpath::{Job, NoRoom, Pages, Phase, Stall};
 
 use crate::fault::Fault;
-use crate::head::{Framing, Head};
+use crate::head::{Framing, Head, RequestMeta};
 use crate::limits::{
     REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
     UPLOAD_PIECE_PARTS, UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
-use crate::pending_body::PendingBody;
-use crate::respond::RequestMeta;
+use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
 use crate::state::{Connection, Http, Stage, Step};
 use crate::write;
@@ -40,7 +39,8 @@ enum Due {
 /// worker stays until that is back.
 pub(crate) fn drop_pending_body<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.owes_continue = false;
-    let is_unwanted = |pending_body: &mut Box<PendingBody>| !pending_body.is_abandoned;
+    let is_unwanted =
+        |pending_body: &mut Box<PendingBody>| pending_body.mode != BodyMode::Abandoned;
     if let Some(pending_body) = connection.session.pending_body.take_if(is_unwanted) {
         connection.thread.recycle_pending_body(pending_body);
     }
@@ -68,8 +68,7 @@ pub(crate) fn begin<S: Service>(
     }
     let request = RequestMeta::of(head);
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-    pending_body.begin(request, head.framing());
-    pending_body.is_streamed = true;
+    pending_body.begin(request, head.framing(), BodyMode::Streamed);
     connection.session.pending_body = Some(pending_body);
     connection.session.follows_upload = true;
     connection.session.head_taken();
@@ -225,7 +224,7 @@ pub(crate) fn returned<S: Service>(
     if let Some(pending_body) = connection
         .session
         .pending_body
-        .take_if(|it| it.is_abandoned)
+        .take_if(|it| it.mode == BodyMode::Abandoned)
     {
         // Nor can it use the rest.
         connection.thread.recycle_pending_body(pending_body);
@@ -247,8 +246,10 @@ pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
             }
         }
         None => {
-            if let Some(pending_body) = &mut connection.session.pending_body {
-                pending_body.is_abandoned = pending_body.is_streamed;
+            if let Some(pending_body) = &mut connection.session.pending_body
+                && pending_body.mode == BodyMode::Streamed
+            {
+                pending_body.mode = BodyMode::Abandoned;
             }
         }
     }

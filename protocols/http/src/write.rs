@@ -8,12 +8,13 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, NoRoom, Stall};
 
-use crate::encode::REFUSAL;
-use crate::exchange::{self, State};
+use crate::encode::{self, Bounded, REFUSAL};
+use crate::exchange::State;
+use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
 use crate::reply::{Rest, Written};
-use crate::respond::{ReplyFraming, RequestMeta};
+use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Step};
 
@@ -32,7 +33,6 @@ pub(crate) fn keep<S: Service>(
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
-    connection.session.is_streaming = false;
     // Requests after the last reply stay without an answer, so their bytes may be unread.
     connection.session.lingers |= !keep_alive && connection.session.owed() > 0;
     if !keep_alive || connection.session.is_finished() {
@@ -242,6 +242,7 @@ pub(crate) fn send_job<S: Service>(
     match job.state {
         State::Answered => {
             let keep_alive = job.keep_alive;
+            connection.session.is_streaming = false;
             recycle(connection, job);
             reply_done(connection, keep_alive);
             true
@@ -332,7 +333,9 @@ fn send_head<S: Service>(
         };
         let wall = connection.turn().wall();
         let date_line = connection.thread.date.at(wall);
-        exchange::end_head(&mut head, date_line, request);
+        let mut out = Bounded::new(&mut head);
+        encode::end_of_head(&mut out, date_line, request);
+        debug_assert!(out.fits(0), "the worker left room for the end of the head");
     }
     match std::mem::take(&mut job.body) {
         Body::Empty => queue_buffer(connection, head),
@@ -351,12 +354,6 @@ fn send_head<S: Service>(
         Body::Pooled(body) => {
             queue_buffer(connection, head);
             connection.write_buffer(body);
-        }
-        Body::Parts(parts) => {
-            queue_buffer(connection, head);
-            parts
-                .into_iter()
-                .for_each(|part| connection.write_buffer(part));
         }
         Body::Reader(_) | Body::Payload(_) => {
             debug_assert!(false, "a body that is read became a stream");
