@@ -21,14 +21,13 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use flatpath_structures::tokens::{
-    Holder, PageToken, Pinned, Returned, Returner as TokenReturner, TakeError, TokenRange,
-};
+use flatpath_structures::tokens::{Holder, PageToken, Pinned, TakeError};
 
 use crate::region::{Region, RegionMemory};
 
-/// Gives tokens back for an [`Attachment`], from any thread.
-pub type Returner = TokenReturner<RegionMemory>;
+/// Holds tokens of fragments for a user that may not be trusted with them. Its end, on whatever
+/// thread, gives back exactly what it still holds.
+pub type Attachment = Holder<RegionMemory>;
 
 /// Notified when a quota has fallen to the mark it waits for.
 pub trait QuotaWaker: Send + Sync {
@@ -168,6 +167,18 @@ impl Fragment {
         self.length == 0
     }
 
+    /// Takes a token of its page: only from a live fragment can a page be counted on.
+    ///
+    /// # Errors
+    /// [`TakeError::TooManyTokens`] when as many are held as may be; [`TakeError::NoSuchPage`] when
+    /// the attachment is to another region.
+    pub fn token(&self, attachment: &mut Attachment) -> Result<PageToken, TakeError> {
+        if self.region_serial() != attachment.refs().release().serial() {
+            return Err(TakeError::NoSuchPage);
+        }
+        attachment.take(self.page())
+    }
+
     /// The bytes, where the kernel put them.
     pub fn bytes(&self) -> &[u8] {
         let pages = self.pin.refs().release();
@@ -261,74 +272,10 @@ impl AsRef<[u8]> for Fragment {
 
 impl std::fmt::Debug for Fragment {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Fragment")
-            .field("region", &self.region_serial())
-            .field("page", &self.page())
-            .field("offset", &self.offset)
-            .field("length", &self.length)
-            .finish()
-    }
-}
-
-/// Somebody who is given tokens and may not be trusted with them. Its end, on whatever thread,
-/// gives back exactly what it still holds.
-pub struct Attachment(Holder<RegionMemory>);
-
-impl Attachment {
-    pub(crate) fn new(holder: Holder<RegionMemory>) -> Attachment {
-        Attachment(holder)
-    }
-
-    /// Takes a token of the page of a live fragment: only from one can a page be counted on.
-    ///
-    /// # Errors
-    /// [`TakeError::TooManyTokens`] when it holds as many as it may; [`TakeError::NoSuchPage`] when
-    /// the fragment is of another region.
-    pub fn take(&mut self, fragment: &Fragment) -> Result<PageToken, TakeError> {
-        if fragment.region_serial() != self.0.refs().release().serial() {
-            return Err(TakeError::NoSuchPage);
-        }
-        self.0.take(fragment.page())
-    }
-
-    /// Gives a token back. False: it is not held; it was given back before, or made up.
-    pub fn give_back(&mut self, token: PageToken) -> bool {
-        self.0.give_back(token)
-    }
-
-    /// Gives ranges of tokens back; see [`Holder::give_back_ranges`].
-    pub fn give_back_ranges(&mut self, ranges: &[TokenRange]) -> Returned {
-        self.0.give_back_ranges(ranges)
-    }
-
-    /// A handle that gives back for this one from any thread.
-    pub fn returner(&mut self) -> Returner {
-        self.0.returner()
-    }
-
-    /// Memory of its bookkeeping, this value included.
-    pub fn bookkeeping_bytes(&self) -> usize {
-        self.0.bookkeeping_bytes()
-    }
-
-    /// Tokens held at this moment. O(slots used so far).
-    pub fn held(&self) -> u32 {
-        self.0.held()
-    }
-
-    /// Calls `visit` with the page of each token held at this moment, once per token. O(slots used
-    /// so far).
-    pub fn held_pages(&self, visit: impl FnMut(u32)) {
-        self.0.held_pages(visit);
-    }
-}
-
-impl std::fmt::Debug for Attachment {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_tuple("Attachment")
-            .field(&self.0.held())
-            .finish()
+        let (bytes, page, offset) = (self.length, self.page(), self.offset);
+        write!(
+            formatter,
+            "Fragment({bytes} bytes at {offset} of page {page})"
+        )
     }
 }

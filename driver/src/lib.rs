@@ -49,7 +49,7 @@ pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::DriverConfig;
 pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 pub use eventfd::Eventfd;
-pub use fragment::{Attachment, Fragment, Quota, QuotaWaker, Returner};
+pub use fragment::{Attachment, Fragment, Quota, QuotaWaker};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Region, RegionConfig, SmallReceives};

@@ -243,10 +243,10 @@ impl Region {
         self.of().retained_max
     }
 
-    /// Admits somebody who is given tokens of fragments, `tokens_max` at a time. `None` when the
-    /// driver is gone.
+    /// For a user that is given tokens of fragments, `tokens_max` at a time. `None` when the driver
+    /// is gone.
     pub fn attach(&self, tokens_max: u32) -> Option<Attachment> {
-        self.0.attach(tokens_max).map(Attachment::new)
+        self.0.attach(tokens_max)
     }
 
     /// Retains bytes of a piece beyond its put. `None` when as many pages are retained as may be

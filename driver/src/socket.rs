@@ -24,8 +24,18 @@ impl Socket {
         Socket(handle)
     }
 
-    pub(crate) fn handle(self) -> Handle {
-        self.0
+    /// The descriptor, for the driver that it is of.
+    pub(crate) fn raw(self) -> RawFd {
+        self.descriptor()
+            .expect("a simulated socket on a real driver")
+    }
+
+    /// The number, for the simulation that it is of.
+    pub(crate) fn number(self) -> u32 {
+        match self.0 {
+            Handle::Descriptor(_) => unreachable!("a real socket in a simulation"),
+            Handle::Simulated(number) => number,
+        }
     }
 
     /// The descriptor, for system calls of the caller's own (peer address, options).
@@ -36,9 +46,7 @@ impl Socket {
             Handle::Simulated(_) => None,
         }
     }
-}
 
-impl Socket {
     /// Where the connection comes from: one system call. `None` in the simulation, for sockets
     /// without an internet address, and when the peer is gone already.
     pub fn peer(self) -> Option<SocketAddr> {
@@ -50,9 +58,7 @@ impl Socket {
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
         SocketAddr::try_from(rustix::net::getpeername(borrowed).ok()??).ok()
     }
-}
 
-impl Socket {
     /// See [`Driver::bytes_acked`](crate::Driver::bytes_acked).
     pub(crate) fn bytes_acked(self) -> Option<u64> {
         let descriptor = self.descriptor()?;

@@ -27,8 +27,6 @@ pub struct DriverStatistics {
     pub buffers_in_use: u32,
     /// Gauge: pages of all regions that somebody keeps.
     pub pages_retained: u32,
-    /// Common receive buffers in all.
-    pub buffers: u32,
     /// Gauge: sockets open.
     pub sockets: u32,
 }

@@ -379,10 +379,14 @@ mod cases {
 
         let mut one = region.attach(2).expect("open");
         let mut other = region.attach(2).expect("open");
-        assert_eq!(one.take(&elsewhere), Err(TakeError::NoSuchPage), "foreign");
-        let first = one.take(&fragment).expect("room");
-        let second = one.take(&fragment).expect("room");
-        assert_eq!(one.take(&fragment), Err(TakeError::TooManyTokens));
+        assert_eq!(
+            elsewhere.token(&mut one),
+            Err(TakeError::NoSuchPage),
+            "foreign"
+        );
+        let first = fragment.token(&mut one).expect("room");
+        let second = fragment.token(&mut one).expect("room");
+        assert_eq!(fragment.token(&mut one), Err(TakeError::TooManyTokens));
         drop(fragment);
         assert_eq!(region.retained(), 1, "the tokens keep the page");
         assert!(!other.give_back(first), "held by another");
@@ -464,7 +468,7 @@ mod cases {
         let attach = |_| region.attach(TOKENS as u32).expect("open");
         let mut holders: Vec<_> = (0..HOLDERS).map(attach).collect();
         for holder in &mut holders {
-            assert!((0..TOKENS).all(|_| holder.take(&fragment).is_ok()));
+            assert!((0..TOKENS).all(|_| fragment.token(holder).is_ok()));
         }
         let holding: usize = holders.iter().map(Attachment::bookkeeping_bytes).sum();
         let fragments = HOLDERS * TOKENS * size_of::<Fragment>();
@@ -519,7 +523,7 @@ mod cases {
         assert_eq!((fragment.len(), fragment[4095]), (4096, 7));
         assert!(!fragment.try_append(b"x"));
         let mut attachment = region.attach(1).expect("open");
-        let token = attachment.take(&fragment).expect("room");
+        let token = fragment.token(&mut attachment).expect("room");
         assert!(
             !fragment.try_append(b""),
             "somebody has a token of the page"

@@ -185,7 +185,7 @@ mod cases {
             write(client, &bytes_of(1, 50));
             let piece = receive(rig, socket).expect("room");
             let fragment = keep(rig, piece).expect("room");
-            holder.take(&fragment).expect("room")
+            fragment.token(holder).expect("room")
         };
         for _ in 0..20 {
             tokens.push(take(&mut rig, &mut client, &mut consumer));

@@ -12,9 +12,8 @@ use crate::socket::Socket;
 
 impl Epoll {
     pub(super) fn start_close(&mut self, socket: Socket) {
-        let descriptor = super::descriptor_of(socket);
-        let entry = self.entry_of(descriptor);
-        assert!(entry.socket.is_some(), "C4: {socket:?} is closed already");
+        let descriptor = socket.raw();
+        let entry = self.open_entry(socket);
         assert!(
             entry.receive.is_none(),
             "C3: {socket:?} is closed during a receive"
@@ -40,7 +39,7 @@ impl Epoll {
     }
 
     pub(super) fn start_abort(&mut self, socket: Socket) {
-        if let Some(socket) = &self.entry_of(super::descriptor_of(socket)).socket {
+        if let Some(socket) = &self.entry_of(socket.raw()).socket {
             // Fails only on what is no socket; then there is nothing to reset.
             let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
             self.counters.system_calls += 1;
@@ -49,7 +48,7 @@ impl Epoll {
     }
 
     pub(super) fn start_shutdown_write(&mut self, socket: Socket) {
-        let entry = self.entry_of(super::descriptor_of(socket));
+        let entry = self.entry_of(socket.raw());
         debug_assert!(
             entry.send.is_none(),
             "C3: {socket:?} is finished during a send"
@@ -67,7 +66,7 @@ impl Epoll {
             Operation::Accept(listener) => self.cancel_accept(listener, user_data),
             Operation::PollEventfd(event) => self.cancel_poll(event, user_data),
             Operation::Receive(socket) => {
-                let entry = self.entry_of(super::descriptor_of(socket));
+                let entry = self.entry_of(socket.raw());
                 if entry
                     .receive
                     .is_some_and(|receive| receive.user_data == user_data)
@@ -79,7 +78,7 @@ impl Epoll {
                 }
             }
             Operation::Send(socket) => {
-                let descriptor = super::descriptor_of(socket);
+                let descriptor = socket.raw();
                 let send = self.entry_of(descriptor).send;
                 if send.is_some_and(|index| self.sends[index].user_data == user_data) {
                     let completion = self.fail_send(descriptor, Errno::CANCELED);

@@ -49,7 +49,7 @@ use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
 use crate::segment::SendList;
-use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
+use crate::socket::{Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
@@ -89,13 +89,6 @@ pub struct Epoll {
     counters: DriverStatistics,
 }
 
-fn descriptor_of(socket: Socket) -> RawFd {
-    match socket.handle() {
-        Handle::Descriptor(descriptor) => descriptor,
-        Handle::Simulated(_) => unreachable!("a socket of another driver"),
-    }
-}
-
 impl Epoll {
     /// An epoll instance and its buffers.
     ///
@@ -131,10 +124,7 @@ impl Epoll {
             skipped: false,
             waker,
             clock: Clock::new(),
-            counters: DriverStatistics {
-                buffers,
-                ..DriverStatistics::default()
-            },
+            counters: DriverStatistics::default(),
         })
     }
 
@@ -145,6 +135,13 @@ impl Epoll {
 
     fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
         &mut self.entries[descriptor as usize]
+    }
+
+    /// The entry of a socket that an operation is started on.
+    fn open_entry(&mut self, socket: Socket) -> &mut Entry {
+        let entry = self.entry_of(socket.raw());
+        assert!(entry.socket.is_some(), "C4: {socket:?} is closed");
+        entry
     }
 
     /// Lists a socket if one of its operations is worth trying (T2).

@@ -30,12 +30,8 @@ impl Epoll {
             "there is no region {region_id}"
         );
         self.counters.submissions += 1;
-        let descriptor = super::descriptor_of(socket);
-        let entry = self.entry_of(descriptor);
-        assert!(
-            entry.socket.is_some(),
-            "C4: a receive on {socket:?}, which is closed"
-        );
+        let descriptor = socket.raw();
+        let entry = self.open_entry(socket);
         assert!(
             entry.receive.is_none(),
             "C2: a second receive on {socket:?}"

@@ -15,13 +15,9 @@ use crate::socket::{Mode, Socket};
 impl Epoll {
     pub(super) fn start_recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         self.counters.submissions += 1;
-        let descriptor = super::descriptor_of(socket);
+        let descriptor = socket.raw();
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
-        let entry = self.entry_of(descriptor);
-        assert!(
-            entry.socket.is_some(),
-            "C4: a recv_into from {socket:?}, which is closed"
-        );
+        let entry = self.open_entry(socket);
         assert!(
             entry.receive.is_none(),
             "C2: a second receive on {socket:?}"
@@ -43,7 +39,7 @@ impl Epoll {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
-        let entry = self.entry_of(super::descriptor_of(socket));
+        let entry = self.entry_of(socket.raw());
         debug_assert!(entry.receive.is_none(), "C2: a splice beside a receive");
         let spliced = pipes.splice_from(entry.socket.as_ref()?.as_fd(), Mode::NonBlocking, bytes);
         self.counters.system_calls += 1 + u64::from(spliced.is_some());

@@ -22,12 +22,8 @@ impl Epoll {
         after: AfterSend,
     ) {
         self.counters.submissions += 1;
-        let descriptor = super::descriptor_of(socket);
-        let entry = self.entry_of(descriptor);
-        assert!(
-            entry.socket.is_some(),
-            "C4: a send on {socket:?}, which is closed"
-        );
+        let descriptor = socket.raw();
+        let entry = self.open_entry(socket);
         assert!(entry.send.is_none(), "C2: a second send on {socket:?}");
         if list.is_empty() {
             return self.send_nothing(socket, user_data, after);

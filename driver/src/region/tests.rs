@@ -136,7 +136,7 @@ fn stress_pages_whose_tokens_are_returned_elsewhere_come_back_once() {
         let piece = receive(&mut buffers, round as u8, 8);
         let fragment = buffers.region().retain(&piece, 0..8, &quota);
         buffers.recycle(piece);
-        let token = fragment.and_then(|fragment| attachment.take(&fragment).ok());
+        let token = fragment.and_then(|fragment| fragment.token(&mut attachment).ok());
         if let Some(token) = token {
             taken += 1;
             if round % 4 != 0 {

@@ -44,7 +44,7 @@ use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
-use crate::socket::{Handle, Listener, Socket};
+use crate::socket::{Listener, Socket};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
@@ -68,7 +68,6 @@ impl Simulation {
         let world = World::new(seed, faults);
         let now_ns = world.now_ns;
         let network = Network::of(world);
-        let buffers = config.receive_buffers;
         let waker = Waker::simulated();
         let regions = (0..).zip(config.all_regions()).map(|(region_id, region)| {
             let made = Buffers::new(region_id, &region, &waker);
@@ -80,10 +79,7 @@ impl Simulation {
             completion_entries: config.completion_entries.max(1) as usize,
             waker,
             now_ns,
-            counters: DriverStatistics {
-                buffers,
-                ..DriverStatistics::default()
-            },
+            counters: DriverStatistics::default(),
         };
         (simulation, network)
     }
@@ -162,13 +158,6 @@ fn duplicate_of(completion: &Completion) -> Completion {
     Completion::last(completion.user_data, outcome)
 }
 
-fn number_of(socket: Socket) -> u32 {
-    match socket.handle() {
-        Handle::Simulated(number) => number,
-        Handle::Descriptor(_) => unreachable!("a real socket in a simulation"),
-    }
-}
-
 impl Driver for Simulation {
     fn waker(&self) -> Waker {
         self.waker.clone()
@@ -192,7 +181,7 @@ impl Driver for Simulation {
 
     fn peer(&self, socket: Socket) -> Option<SocketAddr> {
         let mut world = self.network.world();
-        world.connection_of(number_of(socket), "peer").peer
+        world.connection_of(socket.number(), "peer").peer
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
@@ -202,13 +191,13 @@ impl Driver for Simulation {
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        let (socket, into) = (number_of(socket), Received::Region(region_id));
+        let (socket, into) = (socket.number(), Received::Region(region_id));
         self.start(user_data, Kind::Receive { socket, into }, mode);
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
-        let (socket, into) = (number_of(socket), Received::Buffer(Some(buffer)));
+        let (socket, into) = (socket.number(), Received::Buffer(Some(buffer)));
         let kind = Kind::Receive { socket, into };
         self.start(user_data, kind, OperationMode::Single);
     }
@@ -227,7 +216,7 @@ impl Driver for Simulation {
     fn send(&mut self, socket: Socket, user_data: u64, mut list: SendList, after: AfterSend) {
         list.empty_pipes()
             .expect("what was put in a pipe comes out");
-        let socket = number_of(socket);
+        let socket = socket.number();
         let mut world = self.network.world();
         if world.connection_of(socket, "send").server_finished {
             world.broken_promise(&format!("C3: a send on socket {socket}, which is finished"));
@@ -245,7 +234,7 @@ impl Driver for Simulation {
         let mut world = self.network.world();
         // Half of what the way to a client takes is its receive buffer, half the send buffer here.
         let (now_ns, buffer_bytes) = (world.now_ns, world.window_bytes.div_ceil(2));
-        let connection = world.connection_of(number_of(socket), "bytes_acked");
+        let connection = world.connection_of(socket.number(), "bytes_acked");
         Some(connection.to_client.acked(now_ns, buffer_bytes))
     }
 
@@ -256,7 +245,7 @@ impl Driver for Simulation {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        let socket = number_of(socket);
+        let socket = socket.number();
         let mut world = self.network.world();
         let sends = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
         if world.operations.has(|running| sends(&running.kind)) {
@@ -269,20 +258,20 @@ impl Driver for Simulation {
     }
 
     fn close(&mut self, socket: Socket) {
-        self.network.world().end_socket(number_of(socket), false);
+        self.network.world().end_socket(socket.number(), false);
     }
 
     fn abort(&mut self, socket: Socket) {
-        self.network.world().end_socket(number_of(socket), true);
+        self.network.world().end_socket(socket.number(), true);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         let mut world = self.network.world();
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
-            (Operation::Receive(of), Kind::Receive { socket, .. }) => number_of(*of) == *socket,
+            (Operation::Receive(of), Kind::Receive { socket, .. }) => of.number() == *socket,
             (Operation::PollEventfd(of), Kind::PollEventfd { event }) => Arc::ptr_eq(of, event),
-            (Operation::Send(of), Kind::Send { socket, .. }) => number_of(*of) == *socket,
+            (Operation::Send(of), Kind::Send { socket, .. }) => of.number() == *socket,
             _ => false,
         };
         let fits =

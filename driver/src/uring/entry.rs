@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::origin::{Origin, Own};
 use crate::driver::OperationMode;
-use crate::socket::{Handle, Socket};
+use crate::socket::Socket;
 
 /// An entry that may be pushed whenever its descriptor is open. One that receives names a group of
 /// buffers, whose memory lives as long as the ring (B2).
@@ -27,10 +27,7 @@ impl Plain {
 
 /// The descriptor of a socket, as entries name it.
 pub(super) fn fd_of(socket: Socket) -> types::Fd {
-    match socket.handle() {
-        Handle::Descriptor(descriptor) => types::Fd(descriptor),
-        Handle::Simulated(_) => unreachable!("a simulated socket on a real driver"),
-    }
+    types::Fd(socket.raw())
 }
 
 /// Accepts from `listener`.

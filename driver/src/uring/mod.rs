@@ -128,10 +128,6 @@ impl Uring {
             )?);
             first += region.pages;
         }
-        let counters = DriverStatistics {
-            buffers: config.receive_buffers,
-            ..DriverStatistics::default()
-        };
         let mut uring = Uring {
             ring: Ring::new(ring),
             buffers: ManuallyDrop::new(buffers),
@@ -146,7 +142,7 @@ impl Uring {
             outstanding: 0,
             unasked: Vec::new(),
             handling: Vec::new(),
-            counters,
+            counters: DriverStatistics::default(),
         };
         uring.arm_wake();
         Ok(uring)

@@ -90,8 +90,7 @@ impl Echo {
             self.accepting = Some(user_data);
             driver.accept(&self.listener, user_data, self.accept_mode);
         }
-        let statistics = driver.statistics();
-        if statistics.buffers_in_use < statistics.buffers {
+        if driver.free(0) > 0 {
             for index in std::mem::take(&mut self.parked) {
                 self.arm(driver, index);
             }

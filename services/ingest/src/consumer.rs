@@ -38,7 +38,7 @@ use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
 use flatpath_messages::limits::{DOORBELL_BYTES_MAX, REFUSALS_MAX};
-use flatpath_structures::tokens::{PageToken, TakeError};
+use flatpath_structures::tokens::PageToken;
 use flatpath_sys::shared_memory::SharedWords;
 use rustix::io::Errno;
 
@@ -241,8 +241,8 @@ impl Consumer {
     fn take(&self, state: &mut State, fragment: &Fragment) -> Option<(u16, PageToken)> {
         let id = fragment.region_serial();
         let region = self.regions.iter().position(|region| *region == id)?;
-        let taken: Result<PageToken, TakeError> = state.holders.get_mut(region)?.take(fragment);
-        Some((u16::try_from(region).ok()?, taken.ok()?))
+        let token = fragment.token(state.holders.get_mut(region)?).ok()?;
+        Some((u16::try_from(region).ok()?, token))
     }
 
     fn page_bytes(&self, fragment: &Fragment) -> u64 {
