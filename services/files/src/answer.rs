@@ -14,7 +14,7 @@ use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
-use crate::cache::NewEntry;
+use crate::cache::{NewEntry, Prebuilt};
 use crate::conditional::{Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
@@ -337,11 +337,13 @@ impl Answerer<'_> {
         Some(NewEntry {
             target: request.uri().path().as_bytes().into(),
             preference,
-            found: prebuilt(StatusCode::OK, headers, Some(content.len())),
-            not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(headers), None),
-            body: Bytes::copy_from_slice(content),
-            validators,
-            checks,
+            answer: Prebuilt {
+                found: prebuilt(StatusCode::OK, headers, Some(content.len())),
+                not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(headers), None),
+                body: Bytes::copy_from_slice(content),
+                validators,
+                checks,
+            },
             lookup: Lookup {
                 began: self.began,
                 locality: chosen.locality,

@@ -35,6 +35,13 @@ use crate::root::Root;
 pub(crate) struct NewEntry {
     pub(crate) target: Box<[u8]>,
     pub(crate) preference: Preference,
+    pub(crate) answer: Prebuilt,
+    pub(crate) lookup: Lookup,
+}
+
+/// The answer to a GET, and what must hold for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Prebuilt {
     /// The head of the 200.
     pub(crate) found: Box<[u8]>,
     /// The head of the 304.
@@ -42,7 +49,6 @@ pub(crate) struct NewEntry {
     pub(crate) body: Bytes,
     pub(crate) validators: Validators,
     pub(crate) checks: Box<[FreshnessCheck]>,
-    pub(crate) lookup: Lookup,
 }
 
 /// How much is kept, and for how long.
@@ -94,11 +100,7 @@ impl Equivalent<Key> for KeyRef<'_> {
 /// One answer.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) found: Box<[u8]>,
-    pub(crate) not_modified: Box<[u8]>,
-    pub(crate) body: Bytes,
-    pub(crate) validators: Validators,
-    checks: Box<[FreshnessCheck]>,
+    pub(crate) answer: Prebuilt,
     validity: Cell<Validity>,
 }
 
@@ -109,11 +111,13 @@ struct ByBytes {
 
 impl Weighter<Key, Rc<Entry>> for ByBytes {
     fn weight(&self, key: &Key, entry: &Rc<Entry>) -> u64 {
-        let paths: usize = entry.checks.iter().map(FreshnessCheck::path_bytes).sum();
-        let tag = entry.validators.tag.as_ref().map_or(0, HeaderValue::len);
-        let lists = entry.found.len() + entry.not_modified.len() + entry.body.len() + tag + paths;
+        let answer = &entry.answer;
+        let paths: usize = answer.checks.iter().map(FreshnessCheck::path_bytes).sum();
+        let tag = answer.validators.tag.as_ref().map_or(0, HeaderValue::len);
+        let heads = answer.found.len() + answer.not_modified.len();
+        let lists = heads + answer.body.len() + tag + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
-        let bytes = fixed + size_of_val(&*entry.checks) + key.target.len() + lists;
+        let bytes = fixed + size_of_val(&*answer.checks) + key.target.len() + lists;
         self.bytes_min.max(bytes as u64)
     }
 }
@@ -140,7 +144,7 @@ impl Cache {
     ) -> Option<Rc<Entry>> {
         let key = KeyRef { target, preference };
         let entry = Rc::clone(self.entries.get(&key)?);
-        let hold = || entry.checks.iter().all(|check| check.confirms(root));
+        let hold = || entry.answer.checks.iter().all(|check| check.confirms(root));
         let mut validity = entry.validity.get();
         let outcome = validity.ask(moment, self.limits.age_ns_max, hold);
         entry.validity.set(validity);
@@ -166,11 +170,7 @@ impl Cache {
             preference: new.preference,
         };
         let entry = Entry {
-            found: new.found,
-            not_modified: new.not_modified,
-            body: new.body,
-            validators: new.validators,
-            checks: new.checks,
+            answer: new.answer,
             validity: Cell::new(new.lookup.validity(now_ns)),
         };
         self.entries.insert(key, Rc::new(entry));
@@ -229,15 +229,17 @@ mod tests {
             let new = NewEntry {
                 target: target.as_bytes().into(),
                 preference: Preference::PLAIN,
-                found: (*b"head").into(),
-                not_modified: (*b"not modified").into(),
-                body: Bytes::copy_from_slice(body.as_bytes()),
-                validators: Validators {
-                    tag: None,
-                    modified: Modified::Unknown,
+                answer: Prebuilt {
+                    found: (*b"head").into(),
+                    not_modified: (*b"not modified").into(),
+                    body: Bytes::copy_from_slice(body.as_bytes()),
+                    validators: Validators {
+                        tag: None,
+                        modified: Modified::Unknown,
+                    },
+                    checks: FreshnessCheck::of_observations(&self.root, &observations)
+                        .expect("they hold"),
                 },
-                checks: FreshnessCheck::of_observations(&self.root, &observations)
-                    .expect("they hold"),
                 lookup: Lookup {
                     began: LookupStart {
                         at: Instant::now(),
@@ -266,7 +268,7 @@ mod tests {
             let entry = self
                 .cache
                 .find(&self.root, moment, target, Preference::PLAIN);
-            let body = entry.map(|entry| entry.body.clone());
+            let body = entry.map(|entry| entry.answer.body.clone());
             self.assert_sound();
             body
         }

@@ -76,15 +76,9 @@ pub(crate) enum Validity {
         /// When a worker began to look.
         looked_ns: u64,
         /// A request was sent to look again.
-        renewal: Renewal,
+        is_asked: bool,
         writes: u64,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    NotAsked,
-    Asked,
 }
 
 /// What becomes of a request for an entry.
@@ -122,7 +116,7 @@ impl Validity {
             }
             Self::Age {
                 looked_ns,
-                renewal,
+                is_asked,
                 writes,
             } => {
                 let age_ns = moment.now_ns.saturating_sub(*looked_ns);
@@ -130,8 +124,8 @@ impl Validity {
                     return Use::Drop;
                 }
                 let is_due = age_ns >= age_ns_max / STAT_AGE_REFRESH_DIVISOR;
-                if is_due && *renewal == Renewal::NotAsked {
-                    *renewal = Renewal::Asked;
+                if is_due && !*is_asked {
+                    *is_asked = true;
                     return Use::Renew;
                 }
                 Use::Answer
@@ -153,7 +147,7 @@ impl Lookup {
         let age_ns = u64::try_from(began.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Validity::Age {
             looked_ns: now_ns.saturating_sub(age_ns),
-            renewal: Renewal::NotAsked,
+            is_asked: false,
             writes: began.writes,
         }
     }

@@ -14,6 +14,8 @@ use std::collections::BinaryHeap;
 use std::fmt::Write;
 use std::os::fd::AsFd;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::fs::{AtFlags, Dir, FileType};
 
@@ -256,35 +258,11 @@ fn readable_size(bytes: u64) -> String {
 
 /// `2026-11-21 04:05`, in UTC; empty for years that have not four digits.
 fn readable_time(stamp: Stamp) -> String {
-    let days = stamp.seconds.div_euclid(86_400);
-    let minutes = stamp.seconds.rem_euclid(86_400) / 60;
-    // Days are counted from 0000-03-01, so that leap days come last in their year, in their century
-    // and in their 400 years. Method: Howard Hinnant, "chrono-compatible low-level date
-    // algorithms".
-    let Some(shifted) = days.checked_add(719_468) else {
-        return String::new();
-    };
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    if !(0..=9_999).contains(&year) {
-        return String::new();
+    let epoch = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    match epoch.checked_add(SignedDuration::from_secs(stamp.seconds)) {
+        Ok(time) if time.year() >= 0 => time.strftime("%F %R").to_string(),
+        _ => String::new(),
     }
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
-        minutes / 60,
-        minutes % 60
-    )
 }
 
 #[cfg(test)]

@@ -54,14 +54,14 @@ struct Upload {
 }
 
 /// Looks at the head of a PUT, and makes room for its body, which may be empty.
-pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
+pub(crate) fn begin(uploads: &Uploads, request: &Request) -> UploadDecision {
     match prepare(uploads, request) {
         Ok(upload) => UploadDecision::Sink(Box::new(upload)),
         Err(refusal) => UploadDecision::Response(*refusal.0),
     }
 }
 
-fn prepare(uploads: Uploads<'_>, request: &Request) -> Result<Upload> {
+fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     let headers = request.headers();
     if headers.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
@@ -73,7 +73,7 @@ fn prepare(uploads: Uploads<'_>, request: &Request) -> Result<Upload> {
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    let (directory, name) = locate(uploads.root, uploads.hidden, raw_target(request))?;
+    let (directory, name) = locate(&uploads.root, uploads.hidden, raw_target(request))?;
     let existing = existing_at(&directory, &name)?;
     let conditions = conditions_of(headers);
     allow(&existing, &conditions)?;

@@ -139,16 +139,6 @@ impl Root {
         }
     }
 
-    /// Another handle of the same directory.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            directory: self.directory.try_clone()?,
-            resolution: self.resolution,
-            mount: self.mount,
-            locality: self.locality,
-        })
-    }
-
     /// What the file system of the root is.
     pub(crate) fn locality(&self) -> Locality {
         self.locality

@@ -17,7 +17,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
 
 use crate::answer::Answerer;
-use crate::cache::{Cache, CacheLimits, NewEntry};
+use crate::cache::{self, Cache, CacheLimits, NewEntry};
 use crate::conditional::Verdict;
 use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
@@ -30,7 +30,7 @@ use crate::target::{Hidden, Target};
 use crate::tus;
 use crate::tus::ledger::{Ledger, Uploads};
 use crate::tus::sweep::Sweeper;
-use crate::writing::Writing;
+use crate::writing::{WriteOptions, Writing};
 
 /// Serves what lies beneath a directory.
 ///
@@ -38,7 +38,7 @@ use crate::writing::Writing;
 /// is 405. See the crate's front page for what is served and what is not.
 #[derive(Debug)]
 pub struct Files {
-    root: Root,
+    root: Arc<Root>,
     hidden: Hidden,
     cache: CacheLimits,
     writing: Writing,
@@ -88,7 +88,7 @@ impl Files {
         };
         Ok(Self {
             ledger: Ledger::of(root.directory()),
-            root,
+            root: Arc::new(root),
             mounts,
             writes: Arc::default(),
             hidden: Hidden::default(),
@@ -104,18 +104,21 @@ impl Files {
     pub fn writable(self, writing: Writing) -> Self {
         let sweeper = match writing {
             Writing::Refused => None,
-            Writing::Allowed(options) => match self.root.try_clone() {
-                Ok(root) => Sweeper::start(root, Arc::clone(&self.ledger), options),
-                Err(error) => {
-                    log::warn!("expired uploads are not removed: {error}");
-                    None
-                }
-            },
+            Writing::Allowed(options) => Sweeper::start(self.uploads(options)),
         };
         Self {
             writing,
             _sweeper: sweeper,
             ..self
+        }
+    }
+
+    fn uploads(&self, options: WriteOptions) -> Uploads {
+        Uploads {
+            root: Arc::clone(&self.root),
+            hidden: self.hidden,
+            options,
+            ledger: Arc::clone(&self.ledger),
         }
     }
 
@@ -158,7 +161,7 @@ impl Files {
     }
 
     /// How a request writes, if it does: as it is a PUT, or one for [`tus`].
-    fn write_of(&self, request: &Request) -> Option<(Uploads<'_>, WriteKind)> {
+    fn write_of(&self, request: &Request) -> Option<(Uploads, WriteKind)> {
         let Writing::Allowed(options) = self.writing else {
             return None;
         };
@@ -167,13 +170,7 @@ impl Files {
             _ if tus::concerns(request) => WriteKind::Tus,
             _ => return None,
         };
-        let uploads = Uploads {
-            root: &self.root,
-            hidden: self.hidden,
-            options,
-            ledger: &self.ledger,
-        };
-        Some((uploads, kind))
+        Some((self.uploads(options), kind))
     }
 
     /// How many workers are in which mount.
@@ -286,16 +283,16 @@ impl Service for Files {
             writes: self.writes.load(Ordering::Relaxed),
         };
         let found = thread.cache.find(&self.root, moment, target, preference);
-        let Some(entry) = found else {
+        let Some(cache::Entry { answer, .. }) = found.as_deref() else {
             return Disposition::Pooled;
         };
         let verdict = match is_conditional(head) {
-            true => entry.validators.evaluate(head),
+            true => answer.validators.evaluate(head),
             false => Verdict::Proceed,
         };
         match verdict {
-            Verdict::Proceed => reply.prebuilt(&entry.found, &entry.body),
-            Verdict::NotModified => reply.prebuilt(&entry.not_modified, &bytes::Bytes::new()),
+            Verdict::Proceed => reply.prebuilt(&answer.found, &answer.body),
+            Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
             Verdict::PreconditionFailed => Disposition::Pooled,
         }
     }
@@ -318,7 +315,7 @@ impl Service for Files {
         let Some(hold) = scope.descriptors().hold(descriptors) else {
             return UploadDecision::Response(busy());
         };
-        match begin(uploads, kind, request) {
+        match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
@@ -340,7 +337,7 @@ impl Service for Files {
         let Ok(_inside) = self.enter(request, scope) else {
             return busy();
         };
-        let response = match begin(uploads, kind, request) {
+        let response = match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => sink.finish(scope),
             UploadDecision::Response(response) => response,
         };
@@ -355,7 +352,7 @@ impl Service for Files {
     }
 }
 
-fn begin(uploads: Uploads<'_>, kind: WriteKind, request: &Request) -> UploadDecision {
+fn begin(uploads: &Uploads, kind: WriteKind, request: &Request) -> UploadDecision {
     match kind {
         WriteKind::Put => put::begin(uploads, request),
         WriteKind::Tus => tus::begin(uploads, request),

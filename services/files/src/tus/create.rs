@@ -15,6 +15,7 @@ use http::StatusCode;
 use http::header;
 use rustix::fs::{Mode, OFlags};
 
+use crate::deferred_close::TempFile;
 use crate::headers::Headers;
 use crate::keyed::KeyedLock;
 use crate::limits::NAME_BYTES_MAX;
@@ -38,7 +39,7 @@ use super::upload::{State, Upload, refuse_bytes};
 /// Keeps two requests of this process from taking the last free place together.
 static COUNTING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 
-pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
+pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
     let all = request.headers();
     if all.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
@@ -71,7 +72,7 @@ pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
         stage: Stage::Receiving,
     };
     let upload = make(uploads, id, directory, &record)?;
-    let mut begun = Patch::created(upload, &record, checksum, uploads.options);
+    let mut begun = Patch::created(upload, &record, checksum);
     if brings_bytes {
         begun.expect(request)?;
         return Ok(Begun::Body(Box::new(begun)));
@@ -83,9 +84,9 @@ pub(super) fn create(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
 }
 
 /// Writes the record, and makes the file that takes the bytes.
-fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Result<Upload> {
+fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<Upload> {
     let durability = uploads.options.durability;
-    let store = Store::create(uploads.root, durability)?;
+    let store = Store::create(&uploads.root, durability)?;
     let stat = rustix::fs::fstat(uploads.root.directory())?;
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
     make_room(uploads, &store)?;
@@ -99,7 +100,13 @@ fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Resul
         .map_err(Refusal::from)
         .and_then(|data| sync_directory(&directory, durability).map(|()| data));
     match data {
-        Ok(data) => Ok(Upload::made(uploads, id, store, directory, data.into())),
+        Ok(data) => Ok(Upload {
+            id,
+            store,
+            directory: Some(directory),
+            data: Some(TempFile::unnamed(data.into())),
+            uploads: uploads.clone(),
+        }),
         Err(refusal) => {
             store.remove(id.digits().as_bytes())?;
             Err(refusal)
@@ -108,8 +115,8 @@ fn make(uploads: Uploads<'_>, id: Id, directory: File, record: &Record) -> Resul
 }
 
 /// Refuses an upload for which there is no room now or ever, before its client sends it.
-fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Result<()> {
-    uploads.ledger.read(uploads.root, store);
+fn expect_bytes(uploads: &Uploads, store: &Store, length: Option<u64>) -> Result<()> {
+    uploads.ledger.read(&uploads.root, store);
     let (total, bytes_max) = (uploads.ledger.total(), uploads.bytes_max());
     let length = length.unwrap_or_default();
     if length > bytes_max {
@@ -123,7 +130,7 @@ fn expect_bytes(uploads: Uploads<'_>, store: &Store, length: Option<u64>) -> Res
 }
 
 /// Refuses one upload too many. Those that are finished make room first.
-fn make_room(uploads: Uploads<'_>, store: &Store) -> Result<()> {
+fn make_room(uploads: &Uploads, store: &Store) -> Result<()> {
     let listed = store.list()?.uploads;
     if listed.len() < uploads.options.unfinished_max {
         return Ok(());
@@ -180,7 +187,7 @@ fn has_body(request: &Request) -> bool {
 
 /// The directory of the target, open, and the name in it.
 fn target_of(
-    uploads: Uploads<'_>,
+    uploads: &Uploads,
     request: &Request,
     metadata: &[u8],
 ) -> Result<(Vec<u8>, File, Vec<u8>)> {
@@ -215,7 +222,7 @@ fn target_of(
     if is_forbidden(&name, uploads.hidden) {
         return Err(StatusCode::FORBIDDEN.into());
     }
-    let directory = directory_at(uploads.root, &parent)?;
+    let directory = directory_at(&uploads.root, &parent)?;
     Ok((parent, directory, name))
 }
 

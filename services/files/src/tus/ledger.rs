@@ -40,12 +40,12 @@ pub(crate) struct Ledger {
 }
 
 /// The uploads of a directory: where they go, and what they may take.
-#[derive(Clone, Copy)]
-pub(crate) struct Uploads<'a> {
-    pub(crate) root: &'a Root,
+#[derive(Clone)]
+pub(crate) struct Uploads {
+    pub(crate) root: Arc<Root>,
     pub(crate) hidden: Hidden,
     pub(crate) options: WriteOptions,
-    pub(crate) ledger: &'a Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +54,9 @@ struct Sizes {
     total: u64,
 }
 
-impl Uploads<'_> {
+impl Uploads {
     /// Bytes that unfinished uploads may have.
-    pub(super) fn bytes_max(self) -> u64 {
+    pub(super) fn bytes_max(&self) -> u64 {
         self.options.unfinished_bytes_max.unwrap_or_else(|| {
             let disk = || rustix::fs::fstatvfs(self.root.directory()).ok();
             *self.ledger.usual_max.get_or_init(|| {

@@ -73,7 +73,7 @@ pub(crate) fn concerns(request: &Request) -> bool {
 }
 
 /// Begins a request, whose body may be empty.
-pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
+pub(crate) fn begin(uploads: &Uploads, request: &Request) -> UploadDecision {
     match serve(uploads, request) {
         Ok(Begun::Body(patch)) => UploadDecision::Sink(patch),
         Ok(Begun::Answered(response)) => UploadDecision::Response(marked(response)),
@@ -81,7 +81,7 @@ pub(crate) fn begin(uploads: Uploads<'_>, request: &Request) -> UploadDecision {
     }
 }
 
-fn serve(uploads: Uploads<'_>, request: &Request) -> Result<Begun> {
+fn serve(uploads: &Uploads, request: &Request) -> Result<Begun> {
     match (method_of(request)?, names_upload(request)) {
         (Method::OPTIONS, _) => Ok(Begun::Answered(describe(uploads))),
         (Method::HEAD | Method::PATCH | Method::DELETE, Some(_)) | (Method::POST, None)
@@ -128,7 +128,7 @@ fn refuse_version() -> Refusal {
         .with(&headers::TUS_VERSION, HeaderValue::from_static(VERSION))
 }
 
-fn describe(uploads: Uploads<'_>) -> Response {
+fn describe(uploads: &Uploads) -> Response {
     let mut response = bare(StatusCode::NO_CONTENT);
     let all = response.headers_mut();
     all.insert(header::ALLOW, crate::answer::ALLOWED_WRITABLE);

@@ -23,7 +23,6 @@ use http::header;
 
 use crate::headers::{Headers, number};
 use crate::responses::{Refusal, Result, bare, visible, with};
-use crate::writing::{Durability, WriteOptions};
 
 use super::checksum::Checksum;
 use super::headers::{self, marked, number_of};
@@ -47,7 +46,6 @@ pub(super) struct Patch {
     /// It began with the POST that made the upload.
     is_first: bool,
     body: Body,
-    options: WriteOptions,
 }
 
 /// The body of such a request, as far as it has arrived.
@@ -90,7 +88,7 @@ pub(super) fn checksum_of(request: &Request) -> Result<Option<Checksum>> {
     }
 }
 
-pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Result<Box<Patch>> {
+pub(super) fn begin(uploads: &Uploads, id: &Id, request: &Request) -> Result<Box<Patch>> {
     if !is_offset_stream(request) || request.headers().holds(&header::CONTENT_ENCODING) {
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
@@ -113,7 +111,6 @@ pub(super) fn begin(uploads: Uploads<'_>, id: &Id, request: &Request) -> Result<
         upload,
         is_first: false,
         body: Body::new(offset, length, checksum),
-        options: uploads.options,
     }))
 }
 
@@ -143,23 +140,20 @@ fn expect_at_most(request: &Request, bytes_max: u64) -> Result<()> {
 
 impl Patch {
     /// The first bytes of a new upload, if it brings any.
-    pub(super) fn created(
-        upload: Upload,
-        record: &Record,
-        checksum: Option<Checksum>,
-        options: WriteOptions,
-    ) -> Self {
+    pub(super) fn created(upload: Upload, record: &Record, checksum: Option<Checksum>) -> Self {
         Self {
             upload,
             is_first: true,
             body: Body::new(0, record.length, checksum),
-            options,
         }
     }
 
     /// Refuses a body that is announced as too long.
     pub(super) fn expect(&mut self, request: &Request) -> Result<()> {
-        let end = self.body.length.unwrap_or(self.options.bytes_max);
+        let end = self
+            .body
+            .length
+            .unwrap_or(self.upload.uploads.options.bytes_max);
         expect_at_most(request, end).map_err(|refusal| self.located(refusal))
     }
 
@@ -167,7 +161,10 @@ impl Patch {
     pub(super) fn append(&mut self, piece: &mut Payload) -> Result<()> {
         let bytes = piece.len() as u64;
         let locked = self.body.own(self.upload.lock()?.receiving()?)?;
-        let end = locked.record.length.unwrap_or(self.options.bytes_max);
+        let end = locked
+            .record
+            .length
+            .unwrap_or(self.upload.uploads.options.bytes_max);
         if bytes > end.saturating_sub(self.body.offset) {
             return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
         }
@@ -199,7 +196,7 @@ impl Patch {
             }
             state => {
                 let locked = self.body.own(state.receiving()?)?;
-                self.body.complete(locked, self.options)?
+                self.body.complete(locked)?
             }
         };
         let mut response = with(response, &headers::UPLOAD_OFFSET, self.body.offset);
@@ -264,7 +261,7 @@ impl Body {
     }
 
     /// Compares the checksum, and publishes the file if nothing is to come.
-    fn complete(&mut self, mut locked: Box<Locked<'_>>, options: WriteOptions) -> Result<Response> {
+    fn complete(&mut self, mut locked: Box<Locked<'_>>) -> Result<Response> {
         if let Some(checksum) = self.checksum.take() {
             let matches = checksum.matches();
             if !matches {
@@ -280,9 +277,7 @@ impl Body {
         if locked.record.length == Some(locked.offset()) {
             return locked.publish();
         }
-        if options.durability == Durability::Disk {
-            rustix::fs::fdatasync(locked.data)?;
-        }
+        locked.sync()?;
         Ok(locked.tell_expiry(bare(StatusCode::NO_CONTENT)))
     }
 }

@@ -4,49 +4,33 @@
 //! within the time after which uploads expire. A file system that hangs holds up this thread and
 //! nothing else; the server does not wait for it at its end.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::SystemTime;
 
 use crate::limits::{FINISHED_KEPT, SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN};
-use crate::root::Root;
-use crate::target::Hidden;
-use crate::writing::WriteOptions;
 
-use super::ledger::{Ledger, Uploads};
+use super::ledger::Uploads;
 use super::store::{Id, Store};
 use super::upload::{State, Upload, is_older};
 
 /// Stops the thread when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    stop: Arc<Stop>,
-}
-
-#[derive(Debug, Default)]
-struct Stop {
-    wanted: Mutex<bool>,
-    changed: Condvar,
+    _end: Sender<()>,
 }
 
 impl Sweeper {
     /// Starts the thread; `None` where the machine has none left.
-    pub(crate) fn start(root: Root, ledger: Arc<Ledger>, options: WriteOptions) -> Option<Self> {
-        let stop = Arc::new(Stop::default());
-        let theirs = Arc::clone(&stop);
-        let interval = (options.expires / 4).clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
+    pub(crate) fn start(uploads: Uploads) -> Option<Self> {
+        let (end, ended) = channel();
+        let interval = uploads.options.expires / 4;
+        let interval = interval.clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
         let started = std::thread::Builder::new()
             .name("flatpath-sweep".into())
             .spawn(move || {
-                let uploads = Uploads {
-                    root: &root,
-                    // It asks for no path.
-                    hidden: Hidden::Refused,
-                    options,
-                    ledger: &ledger,
-                };
                 loop {
-                    sweep(uploads, SystemTime::now());
-                    if theirs.wait(interval) {
+                    sweep(&uploads, SystemTime::now());
+                    if ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
                         break;
                     }
                 }
@@ -54,31 +38,12 @@ impl Sweeper {
         if let Err(error) = &started {
             log::warn!("expired uploads are not removed: {error}");
         }
-        started.ok().map(|_| Self { stop })
-    }
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        let wanted = self.stop.wanted.lock();
-        *wanted.unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.changed.notify_all();
-    }
-}
-
-impl Stop {
-    /// Waits for the next round; true if there is none.
-    fn wait(&self, interval: Duration) -> bool {
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let woken = self
-            .changed
-            .wait_timeout_while(wanted, interval, |wanted| !*wanted);
-        *woken.unwrap_or_else(PoisonError::into_inner).0
+        started.ok().map(|_| Self { _end: end })
     }
 }
 
 /// Removes what has expired by `now`. What cannot be removed is left for the next round.
-pub(crate) fn sweep(uploads: Uploads<'_>, now: SystemTime) {
+pub(crate) fn sweep(uploads: &Uploads, now: SystemTime) {
     let Uploads {
         root,
         options,
@@ -108,7 +73,7 @@ pub(crate) fn sweep(uploads: Uploads<'_>, now: SystemTime) {
     }
 }
 
-fn sweep_one(uploads: Uploads<'_>, store: &Store, id: &Id, now: SystemTime) {
+fn sweep_one(uploads: &Uploads, store: &Store, id: &Id, now: SystemTime) {
     let expires = uploads.options.expires;
     let name = id.digits().as_bytes();
     let recorded = store.written(name);

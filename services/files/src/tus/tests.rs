@@ -25,7 +25,7 @@ use super::sweep::sweep;
 
 pub(super) struct Site {
     folder: tempfile::TempDir,
-    root: Root,
+    root: Arc<Root>,
     ledger: Arc<Ledger>,
     options: WriteOptions,
     pool: Pool,
@@ -35,7 +35,7 @@ impl Site {
     pub(super) fn new(options: WriteOptions) -> Self {
         let folder = tempfile::tempdir().expect("tempdir");
         fs::create_dir(folder.path().join("sub")).expect("mkdir");
-        let root = Root::open(folder.path()).expect("open");
+        let root = Arc::new(Root::open(folder.path()).expect("open"));
         let pool = Pool::new(PoolConfig {
             classes: vec![4 << 10],
             budget_bytes: 1 << 20,
@@ -50,17 +50,17 @@ impl Site {
         }
     }
 
-    pub(super) fn uploads(&self) -> Uploads<'_> {
+    pub(super) fn uploads(&self) -> Uploads {
         Uploads {
-            root: &self.root,
+            root: Arc::clone(&self.root),
             hidden: Hidden::Refused,
             options: self.options,
-            ledger: &self.ledger,
+            ledger: Arc::clone(&self.ledger),
         }
     }
 
     pub(super) fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
-        match serve(self.uploads(), &request(method, target, headers)) {
+        match serve(&self.uploads(), &request(method, target, headers)) {
             Ok(Begun::Body(patch)) => patch.conclude(),
             Ok(Begun::Answered(response)) => marked(response),
             Err(refusal) => marked(*refusal.0),
@@ -76,7 +76,7 @@ impl Site {
     ) -> Result<Box<Patch>, Box<Response>> {
         let kind = ("Content-Type", "application/offset+octet-stream");
         let headers = [&[kind], headers].concat();
-        match serve(self.uploads(), &request(method, target, &headers)) {
+        match serve(&self.uploads(), &request(method, target, &headers)) {
             Ok(Begun::Body(patch)) => Ok(patch),
             Ok(Begun::Answered(response)) => Err(Box::new(response)),
             Err(refusal) => Err(Box::new(marked(*refusal.0))),
@@ -366,14 +366,14 @@ fn uploads_expire_and_are_removed_with_all_they_left() {
     let long_ago = now - 2 * expires;
     file.expect("there").set_modified(long_ago).expect("ours");
     assert_eq!(site.offset(&old), Err(410), "expired, and not yet removed");
-    sweep(site.uploads(), now);
+    sweep(&site.uploads(), now);
     assert_eq!(site.offset(&old), Err(404));
     assert!(!data(&old).exists());
     assert_eq!(site.offset(&young), Ok(0));
     assert_eq!(site.offset(&finished), Ok(3));
     let later = SystemTime::now() + 2 * expires;
-    sweep(site.uploads(), later);
-    sweep(site.uploads(), later);
+    sweep(&site.uploads(), later);
+    sweep(&site.uploads(), later);
     assert_eq!(site.hidden_files(), 0, "no trace is left");
     assert_eq!(site.published()["finished"], b"abc");
     let address = site.create("again", 0);
@@ -467,6 +467,6 @@ fn all_unfinished_uploads_together_are_bounded_until_they_end() {
     assert_eq!(begin(&site, "31"), 507);
     assert_eq!(counted(&site), 70);
     let later = SystemTime::now() + Duration::from_secs(1 << 20);
-    sweep(site.uploads(), later);
+    sweep(&site.uploads(), later);
     assert_eq!((counted(&site), begin(&site, "100")), (0, 201));
 }

@@ -1,8 +1,8 @@
 //! One upload: what is there of it, and what ends it.
 
 use std::fs::File;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use flatpath_http::Response;
@@ -16,10 +16,10 @@ use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::Publication;
 use crate::responses::{Refusal, Result, bare, with};
-use crate::writing::{WriteOptions, directory_at};
+use crate::writing::{Durability, directory_at};
 
 use super::headers;
-use super::ledger::{Ledger, Uploads};
+use super::ledger::Uploads;
 use super::record::{Record, Stage};
 use super::store::{Id, Store, time_of};
 
@@ -31,13 +31,10 @@ pub(super) struct Upload {
     pub(super) id: Id,
     pub(super) store: Store,
     /// Where its file goes; `None` where that directory is gone.
-    directory: Option<File>,
+    pub(super) directory: Option<File>,
     /// What arrived, under a hidden name; `None` where that is gone.
-    data: Option<TempFile>,
-    options: WriteOptions,
-    ledger: Arc<Ledger>,
-    /// Bytes that all unfinished uploads together may have.
-    unfinished_bytes_max: u64,
+    pub(super) data: Option<TempFile>,
+    pub(super) uploads: Uploads,
 }
 
 /// What has become of an upload, seen under its lock.
@@ -83,8 +80,8 @@ impl Drop for FileLock<'_> {
 
 impl Upload {
     /// Opens what there is of an upload; 404 where there is no record.
-    pub(super) fn find(uploads: Uploads<'_>, id: &Id) -> Result<Self> {
-        let root = uploads.root;
+    pub(super) fn find(uploads: &Uploads, id: &Id) -> Result<Self> {
+        let root = &uploads.root;
         let store = Store::open(root)?.ok_or_else(missing)?;
         let record = store.read(id)?.ok_or_else(missing)?;
         let directory = directory_at(root, &record.directory).ok();
@@ -103,29 +100,8 @@ impl Upload {
             store,
             directory,
             data,
-            options: uploads.options,
-            unfinished_bytes_max: uploads.bytes_max(),
-            ledger: Arc::clone(uploads.ledger),
+            uploads: uploads.clone(),
         })
-    }
-
-    /// One that was just made.
-    pub(super) fn made(
-        uploads: Uploads<'_>,
-        id: Id,
-        store: Store,
-        directory: File,
-        data: File,
-    ) -> Self {
-        Self {
-            id,
-            store,
-            directory: Some(directory),
-            data: Some(TempFile::unnamed(data)),
-            options: uploads.options,
-            unfinished_bytes_max: uploads.bytes_max(),
-            ledger: Arc::clone(uploads.ledger),
-        }
     }
 
     /// Takes the upload's lock, and keeps it if there is something to change.
@@ -133,7 +109,7 @@ impl Upload {
         let key = CHANGING.lock(&self.id);
         let file_lock = self.data.as_deref().map(FileLock::of).transpose()?;
         let Some(record) = self.store.read(&self.id)? else {
-            self.ledger.leave(&self.id);
+            self.uploads.ledger.leave(&self.id);
             return Ok(State::Gone);
         };
         let same = match (&self.directory, self.data.as_deref()) {
@@ -143,7 +119,7 @@ impl Upload {
         let (Some(stat), Some(directory), Some(data), Some(file_lock)) =
             (same, &self.directory, self.data.as_deref(), file_lock)
         else {
-            self.ledger.leave(&self.id);
+            self.uploads.ledger.leave(&self.id);
             return Ok(match (record.stage, record.length) {
                 (Stage::Publishing, Some(length)) => State::Finished {
                     length,
@@ -153,7 +129,7 @@ impl Upload {
             });
         };
         let size = u64::try_from(stat.st_size).unwrap_or_default();
-        self.ledger.enter(&self.id, size);
+        self.uploads.ledger.enter(&self.id, size);
         Ok(State::Receiving(Box::new(Locked {
             upload: self,
             directory,
@@ -203,13 +179,13 @@ impl Locked<'_> {
     /// Writes the record.
     pub(super) fn save(&self) -> Result<()> {
         let Upload { store, id, .. } = self.upload;
-        store.write(id, &self.record, self.upload.options.durability)
+        store.write(id, &self.record, self.upload.uploads.options.durability)
     }
 
     /// Reserves `bytes` of what all unfinished uploads together may have; 507 if there are less.
     pub(super) fn reserve(&self, bytes: u64) -> Result<()> {
-        let Upload { ledger, id, .. } = self.upload;
-        let bytes_max = self.upload.unfinished_bytes_max;
+        let Upload { uploads, id, .. } = self.upload;
+        let (ledger, bytes_max) = (&uploads.ledger, uploads.bytes_max());
         match ledger.grow(id, self.size.saturating_add(bytes), bytes_max) {
             true => Ok(()),
             false => Err(refuse_bytes(ledger.total(), bytes_max)),
@@ -220,15 +196,23 @@ impl Locked<'_> {
     pub(super) fn recount(&self) {
         if let Ok(stat) = rustix::fs::fstat(self.data) {
             let size = u64::try_from(stat.st_size).unwrap_or_default();
-            self.upload.ledger.enter(&self.upload.id, size);
+            self.upload.uploads.ledger.enter(&self.upload.id, size);
         }
+    }
+
+    /// Brings the bytes to the disk, where they are to be there.
+    pub(super) fn sync(&self) -> Result<()> {
+        if self.upload.uploads.options.durability == Durability::Disk {
+            rustix::fs::fdatasync(self.data)?;
+        }
+        Ok(())
     }
 
     /// Cuts the file.
     pub(super) fn cut(&mut self, bytes: u64) -> Result<()> {
         self.data.set_len(bytes)?;
         self.size = bytes;
-        self.upload.ledger.enter(&self.upload.id, bytes);
+        self.upload.uploads.ledger.enter(&self.upload.id, bytes);
         Ok(())
     }
 
@@ -251,10 +235,10 @@ impl Locked<'_> {
             conditions: &self.record.conditions,
             file: self.data,
             hidden: Some(&hidden),
-            durability: self.upload.options.durability,
+            durability: self.upload.uploads.options.durability,
         };
         let published = publication.publish()?;
-        self.upload.ledger.leave(&self.upload.id);
+        self.upload.uploads.ledger.leave(&self.upload.id);
         Ok(publication.answer(published))
     }
 
@@ -265,17 +249,17 @@ impl Locked<'_> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        self.upload.ledger.leave(&self.upload.id);
+        self.upload.uploads.ledger.leave(&self.upload.id);
         self.upload.store.remove(self.upload.id.digits().as_bytes())
     }
 
     pub(super) fn has_expired(&self, now: SystemTime) -> bool {
-        is_older(self.written, self.upload.options.expires, now)
+        is_older(self.written, self.upload.uploads.options.expires, now)
     }
 
     /// `Upload-Expires`: the latest of what may become of it, if no more bytes arrive.
     pub(super) fn tell_expiry(&self, response: Response) -> Response {
-        match SystemTime::now().checked_add(self.upload.options.expires) {
+        match SystemTime::now().checked_add(self.upload.uploads.options.expires) {
             Some(time) => with(response, &headers::UPLOAD_EXPIRES, date_header(time)),
             None => response,
         }
@@ -310,7 +294,7 @@ pub(super) fn is_older(written: Option<SystemTime>, than: Duration, now: SystemT
 }
 
 /// HEAD: how far the upload is.
-pub(super) fn ask(uploads: Uploads<'_>, id: &Id) -> Result<Response> {
+pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
     let told = |offset: u64, length: Option<u64>| {
         let response = with(bare(StatusCode::OK), &headers::UPLOAD_OFFSET, offset);
@@ -340,7 +324,7 @@ pub(super) fn ask(uploads: Uploads<'_>, id: &Id) -> Result<Response> {
 }
 
 /// DELETE: "the Server SHOULD free the used resources".
-pub(super) fn terminate(uploads: Uploads<'_>, id: &Id) -> Result<Response> {
+pub(super) fn terminate(uploads: &Uploads, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
     match upload.lock()? {
         State::Receiving(locked) => locked.remove()?,
