@@ -289,6 +289,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::pools::Pools;
+    use crate::worker::leave;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
 
     fn shared(workers_max: u32) -> Arc<Shared> {
@@ -374,23 +375,11 @@ mod tests {
     #[test]
     fn a_worker_that_leaves_while_work_waits_calls_the_scaler() {
         let shared = shared(1);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let thread = std::thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || work(&shared)
-        });
-        while !shared.worker_pool.has_idle() {
-            assert!(Instant::now() < deadline, "the worker does not go idle");
-            std::thread::yield_now();
-        }
-        // Nobody is woken for it: as if the worker had been on its way out when it came.
+        let worker = shared.worker_pool.register().expect("room for one");
+        // No worker is woken for it: as if this one had been on its way out when it came.
         shared.queue.push(0);
-        let stop_handle = shared.worker_pool.stop_one().expect("one is there");
-        assert!(
-            stop_handle.wait(60_000_000_000),
-            "the worker does not leave"
-        );
-        thread.join().expect("it did not panic");
+        assert!(!is_woken(&shared));
+        leave(&shared, worker);
         assert!(is_woken(&shared));
     }
 }

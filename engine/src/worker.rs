@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use flatpath_driver::Waker;
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
-use flatpath_structures::worker_pool::{Wait, Wake, WorkerPool, WorkerPoolLimits};
+use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::blocking::{Grants, Home, Inside, Share, Visitor};
 use crate::connection_handle::ConnectionId;
@@ -313,7 +313,7 @@ impl Home for Shared {
         }
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
-        if self.worker_pool.wake_one() == Wake::NobodyIdle {
+        if self.worker_pool.wake_one() == Wake::NoneIdle {
             self.wake_scaler();
         }
     }
@@ -338,14 +338,19 @@ pub(crate) fn work(shared: &Arc<Shared>) {
     while worker.wait(has_work) == Wait::Work {
         // Somebody else may have been faster; then the next wait sorts it out.
         shared.run_next(|| {
-            if worker.took_work(has_work) == Some(Wake::NobodyIdle) {
+            if worker.took_work(has_work) == Some(Wake::NoneIdle) {
                 shared.wake_scaler();
             }
         });
     }
+    leave(shared, worker);
+}
+
+/// The end of a worker: calls the scaler if work waits that the worker did not see.
+pub(crate) fn leave(shared: &Shared, worker: Worker) {
     drop(worker);
     // Room was made, and a fence passed: edge "room" of the scaler.
-    if has_work() {
+    if !shared.queue.is_empty() {
         shared.wake_scaler();
     }
 }

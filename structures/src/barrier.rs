@@ -12,8 +12,8 @@
 //! | all of them    | yes     | yes         | yes          |
 //!
 //! Where the kernel cannot do that both are a `fence(SeqCst)`; so they are under loom, shuttle and
-//! Miri, which know nothing of kernels. [`prepare`] finds out; whoever makes a structure that uses
-//! these fences calls it first, so that both sides agree for as long as that structure lives.
+//! Miri, which know nothing of kernels. [`prepare`] finds out; a structure that uses these fences
+//! calls it when it is made, so that both sides agree for as long as that structure lives.
 //!
 //! Cost: `fence_often` is a look at a word that is never written again. `fence_seldom` is a system
 //! call of some microseconds that interrupts the other processors which run this process. The
@@ -39,7 +39,7 @@ mod kind {
     pub(crate) fn prepare() {
         PREPARED.get_or_init(|| {
             let can = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-            // ORDER: Relaxed: who uses a structure that was made after this sees it with that
+            // ORDER: Relaxed: a thread that uses a structure made after this sees it with that
             // structure.
             IS_LOPSIDED.store(can, Ordering::Relaxed);
         });

@@ -41,7 +41,7 @@
 //!   far magazine is published, or a chain pushed, then `closed` is read. `fence_seldom` on the
 //!   first side and `fence_often` on the second (see `barrier`).
 //! - E3 leave: the store that ends `commit` (Release) -> `close` that waited for it (Acquire): the
-//!   slot, the spilled chain, and what all holders wrote that came by this magazine.
+//!   slot, the spilled chain, and what all holders wrote whose indices came by this magazine.
 //!
 //! Cost: take is one uncontended swap in the caller's own magazine, and return one plain store,
 //! beside the owner's counts on the next cache line. Stealing walks the magazines in use,
@@ -290,7 +290,7 @@ impl Depot {
         while let Some(first) = self.chains.pop() {
             let mut index = first;
             while index != END {
-                // Read first: who disposes of an index gives it away.
+                // Read first: disposing of an index gives it away.
                 let next = self.after[index].load(Ordering::Relaxed);
                 dispose(index);
                 index = next;
@@ -298,7 +298,8 @@ impl Depot {
         }
     }
 
-    /// Closes the depot and hands everything that is idle to `dispose`. Nobody takes any more.
+    /// Closes the depot and hands everything that is idle to `dispose`. No thread may take any
+    /// more.
     ///
     /// False: the kernel refused the fence. A step may be under way that was not waited for: its
     /// index is lost, and it still writes to this depot, which must not be freed therefore.
@@ -364,13 +365,13 @@ impl Depot {
         number: u32,
     ) -> &'a Magazine {
         let magazine = cell.get_or_init(|| Box::new(Padded(Magazine::new())));
-        // ORDER: the cell publishes the magazine. E2: who is about to put into it looks at `closed`
-        // afterwards.
+        // ORDER: the cell publishes the magazine. E2: a thread that is about to put into it reads
+        // `closed` afterwards.
         self.far_used.fetch_max(number + 1, Ordering::Relaxed);
         magazine
     }
 
-    /// All near magazines, and the far ones that somebody used.
+    /// All near magazines, and the far ones that were used.
     fn magazines_in_use(&self) -> impl Iterator<Item = &Magazine> {
         let used = self.far_used.load(Ordering::Relaxed) as usize;
         let far = self.far[..used]
@@ -442,7 +443,7 @@ impl Magazine {
         self.taken.store(taken + 1, Ordering::Relaxed);
     }
 
-    /// The newest that nobody stole. The owner's.
+    /// The newest that was not stolen. Called by the owner.
     fn pop(&self) -> Option<u32> {
         let mut top = self.top.load(Ordering::Relaxed) as usize;
         while top > 0 {
@@ -458,7 +459,8 @@ impl Magazine {
         None
     }
 
-    /// Puts one more in. The owner's, while it takes: no close is under way, and there is room.
+    /// Puts one more in. Called by the owner while it takes: no close is under way, and there is
+    /// room.
     fn fill(&self, index: u32) {
         let top = self.top.load(Ordering::Relaxed);
         fill_slot(&self.slots[top as usize], index);
@@ -466,7 +468,7 @@ impl Magazine {
         self.top.store(top + 1, Ordering::Relaxed);
     }
 
-    /// The oldest. Anybody's.
+    /// The oldest. Called by any thread.
     fn steal_one(&self) -> Option<u32> {
         self.slots.iter().find_map(|slot| take_slot(slot, STEAL))
     }

@@ -31,7 +31,7 @@ pub struct PoolHandle<'a> {
 }
 
 impl<'a> PoolHandle<'a> {
-    /// Takes from `pool` for `owner`; 0 for nobody.
+    /// Takes from `pool` for `owner`; 0 for none.
     pub fn new(pool: &'a Pool, owner: u32) -> PoolHandle<'a> {
         PoolHandle {
             pool,
@@ -99,7 +99,7 @@ impl<'a> PoolHandle<'a> {
     }
 }
 
-/// For nobody, and without a reserve: tests and tools.
+/// For no owner, and without a reserve: tests and tools.
 impl<'a> From<&'a Pool> for PoolHandle<'a> {
     fn from(pool: &'a Pool) -> PoolHandle<'a> {
         PoolHandle::new(pool, 0)
@@ -164,6 +164,9 @@ mod tests {
         assert!(main.weigh(false) && main.is_pressed());
         drop(held);
         assert!(!main.weigh(false) && !main.is_pressed());
-        assert!(main.weigh(true) && main.is_pressed(), "somebody says so");
+        assert!(
+            main.weigh(true) && main.is_pressed(),
+            "as the caller reports"
+        );
     }
 }

@@ -2,26 +2,26 @@
 //!
 //! Links are **indices** into segmented, append-only tables, not pointers: storage is type-stable,
 //! so a thread that is late reads an old link, never freed memory, and a compare-and-swap then
-//! refuses it. An index is a `u32`; [`NIL`] means none. Who holds an index owns what it names; a
-//! structure moves that right from one thread to another and says with which ordering.
+//! refuses it. An index is a `u32`; `u32::MAX` means none. The holder of an index owns what it
+//! names; a structure moves that right from one thread to another and states the ordering.
 //!
 //! | module | what it is for | other names |
 //! |--------|----------------|-------------|
-//! | [`table`] | storage that never moves and never shrinks | slab segments |
+//! | `table` | storage that never moves and never shrinks | slab segments |
 //! | [`pool`] | buffers used again and again | free lists, SMC's `sndbufs` |
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
 //! | [`worker_pool`] | idle threads, woken one at a time | `sp_idle_threads` |
-//! | [`tokens`] | who holds which page | `net_iov` user references |
+//! | [`tokens`] | references to pages | `net_iov` user references |
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
-//! Each named edge can be weakened from outside; `drill.toml` says how, and which test then turns
-//! red. What none of these does: look at a clock, or grow without a bound. Two enter the kernel: an
-//! idle [`worker_pool`] parks, and the end of a [`pool`] has all processors fence.
+//! Each named edge can be weakened from outside; `drill.toml` lists how, and the test that then
+//! fails. What none of these does: look at a clock, or grow without a bound. Two enter the kernel:
+//! an idle [`worker_pool`] parks, and the end of a [`pool`] has all processors fence.
 
 pub mod pairing;
 pub mod panics;
@@ -29,7 +29,6 @@ pub mod pool;
 pub mod queue;
 pub mod slots;
 pub mod stack;
-pub mod table;
 pub mod tokens;
 pub mod wheel;
 pub mod worker_pool;
@@ -43,8 +42,9 @@ mod memory;
 mod number;
 mod owners;
 mod sync;
+mod table;
 #[cfg(test)]
 mod testing;
 
 /// No index. Every structure of this crate keeps it for itself, so a capacity stays below it.
-pub const NIL: u32 = u32::MAX;
+const NIL: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 //! is on none. Stack and queue each own a set of links, so an index may be in one of each at a
 //! time.
 //!
-//! A link is written only by whoever holds its index, or under the queue's lock. It may be read by
+//! A link is written only by the holder of its index, or under the queue's lock. It may be read by
 //! a thread that is late; such a reader finds some old or new index, and its compare-and-swap then
 //! fails. Relaxed throughout: a link travels with the head that leads to it, which is released and
 //! acquired.
@@ -33,10 +33,6 @@ impl Links {
         }
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.words.capacity()
-    }
-
     #[inline]
     pub(crate) fn next(&self, index: u32) -> u32 {
         self.words[index].load(Relaxed)
@@ -56,25 +52,6 @@ impl Links {
     #[inline]
     pub(crate) fn is_listed(&self, index: u32) -> bool {
         self.next(index) != OFF
-    }
-
-    /// Links a slice, each to the one before it, the first to nothing yet. Returns its two ends.
-    pub(crate) fn join(&self, slice: &[u32]) -> Option<(u32, u32)> {
-        let (&first, &last) = (slice.first()?, slice.last()?);
-        debug_assert!(
-            !self.is_listed(first),
-            "index {first} is pushed while it is listed"
-        );
-        self.set(first, END);
-        for pair in slice.windows(2) {
-            debug_assert!(
-                !self.is_listed(pair[1]),
-                "index {} is pushed while listed",
-                pair[1]
-            );
-            self.set(pair[1], pair[0]);
-        }
-        Some((first, last))
     }
 
     /// Turns a list round; `newest` and all after it belong to the caller. O(its length).
@@ -99,9 +76,9 @@ impl Links {
 /// A detached list, the caller's own: an iterator over its indices, which are off the list from
 /// then on.
 ///
-/// Indices that were not reached when it is dropped are off the list as well, and nobody has them.
+/// Indices that were not reached when it is dropped are off the list as well, and have no holder.
 #[derive(Debug)]
-#[must_use = "the indices were taken off the structure and are lost if nobody looks at them"]
+#[must_use = "the indices were taken off the structure and are lost if they are not looked at"]
 pub struct Chain<'a> {
     links: &'a Links,
     next: u32,

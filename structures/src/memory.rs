@@ -9,16 +9,16 @@
 //! - S1: a claim, and from it an owned block, is made in two ways only: for an index that the depot
 //!   has just handed out, or for a block that was just put under a vacant index. Depot and vacant
 //!   stack hand an index to one caller at a time (their I1, shown by their loom bodies). So at most
-//!   one owner of an index exists, and header and block are nobody else's. Debug builds check it
+//!   one owner of an index exists, and no other has header and block. Debug builds check it
 //!   with a flag per index.
 //! - S2: the pointer in a slot is written only when a block is put under its index, by the thread
 //!   that has that index alone. Depot and vacant stack order that before every later claim.
 //! - S3: every header, of an owned or an idle block, holds a count on its size class, so the size
 //!   class outlives all of them.
-//! - S4: once a returned block is in the depot, its header is another's, who may free it, and with
-//!   it the last count of the size class. So the return touches neither after the step that commits
-//!   the index, for whose end a close waits (the depot's I5); where it must, it holds a count of
-//!   its own.
+//! - S4: once a returned block is in the depot, its header is another thread's, which may free it,
+//!   and with it the last count of the size class. So the return touches neither after the step
+//!   that commits the index, for whose end a close waits (the depot's I5); where it must, it holds
+//!   a count of its own.
 //!
 //! Ordering
 //! - E1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
@@ -112,7 +112,7 @@ pub(crate) struct SizeClassCounts {
     pub(crate) returned: u64,
 }
 
-/// The right to one block, which is nobody else's. Made only where the depot has just handed the
+/// The sole right to one block. Made only where the depot has just handed the
 /// index out, or where a block was put under a vacant one (S1). Two words, so that it stays in
 /// registers.
 #[derive(Debug)]
@@ -246,7 +246,8 @@ impl SizeClass {
         Some(Claim { size_class, index })
     }
 
-    /// Frees every idle block and lets those that come back free themselves. Nobody takes any more.
+    /// Frees every idle block and lets those that come back free themselves. No thread takes any
+    /// more.
     pub(crate) fn close(size_class: &Arc<SizeClass>) {
         let is_settled = size_class
             .depot
@@ -257,7 +258,7 @@ impl SizeClass {
         }
     }
 
-    /// After a close: frees what somebody pushed on the depot's stack meanwhile.
+    /// After a close: frees what was pushed on the depot's stack meanwhile.
     #[cold]
     fn free_stacked(size_class: &Arc<SizeClass>) {
         size_class
@@ -345,8 +346,8 @@ impl Claim<'_> {
         let slot = &self.size_class.slots[self.index as usize];
         slot.note_owned();
         let header = slot.header.load(Ordering::Relaxed);
-        // SAFETY: the pointer came from `Box::into_raw` (S2), and nobody else has the right to what
-        // it points to (S1).
+        // SAFETY: the pointer came from `Box::into_raw` (S2), and no other thread has the right to
+        // what it points to (S1).
         let header = unsafe { Box::from_raw(header) };
         OwnedBlock {
             header: ManuallyDrop::new(header),

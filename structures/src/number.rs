@@ -6,7 +6,7 @@
 //!
 //! Cost: one thread-local load; the first call of a thread takes a lock.
 //!
-//! Under loom and shuttle a thread has the number that the model gives it with [`be_number`].
+//! Under loom and shuttle a thread has the number that the model gives it with `be_number`.
 
 /// What a thread gets that has no number: one that is ending, or any in a model.
 pub(crate) const NO_NUMBER: u32 = u32::MAX;

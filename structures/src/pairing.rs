@@ -9,7 +9,7 @@
 //! | same key       | yes: one wins a side         | yes: waits            | no        |
 //! | another key    | yes                          | yes                   | yes       |
 //!
-//! Callbacks run without any lock. While they run for a pair its entry is busy: who wants to end
+//! Callbacks run without any lock. While they run for a pair its entry is busy: a thread that ends
 //! one of its two registrations waits until they are done. Callbacks may register and end under
 //! other keys, if pairs do not wait for each other in a circle. To end the registration for which
 //! they run would wait for ever; that panics.
@@ -19,8 +19,8 @@
 //!   has each side at most once, and an object is in at most one entry.
 //! - I2: both sides are registered under a key exactly if they are connected. Registering succeeds
 //!   as a whole or leaves nothing behind.
-//! - I3: a [`Registration`] owns the side, until it takes it out, once: nobody else does. So the
-//!   end of one that lost does not evict the one that won, nor does the end of one that has ended
+//! - I3: a [`Registration`] owns the side, and alone takes it out, once. So the end of one that
+//!   lost does not evict the one that won, nor does the end of one that has ended
 //!   already because a callback of its end panicked.
 //! - I4: objects outlive their registration and its callbacks: the entry owns a reference.
 //! - I5: `start` follows every `stop`, also when connecting fails or panics.
@@ -33,8 +33,8 @@
 //! Cost: registering and ending are O(1): one lock of a shard, a hash and a short probe; the same
 //! again, and the callbacks, if there is a peer. 256 shards of open addressing, each on cache lines
 //! of its own: 32 KiB for an empty registry, 32 bytes per slot, filled to between an eighth and
-//! three quarters. The hash is keyed at random, so that whoever chooses the keys cannot easily aim
-//! at one shard; it is not a cryptographic one.
+//! three quarters. The hash is keyed at random, so that a peer that chooses the keys cannot easily
+//! aim at one shard; it is not a cryptographic one.
 
 use crate::sync::{Arc, AtomicBool, Ordering, Padded, edge};
 use shard::{Party, Shard};
@@ -58,16 +58,10 @@ const CLAIM: Ordering = edge!("pairing_claim_acquire", Acquire, Relaxed);
 const RELEASE: Ordering = edge!("pairing_release", Release, Relaxed);
 
 /// What names a pair. Two keys are the same if their words are. Give each kind of event a type of
-/// its own, and a key to one event at a time: a pair is formed by whoever comes with the same word.
+/// its own, and a key to one event at a time: any two sides with the same word become a pair.
 pub trait PairingKey: Copy {
-    /// The key as a word. 0 is the empty key, under which nobody can register.
+    /// The key as a word. 0 is the empty key, under which no side can register.
     fn word(self) -> u64;
-}
-
-impl PairingKey for crate::slots::Key {
-    fn word(self) -> u64 {
-        self.to_u64()
-    }
 }
 
 /// An object that can be registered, once at a time.
@@ -197,7 +191,7 @@ where
     C: Consumer<P, Error = P::Error> + ?Sized,
 {
     /// An empty registry for about `entries_max` keys. The bound is kept by each shard for itself,
-    /// with some room for chance: so many fit as good as certainly, and a few thousand more may.
+    /// with some room for chance: that many fit almost certainly, and a few thousand more may.
     pub fn new(entries_max: u32) -> Registry<K, P, C> {
         Registry {
             shards: Box::new([(); SHARDS].map(|()| Padded(Shard::new()))),
@@ -435,8 +429,8 @@ fn folded(left: u64, right: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Keys that a shard takes, if all of them together are to take so many: eight standard deviations
-/// more than its share, and something for the small ones.
+/// Keys that a shard takes, if all shards together are to take `entries_max`: eight standard
+/// deviations more than its share, and something for the small ones.
 fn entries_per_shard_max(entries_max: u32) -> usize {
     let share = (entries_max as usize).div_ceil(SHARDS);
     share + 8 * share.isqrt() + 16

@@ -40,7 +40,7 @@ pub use crate::owners::Owners;
 const FREED_PER_TAKE_MAX: usize = 64;
 
 /// The part of what is free beyond a quarter that one of many users had better hold, see
-/// [`Pool::fair_bytes`]: with as many of them there is room for all.
+/// [`Pool::fair_bytes`]: that many users have room at once.
 const FAIR_PART: usize = 4096;
 
 /// What a pool is made of.
@@ -68,8 +68,8 @@ impl Default for PoolConfig {
 /// What happens to the contents of a buffer that is returned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Zero {
-    /// What was written is zeroed before anybody else can have the buffer. For buffers that serve
-    /// one peer after the other.
+    /// What was written is zeroed before the next take can have the buffer. For buffers that
+    /// serve one peer after the other.
     WrittenOnPut,
     /// The next user finds what the last one left.
     Never,
@@ -334,7 +334,7 @@ impl Pool {
     }
 
     /// Bytes of all buffers, in use and idle: never more than the budget. O(1).
-    pub fn allocated_bytes(&self) -> usize {
+    fn allocated_bytes(&self) -> usize {
         self.users.budget.allocated_bytes()
     }
 }

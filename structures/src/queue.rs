@@ -5,38 +5,38 @@
 //! Not lock-free as a whole: pop and take_all wait for each other. It has no length and no bound
 //! other than its indices.
 //!
-//! | may run beside | push, push_chain | pop, take_all      | is_empty |
-//! |----------------|------------------|--------------------|----------|
-//! | push           | yes              | yes                | yes      |
-//! | pop, take_all  | yes              | yes, one by one    | yes      |
-//! | is_empty       | yes              | yes                | yes      |
+//! | may run beside | push | pop, take_all   | is_empty |
+//! |----------------|------|-----------------|----------|
+//! | push           | yes  | yes             | yes      |
+//! | pop, take_all  | yes  | yes, one by one | yes      |
+//! | is_empty       | yes  | yes             | yes      |
 //!
 //! Invariants
-//! - I1: an index is pushed only by whoever holds it, and is in the queue at most once.
+//! - I1: an index is pushed only by its holder, and is in the queue at most once.
 //! - I2: all of `ready` is older than all of `new`, so the queue is first in, first out for every
 //!   order that the pushes themselves have.
 //! - I3: it never looks empty while an index is in it. While `new` moves over, the count of moves
-//!   in the `ready` word is odd; and who finds both empty looks at `ready` again and believes it
-//!   only if no move happened in between. (`lwq` looks once: its "empty" can be false, and is
-//!   harmless there only because every successful dequeue wakes the next thread.)
+//!   in the `ready` word is odd; and a thread that finds both empty reads `ready` again and
+//!   believes it only if no move happened in between. (`lwq` looks once: its "empty" can be false,
+//!   and is harmless there only because every successful dequeue wakes the next thread.)
 //! - I4: there is no ABA problem: a push may link to a head that left and came back, and the only
 //!   way out of `new` takes it whole.
 //!
 //! What `push` returns: `true`, "may have been empty", if no pop was obliged to see the index.
 //! `false` means that some pop, under way or yet to come, is followed by another look at the queue;
-//! it does **not** mean that somebody is awake. So a consumer that wants to be woken only on `true`
-//! looks at the queue again, after a `fence(SeqCst)`, after every index it handled and before it
-//! sleeps.
+//! it does **not** mean that a consumer is awake. So a consumer that wants to be woken only on
+//! `true` looks at the queue again, after a `fence(SeqCst)`, after every index it handled and
+//! before it sleeps.
 //!
 //! Ordering
 //! - E1 publish: `push` (Release) -> the swap of `new` in `pop` and `take_all` (Acquire): the
 //!   index, its link and what its holder wrote before.
 //! - E2 lock: what one pop turned round, the next one reads (the lock's own edge).
-//! - E3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): who
-//!   sees `new` taken sees the move in the second look at `ready`.
-//! - E4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): who sees
-//!   it empty sees what was pushed before that in `new`.
-//! - E5 told: `push` puts its index in `new`, then looks at `ready`; a consumer empties `ready`,
+//! - E3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): a
+//!   thread that sees `new` taken sees the move in the second look at `ready`.
+//! - E4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): a
+//!   thread that sees it empty sees what was pushed before that in `new`.
+//! - E5 empty: `push` puts its index in `new`, then looks at `ready`; a consumer empties `ready`,
 //!   then, after its `fence(SeqCst)`, looks at `new`. One of the two sees the other.
 //!
 //! Cost: push is one compare-and-swap, retried only when another push won; a pop takes the lock,
@@ -85,11 +85,6 @@ impl Queue {
         }
     }
 
-    /// How many indices there are; each is in the queue once or not at all.
-    pub fn capacity(&self) -> u32 {
-        self.links.capacity()
-    }
-
     /// Appends `index`, which the caller holds. Returns whether the queue may have been empty.
     #[inline]
     pub fn push(&self, index: u32) -> bool {
@@ -97,26 +92,12 @@ impl Queue {
             !self.links.is_listed(index),
             "index {index} is pushed while it is listed"
         );
-        self.push_list(index, index)
-    }
-
-    /// Appends `indices`, the oldest first, in one step. Returns whether the queue may have been
-    /// empty; `false` if there is nothing to append.
-    pub fn push_chain(&self, indices: &[u32]) -> bool {
-        match self.links.join(indices) {
-            Some((oldest, newest)) => self.push_list(oldest, newest),
-            None => false,
-        }
-    }
-
-    #[inline]
-    fn push_list(&self, oldest: u32, newest: u32) -> bool {
         let mut before = self.new.load(Ordering::Relaxed);
         loop {
-            self.links.set(oldest, before);
+            self.links.set(index, before);
             match self
                 .new
-                .compare_exchange_weak(before, newest, PUSH, Ordering::Relaxed)
+                .compare_exchange_weak(before, index, PUSH, Ordering::Relaxed)
             {
                 Ok(_) => break,
                 Err(now) => before = now,
@@ -217,8 +198,8 @@ impl Queue {
 
     /// Whether the queue was empty at one moment of the call; `false` if it cannot tell.
     ///
-    /// Two or three loads, no lock. Who means to sleep on a `true` puts a `fence(SeqCst)` before
-    /// it.
+    /// Two or three loads, no lock. A consumer that means to sleep on a `true` puts a
+    /// `fence(SeqCst)` before it.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let word = self.ready.load(LOOK_READY);
@@ -227,12 +208,6 @@ impl Queue {
         }
         // `ready` cannot have been filled and emptied in between without another count of moves.
         self.ready.load(Ordering::Relaxed) == word
-    }
-
-    /// Whether `index` is in the queue. Exact for whoever holds it or pushed it; a hint for others.
-    #[inline]
-    pub fn is_listed(&self, index: u32) -> bool {
-        self.links.is_listed(index)
     }
 }
 

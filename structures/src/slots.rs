@@ -23,7 +23,7 @@
 use crate::NIL;
 
 /// Entries that are allocated together.
-pub const SEGMENT_ENTRIES: usize = 256;
+const SEGMENT_ENTRIES: usize = 256;
 
 /// Names one entry for as long as it lives, and nothing afterwards.
 ///
@@ -98,22 +98,23 @@ impl<T> Slots<T> {
     /// Gives the value back when the table is full.
     #[inline]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
-        match self.next_key() {
-            Some(key) => {
-                self.occupy(key, value);
-                Ok(key)
-            }
-            None => Err(value),
+        let Some(key) = self.next_key() else {
+            return Err(value);
+        };
+        let slot = self.slot_mut(key.index);
+        debug_assert!(
+            slot.value.is_none(),
+            "I1: a slot that is handed out is not taken"
+        );
+        slot.value = Some(value);
+        let link = slot.link;
+        if self.free == key.index {
+            self.free = link;
+        } else {
+            self.touched += 1;
         }
-    }
-
-    /// Like [`Slots::insert`], for a value that wants to know its own key. `make` is not called
-    /// when the table is full; then the answer is `None`. If `make` panics, the table is as before.
-    #[inline]
-    pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
-        let key = self.next_key()?;
-        self.occupy(key, make(key));
-        Some(key)
+        self.taken += 1;
+        Ok(key)
     }
 
     /// The entry of `key`, or `None` if it was removed or never existed. O(1).
@@ -217,12 +218,6 @@ impl<T> Slots<T> {
         self.capacity - self.retired
     }
 
-    /// Slots that ran through all their generations and will not be used again.
-    #[inline]
-    pub fn retired(&self) -> u32 {
-        self.retired
-    }
-
     /// All entries by index. O(largest number of entries there ever was), not O(len).
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         let slots = self.segments.iter().flat_map(|segment| segment.iter());
@@ -270,24 +265,6 @@ impl<T> Slots<T> {
             index: self.touched,
             generation: 1,
         })
-    }
-
-    /// Takes the slot that `next_key` named.
-    #[inline]
-    fn occupy(&mut self, key: Key, value: T) {
-        let slot = self.slot_mut(key.index);
-        debug_assert!(
-            slot.value.is_none(),
-            "I1: a slot that is handed out is not taken"
-        );
-        slot.value = Some(value);
-        let link = slot.link;
-        if self.free == key.index {
-            self.free = link;
-        } else {
-            self.touched += 1;
-        }
-        self.taken += 1;
     }
 
     #[cold]
@@ -387,10 +364,6 @@ mod tests {
         slots.insert(Box::new(2)).expect("room");
         assert!(slots.is_full());
         assert_eq!(slots.insert(Box::new(3)), Err(Box::new(3)));
-        assert_eq!(
-            slots.insert_with(|_| unreachable!("not called when full")),
-            None
-        );
         slots.remove(first);
         assert!(!slots.is_full());
         assert!(slots.insert(Box::new(3)).is_ok());
@@ -444,7 +417,7 @@ mod tests {
         let last = slots.age(key);
         assert_eq!(slots.remove(last), Some(1));
         slots.invariants();
-        assert_eq!((slots.retired(), slots.capacity()), (1, 1));
+        assert_eq!((slots.retired, slots.capacity()), (1, 1));
         assert_eq!(slots.get(last), None);
         assert_eq!(slots.remove(last), None);
         let next = slots.insert(2).expect("room");
@@ -461,24 +434,6 @@ mod tests {
         };
         assert_eq!(key.to_u64(), 0x8765_4321_00ab_cdef);
         assert_eq!(Key::from_u64(key.to_u64()), key);
-    }
-
-    #[test]
-    fn insert_with_tells_the_value_its_key() {
-        let mut slots = Slots::new(3);
-        let key = slots.insert_with(Key::to_u64).expect("room");
-        assert_eq!(slots.get(key), Some(&key.to_u64()));
-        assert_eq!(slots.key_at(key.index), Some(key));
-    }
-
-    #[test]
-    fn a_value_that_panics_while_it_is_made_takes_no_slot() {
-        let mut slots = Slots::new(1);
-        let attempt = std::panic::AssertUnwindSafe(|| slots.insert_with(|_| panic!("on purpose")));
-        assert!(std::panic::catch_unwind(attempt).is_err());
-        slots.invariants();
-        assert_eq!(slots.len(), 0);
-        assert!(slots.insert(()).is_ok());
     }
 
     #[test]

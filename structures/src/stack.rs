@@ -4,15 +4,15 @@
 //! head is one word of (index, generation), so a pop that was overtaken fails instead of tearing
 //! the list. Not a queue: newest first, and the oldest may wait for ever.
 //!
-//! | may run beside | push, push_chain | pop | pop_if_head | take_all | peek, is_empty |
-//! |----------------|------------------|-----|-------------|----------|----------------|
-//! | all of them    | yes              | yes | yes         | yes      | yes            |
+//! | may run beside | push | pop | pop_if_head | take_all | peek, is_empty |
+//! |----------------|------|-----|-------------|----------|----------------|
+//! | all of them    | yes  | yes | yes         | yes      | yes            |
 //!
 //! Invariants
-//! - I1: an index is pushed only by whoever holds it, and is in the stack at most once. Popping
-//!   hands it over. (`llist`: adding an entry that is listed makes a list that ends in itself.)
+//! - I1: an index is pushed only by its holder, and is in the stack at most once. Popping hands
+//!   it over. (`llist`: adding an entry that is listed makes a list that ends in itself.)
 //! - I2: the link of the topmost index does not change while the head word stays the same: every
-//!   push moves the generation on, so a head word never comes back. A pop may therefore read the
+//!   push changes the generation, so a head word never comes back. A pop may therefore read the
 //!   link of an index that it does not hold, and let the compare-and-swap of the head decide.
 //! - I3: links are never freed, so a late reader reads an old link, not freed memory.
 //! - I4: every way out (pop, pop_if_head, a chain) marks the index as not listed.
@@ -25,9 +25,9 @@
 //! - E1 publish: `push` (Release) -> `pop`, `pop_if_head`, `take_all`, `peek` (Acquire): the index,
 //!   its link and what its holder wrote before. The swaps between them continue the release
 //!   sequence.
-//! - No fence: nothing here orders a push before a later look at something else. Who publishes
-//!   work here and then looks for a sleeper puts a `fence(SeqCst)` between the two, and so does the
-//!   sleeper.
+//! - No fence: nothing here orders a push before a later look at something else. A thread
+//!   that publishes work here and then looks for a sleeper puts a `fence(SeqCst)` between the two,
+//!   and so does the sleeper.
 //!
 //! Cost: push and pop are lock-free, one compare-and-swap each, retried only when another one won;
 //! take_all is one swap (wait-free). With two processors at it, the head's cache line costs 100 ns
@@ -78,41 +78,21 @@ impl Stack {
         }
     }
 
-    /// How many indices there are; each is in the stack once or not at all.
-    pub fn capacity(&self) -> u32 {
-        self.links.capacity()
-    }
-
     /// Puts `index`, which the caller holds, on top. Returns whether the stack was empty before.
     ///
-    /// Of all pushes between two moments of emptiness exactly one is told `true`.
+    /// Of all pushes between two moments of emptiness exactly one returns `true`.
     #[inline]
     pub fn push(&self, index: u32) -> bool {
         debug_assert!(
             !self.links.is_listed(index),
             "index {index} is pushed while it is listed"
         );
-        self.push_list(index, index)
-    }
-
-    /// Pushes `indices` as if one after the other, so that the last becomes the newest, in one
-    /// step. Returns whether the stack was empty before; `false` if there is nothing to push.
-    pub fn push_chain(&self, indices: &[u32]) -> bool {
-        match self.links.join(indices) {
-            Some((oldest, newest)) => self.push_list(oldest, newest),
-            None => false,
-        }
-    }
-
-    /// Pushes a list that is linked from `newest` down to `oldest`.
-    #[inline]
-    fn push_list(&self, oldest: u32, newest: u32) -> bool {
         let mut word = self.head.load(Ordering::Relaxed);
         loop {
             let head = Head::of(word);
-            self.links.set(oldest, head.top);
+            self.links.set(index, head.top);
             let pushed = Head {
-                top: newest,
+                top: index,
                 generation: head.generation + GENERATION_STEP,
             }
             .word();
@@ -144,8 +124,8 @@ impl Stack {
 
     /// Takes `index` off if it is the newest at this moment; `false` if it is buried or not listed.
     ///
-    /// A thread that removes only its own index this way knows, when it gets `false`, that somebody
-    /// pushed after it did.
+    /// A thread that removes only its own index this way knows, when it gets `false`, that another
+    /// thread pushed after it did.
     #[inline]
     pub fn pop_if_head(&self, index: u32) -> bool {
         let mut word = self.head.load(POP_IF_HEAD);
@@ -178,8 +158,7 @@ impl Stack {
     #[inline]
     pub fn take_all(&self) -> Chain<'_> {
         let top = if self.is_empty() {
-            // A hint that may be wrong only while somebody pushes; it saves the swap of a shared
-            // line.
+            // A hint that may be wrong only during a push; it saves the swap of a shared line.
             END
         } else {
             // An all-ones index is the end of the list, so or-ing it in empties the stack. The
@@ -204,7 +183,8 @@ impl Stack {
         Head::of(self.head.load(Ordering::Relaxed)).top == END
     }
 
-    /// Whether `index` is in the stack. Exact for whoever holds it or pushed it; a hint for others.
+    /// Whether `index` is in the stack. Exact for the thread that holds it or pushed it; else a
+    /// hint.
     #[inline]
     pub fn is_listed(&self, index: u32) -> bool {
         self.links.is_listed(index)

@@ -57,9 +57,9 @@ pub(crate) fn look_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Stands beside plain memory that a structure hands from one thread to the next, which loom cannot
-/// see: who reads or writes that memory says so here, and loom then demands that the last access of
-/// another thread comes before. Nothing in the other builds.
+/// Marks plain memory that a structure hands from one thread to the next, which loom cannot see: a
+/// thread that reads or writes that memory calls this as well, and loom then demands that the last
+/// access of another thread comes before. Nothing in the other builds.
 #[derive(Debug)]
 pub(crate) struct Watch(#[cfg(loom)] loom::cell::UnsafeCell<()>);
 

@@ -2,8 +2,8 @@
 //!
 //! Other names: slab segments; Linux `flex_array`, or memory of `SLAB_TYPESAFE_BY_RCU`. Entry `i`
 //! is the same object for the life of the table, so a thread that is late may read it, though it
-//! must not believe it: whoever reads an entry it does not own checks with a compare-and-swap
-//! afterwards.
+//! must not believe it: a thread that reads an entry it does not own checks with a
+//! compare-and-swap afterwards.
 //!
 //! | may run beside | `at` |
 //! |----------------|------|
@@ -13,7 +13,7 @@
 //! - I1: an entry is made once, before anyone sees it, and dropped with the table.
 //! - I2: the address of an entry never changes.
 //!
-//! Cost: `at` is two loads and a shift. The first touch of a segment makes its [`SEGMENT_ENTRIES`]
+//! Cost: `at` is two loads and a shift. The first touch of a segment makes its `SEGMENT_ENTRIES`
 //! entries, whatever the size of the table; `new` takes 24 bytes per segment.
 //!
 //! Under loom and shuttle all segments are made by `new`: the `OnceLock` that guards the first
@@ -23,11 +23,11 @@ use std::ops::Index;
 use std::sync::OnceLock;
 
 /// Entries in a segment: few enough to be made on the spot, many enough that a segment is rare.
-pub const SEGMENT_ENTRIES: u32 = if cfg!(miri) { 16 } else { 256 };
+const SEGMENT_ENTRIES: u32 = if cfg!(miri) { 16 } else { 256 };
 
 /// A fixed number of entries, addressed by index, made a segment at a time on first touch.
 #[derive(Debug)]
-pub struct Table<T> {
+pub(crate) struct Table<T> {
     segments: Box<[OnceLock<Box<[T]>>]>,
     capacity: u32,
     make: fn(u32) -> T,
@@ -38,7 +38,7 @@ impl<T> Table<T> {
     ///
     /// # Panics
     /// If the capacity is `u32::MAX`: that index is [`NIL`](crate::NIL).
-    pub fn new(capacity: u32, make: fn(u32) -> T) -> Table<T> {
+    pub(crate) fn new(capacity: u32, make: fn(u32) -> T) -> Table<T> {
         assert!(capacity < crate::NIL, "the last index is NIL");
         let segments = (0..capacity.div_ceil(SEGMENT_ENTRIES))
             .map(|_| OnceLock::new())
@@ -54,17 +54,12 @@ impl<T> Table<T> {
         table
     }
 
-    /// How many entries there are, made or not.
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
     /// Entry `index`; makes its segment on the first touch. O(1) otherwise.
     ///
     /// # Panics
     /// If `index` is not below the capacity.
     #[inline]
-    pub fn at(&self, index: u32) -> &T {
+    pub(crate) fn at(&self, index: u32) -> &T {
         let (segment, entry) = split(index);
         let segment_cell = &self.segments[segment];
         let entries = match segment_cell.get() {
@@ -72,13 +67,6 @@ impl<T> Table<T> {
             None => self.make_segment(segment),
         };
         &entries[entry]
-    }
-
-    /// Entry `index` if its segment was made already. For walks that should not make what they
-    /// pass.
-    pub fn made(&self, index: u32) -> Option<&T> {
-        let (segment, entry) = split(index);
-        self.segments.get(segment)?.get()?.get(entry)
     }
 
     #[cold]
@@ -123,7 +111,7 @@ mod tests {
     #[test]
     fn every_entry_is_made_with_its_own_index() {
         let table = Table::new(2 * SEGMENT_ENTRIES + 3, |index| index * 10);
-        for index in 0..table.capacity() {
+        for index in 0..table.capacity {
             assert_eq!(table[index], index * 10);
         }
     }
@@ -131,11 +119,9 @@ mod tests {
     #[test]
     fn a_segment_is_made_on_its_first_touch_only() {
         let table = Table::new(4 * SEGMENT_ENTRIES, |index| index);
-        assert_eq!(table.made(SEGMENT_ENTRIES), None);
         assert_eq!(*table.at(2 * SEGMENT_ENTRIES - 1), 2 * SEGMENT_ENTRIES - 1);
-        assert_eq!(table.made(SEGMENT_ENTRIES), Some(&SEGMENT_ENTRIES));
-        assert_eq!(table.made(0), None);
-        assert_eq!(table.made(u32::MAX), None);
+        let made = table.segments.iter().map(|cell| cell.get().is_some());
+        assert!(made.eq([false, true, false, false]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tokens: who holds which page of a region, so that a page is reused only when nobody does.
+//! Tokens: references of holders to pages of a region; a page is reused when none is left.
 //!
 //! Other names: Linux `net_iov` user references, io_uring zero-copy receive `user_refs`. A region
 //! is a number of pages with one counter each. Data in a page is handed to a holder (a connection,
@@ -13,18 +13,19 @@
 //! | [`Pinned`]  | keep one page in use                  | any |
 //!
 //! A token is (generation, holder's tag, slot): a place in the holder's own ledger, not a page
-//! number. So a token that was returned already, was made up, or belongs to somebody else is
+//! number. So a token that was returned already, was made up, or belongs to another holder is
 //! refused without harm, and two tokens of one page are two. Not here: the memory of the pages.
 //!
 //! Invariants
 //! - I1: the counter of a page is the number of live ledger slots that name it, plus its pins.
-//!   Whoever turns a live slot free owns exactly one decrement; a compare-and-swap decides who.
+//!   The thread that turns a live slot free owns exactly one decrement; a compare-and-swap
+//!   decides which thread.
 //!   Hence no counter goes below 0, whatever a peer sends.
 //! - I2: the page is counted before the token is visible, and counted off after the slot is free.
-//! - I3: a slot's generation moves on when it becomes free. It wraps after 2^32 uses of that slot;
+//! - I3: a slot's generation changes when it becomes free. It wraps after 2^32 uses of that slot;
 //!   a token that old could then return another token of the same holder, never of another one.
-//! - I4: users gate the door: the opening and every holder are users; who finds none does not get
-//!   in, so nothing is taken after the last one. References gate the memory: handles of all kinds.
+//! - I4: the opening and every holder are users. `attach` fails when there is none, so nothing is
+//!   taken after the last one. The memory lives as long as any handle.
 //! - I5: slots on the free list belong to the holder; slots that returners gave back wait on a
 //!   stack of their own, which the holder takes whole. The links are in the free slots.
 //!
@@ -34,10 +35,10 @@
 //! - E3 reuse: decrement (Release) -> the decrement that reaches 0, and `uses` (Acquire): what the
 //!   users of the page did with it comes before its reuse.
 //! - E4 users: the last user goes (Release) -> the region is seen closed (Acquire): all sweeps.
-//!   Joining increments only what is not 0. A returner is no user: a sweep leaves it what it has
+//!   `attach` increments only what is not 0. A returner is no user: a sweep leaves it what it has
 //!   claimed, and may be over before that is counted off (E3 says when it is).
 //!
-//! Cost: take and return are O(1): two atomic operations as long as nobody has a `Returner`, three
+//! Cost: take and return are O(1): two atomic operations as long as there is no `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
 //! region. A holder without tokens takes 40 bytes, one with 16 about 600, with 1,000 about 9 KiB;
 //! a region 4 bytes per page.
@@ -52,13 +53,9 @@ mod holder;
 mod ledger;
 
 /// Most tokens of one holder: 1,048,560.
-pub const TOKENS_MAX: u32 = ledger::SLOTS_MAX;
+const TOKENS_MAX: u32 = ledger::SLOTS_MAX;
 /// Most pages of a region: 8 TiB of 4 KiB pages.
 pub const PAGES_MAX: u32 = ledger::PAGES_MAX;
-/// Most ranges that one call gives back; what follows is not looked at.
-pub const RANGES_MAX: usize = 128;
-/// Most tokens that one call looks at.
-pub const RETURNS_MAX: u32 = 1024;
 
 /// A page with more references than this takes no more, long before its counter overflows.
 const USES_MAX: u32 = 1 << 31;
@@ -68,14 +65,14 @@ const USES: Ordering = edge!("tokens_uses_acquire", Acquire, Relaxed);
 const DISMISS: Ordering = edge!("tokens_dismiss_release", Release, Relaxed);
 const IS_CLOSED: Ordering = edge!("tokens_is_closed_acquire", Acquire, Relaxed);
 
-/// What is told when a page is no longer used by anybody.
+/// Notified when the last reference to a page is gone.
 pub trait Release: Send + Sync + 'static {
     /// The last reference to `page` is gone. Called by whichever thread gave it back; must neither
     /// block nor panic.
     fn page_idle(&self, page: u32);
 }
 
-/// Nobody needs to know.
+/// Ignores it.
 impl Release for () {
     fn page_idle(&self, _page: u32) {}
 }
@@ -104,14 +101,6 @@ impl PageToken {
     }
 }
 
-/// Tokens `first`, `first + 1` and so on, as words. Tokens that a holder takes one after the other
-/// are such a range until it gives the first one back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenRange {
-    pub first: PageToken,
-    pub count: u32,
-}
-
 /// Why there is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
@@ -122,41 +111,6 @@ pub enum TakeError {
     /// It has 2^31 references.
     #[error("the page has too many references")]
     PageCrowded,
-}
-
-/// What became of a batch. Tokens are looked at in order, so that a caller who was cut off by
-/// [`RETURNS_MAX`] or [`RANGES_MAX`] goes on after the first [`Returned::examined`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Returned {
-    /// Tokens that were held, and are not any more.
-    pub accepted: u32,
-    /// Tokens that this holder does not hold.
-    pub refused: u32,
-}
-
-impl Returned {
-    /// Tokens that were looked at.
-    pub fn examined(&self) -> u32 {
-        self.accepted + self.refused
-    }
-
-    /// Looks at each token of a batch, within the caps.
-    fn each(ranges: &[TokenRange], mut give_back: impl FnMut(PageToken) -> bool) -> Returned {
-        let mut returned = Returned::default();
-        for range in ranges.iter().take(RANGES_MAX) {
-            let count = range.count.min(RETURNS_MAX - returned.examined());
-            for offset in 0..count {
-                // A range that runs over the end of the numbers names tokens nobody has.
-                let token = PageToken(range.first.0.wrapping_add(u64::from(offset)));
-                if give_back(token) {
-                    returned.accepted += 1;
-                } else {
-                    returned.refused += 1;
-                }
-            }
-        }
-        returned
-    }
 }
 
 /// Pages that are handed out by tokens; a handle, cheap to clone. See the module's header.
@@ -188,7 +142,7 @@ struct Shared<R> {
 }
 
 impl<R: Release> PageRefs<R> {
-    /// A region of `pages` pages, none in use, open to holders. `release` is told of each page
+    /// A region of `pages` pages, none in use, open to holders. `release` is notified of each page
     /// whose last reference goes.
     ///
     /// # Panics
@@ -207,7 +161,7 @@ impl<R: Release> PageRefs<R> {
         }
     }
 
-    /// Admits a holder of at most `tokens_max` tokens at a time, [`TOKENS_MAX`] at most. `None` if
+    /// Admits a holder of at most `tokens_max` tokens at a time, 1,048,560 at most. `None` if
     /// the region was closed and its last holder has gone.
     pub fn attach(&self, tokens_max: u32) -> Option<Holder<R>> {
         self.shared.admit().then(|| {
@@ -216,15 +170,15 @@ impl<R: Release> PageRefs<R> {
         })
     }
 
-    /// Ends the opening: from the end of the last holder on, nobody joins. Later calls do nothing.
+    /// Ends the opening: after the last holder has ended, none attaches. Later calls do nothing.
     pub fn close(&self) {
-        // ORDER: relaxed; it only picks the one who dismisses the opening.
+        // ORDER: relaxed; it only picks the call that dismisses the opening.
         if self.shared.is_open.swap(false, Ordering::Relaxed) {
             self.shared.dismiss();
         }
     }
 
-    /// Whether nobody can join any more. Then every holder has ended, and what it had is given
+    /// Whether no holder can attach any more. Then every holder has ended, and what it had is given
     /// back, except for what a [`Returner`] gives back at this moment: it has claimed the token,
     /// and counts off the page soon. Ask [`PageRefs::uses`] of a page that is to be reused.
     pub fn is_closed(&self) -> bool {
@@ -242,7 +196,7 @@ impl<R: Release> PageRefs<R> {
     /// References to `page` at this moment, 0 if there is no such page.
     pub fn uses(&self, page: u32) -> u32 {
         let count = self.shared.counts.get(page as usize);
-        // ORDER: E3. Acquire: who sees 0 may reuse the page.
+        // ORDER: E3. Acquire: a thread that sees 0 may reuse the page.
         count.map_or(0, |count| count.load(USES))
     }
 
@@ -250,7 +204,6 @@ impl<R: Release> PageRefs<R> {
         self.shared.counts.len() as u32
     }
 
-    /// What was given to [`PageRefs::new`].
     pub fn release(&self) -> &R {
         &self.shared.release
     }

@@ -37,7 +37,8 @@ use std::collections::BTreeMap;
 
 /// "No link": the timer is neither armed nor due.
 const NIL: u32 = u32::MAX;
-/// In `next` of a timer that `expire` has queued and that nobody confirmed, moved or cancelled yet.
+/// In `next` of a timer that `expire` has queued and that was not confirmed, moved or cancelled
+/// yet.
 const DUE: u32 = u32::MAX - 1;
 /// In `rounds` of a timer whose tick is in `far`.
 const FAR: u32 = u32::MAX;
@@ -237,25 +238,6 @@ impl Wheel {
         let skipped = u64::from(found.wrapping_sub(slot) & self.mask);
         let tick = (self.tick + 1).saturating_add(skipped);
         Some(tick.saturating_mul(self.tick_ns).saturating_sub(now_ns))
-    }
-
-    /// Whether timer `index` is armed. O(1).
-    #[inline]
-    pub fn is_armed(&self, index: u32) -> bool {
-        self.known(index)
-            .is_some_and(|node| self.links[node as usize].next < DUE)
-    }
-
-    /// Timers that are armed. Those that `expire` has queued are not.
-    #[inline]
-    pub fn len(&self) -> u32 {
-        self.armed
-    }
-
-    /// Whether no timer is armed.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.armed == 0
     }
 
     /// Takes what is due out of one slot and leaves the timers of later rounds. One pass that

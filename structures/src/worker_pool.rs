@@ -1,32 +1,29 @@
 //! WorkerPool: worker threads that sleep when there is nothing to do, and are woken one at a time.
 //!
 //! Other names: Linux `sp_idle_threads` (SUNRPC service threads), leader/follower. The pool knows
-//! nothing of the work: who waits says how to see whether there is some. It starts no thread
-//! either; a thread joins and gets a [`Worker`], and leaves by dropping it.
+//! nothing of the work: a worker passes a closure that looks for some. It starts no thread either;
+//! a thread registers, gets a [`Worker`], and leaves by dropping it.
 //!
 //! Idle workers are on a stack, newest first, because the newest is warm. The waker looks at the
 //! top and notifies that worker, but never removes it: only a worker itself leaves the stack, and
-//! only from the top. So a burst of wakes hits the same worker, and there is no herd. Whoever takes
-//! work chains the wake: if more work waits, it wakes the next worker.
+//! only from the top. So a burst of wakes hits the same worker, and there is no herd. A worker
+//! that takes work chains the wake: if more work waits, it wakes the next worker.
 //!
-//! | may run beside      | wake_one | wait | took_work | join, grow, drop | stop, stop_one |
-//! |---------------------|----------|------|-----------|------------------|----------------|
-//! | wake_one            | yes      | yes  | yes       | yes              | yes            |
-//! | any other of these  | yes      | yes  | yes       | yes              | yes            |
+//! | may run beside | wake_one | wait, took_work       | register, grow, drop | stop |
+//! |----------------|----------|-----------------------|----------------------|------|
+//! | all of them    | yes      | yes, of other workers | yes                  | yes  |
 //!
 //! `wait` and `took_work` belong to the thread that has the worker.
 //!
 //! Invariants
 //! - I1: only the owner of entry `i` takes `i` off the idle stack, and only while it is the head.
-//!   A buried worker that wants to leave sleeps on: whoever is above it looked for work after
-//!   pushing itself, so whatever the buried one was woken for is seen by that one.
+//!   A buried worker that wants to leave sleeps on: the one above it looked for work after
+//!   pushing itself, so that one sees whatever the buried one was woken for.
 //! - I2: a worker is not listed while its owner is outside `wait`, panics included.
-//! - I3: work that is published, and whose publisher was told `AlreadyAwake` or `Woken`, is looked
-//!   for by somebody afterwards who either takes it or wakes the next one.
+//! - I3: work that is published, and whose publisher got `AlreadyAwake` or `Woken`, is looked for
+//!   afterwards by a worker that either takes it or wakes the next one.
 //! - I4: entries are never freed, so a late waker may read one of a worker that left. It then
 //!   wakes the entry's next owner for nothing, which is harmless.
-//! - I5: each request of `stop_one` is answered by the departure of one worker, whatever made it
-//!   leave; each departure answers at most one.
 //!
 //! Ordering
 //! - E1 publish, look: publish work, `fence(SeqCst)` in `wake_one`, read the idle head, `looking`,
@@ -35,9 +32,9 @@
 //! - E2 looking: clear `looking`, `fence(SeqCst)`, look for more work. A publisher that read
 //!   `looking` before it was cleared had published before that look. Likewise for `notified`.
 //! - E3 chain: take work, `fence(SeqCst)`, read the idle head: the queue may have looked empty to
-//!   somebody who went idle while the work was being taken.
-//! - E4 orders: `orders` (Release) -> `wait` (Acquire), read before it looks for work: who sees the
-//!   stop sees the work that was published before it.
+//!   a worker that went idle while the work was being taken.
+//! - E4 stop: `is_stopping` (Release) -> `wait` (Acquire), read before it looks for work: a worker
+//!   that sees the stop sees the work that was published before it.
 //! - E5 reset: `notified` is cleared before the look for work that decides to sleep, and a
 //!   `fence(SeqCst)` comes between clearing it and testing whether one is the head: the worker that
 //!   was above, and left, either sees it cleared or is seen to have left.
@@ -46,28 +43,20 @@
 //! `notified` and by the token of the thread's own `park`; a park that returns for no reason parks
 //! again.
 //!
-//! Cost: `wake_one` is a fence and a load while nobody is idle, and two more loads while somebody
-//! is already on the way; otherwise one swap and the wake-up of a thread, which is the system's
+//! Cost: `wake_one` is a fence and a load while no worker is idle, and two more loads while one is
+//! already on the way; otherwise one swap and the wake-up of a thread, which is the system's
 //! (1 to 15 microseconds). `took_work` is a fence and a load. Nothing grows with the number of
-//! workers. Joining and leaving take a lock.
+//! workers. Registering and leaving take a lock.
 
 use crate::stack::Stack;
-use crate::sync::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, Thread, fence, lock,
-};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Padded, Thread, fence, lock};
 use crate::table::Table;
 use membership::Membership;
 
-pub use membership::StopHandle;
 pub use worker::Worker;
 
 mod worker;
 mod membership;
-
-/// In `orders`: everybody leaves once there is no work left.
-const STOP: u32 = 1;
-/// In `orders`: at least one worker is asked to leave now.
-const VICTIM: u32 = 2;
 
 /// How many workers there may be, and how long the dispensable ones idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +77,7 @@ pub enum Wake {
     /// A worker is on its way to the work already, and will wake the next one.
     AlreadyAwake,
     /// All workers are busy, or there are none: see [`WorkerPool::grow`].
-    NobodyIdle,
+    NoneIdle,
 }
 
 /// Why [`Worker::wait`] returned.
@@ -98,14 +87,14 @@ pub enum Wait {
     Work,
     /// Idle for too long and not needed: drop the worker.
     Retire,
-    /// Asked to leave: drop the worker.
+    /// The pool stops and no work is left: drop the worker.
     Stop,
 }
 
 /// What a pool did so far, and its size. Counters are summed when asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPoolStatistics {
-    /// Workers now, those about to leave excluded.
+    /// Workers now, without those about to leave.
     pub workers: u32,
     /// Workers on the idle stack now, roughly.
     pub idle: u32,
@@ -154,8 +143,9 @@ struct Shared {
     idle: Stack,
     /// Some worker left the idle stack because it was notified, and has not taken work yet.
     looking: Padded<AtomicBool>,
-    /// `STOP`, `VICTIM`. Written under the membership's lock, read without.
-    orders: Padded<AtomicU32>,
+    /// Workers leave once there is no work left. Written under the membership's lock, read
+    /// without.
+    is_stopping: Padded<AtomicBool>,
     /// Whether `grow` may succeed: saves the membership's lock while the pool is full.
     may_grow: Padded<AtomicBool>,
     /// Whether there are more workers than the minimum.
@@ -189,7 +179,7 @@ impl WorkerPool {
             limits,
             idle: Stack::new(limits.workers_max),
             looking: Padded(AtomicBool::new(false)),
-            orders: Padded(AtomicU32::new(0)),
+            is_stopping: Padded(AtomicBool::new(false)),
             may_grow: Padded(AtomicBool::new(true)),
             has_surplus: AtomicBool::new(false),
             entries: Table::new(limits.workers_max, |_| Padded(Entry::new())),
@@ -209,15 +199,16 @@ impl WorkerPool {
         self.shared.wake_head()
     }
 
-    /// Joins the pool; `None` when it is full or stopping. The worker may be made on one thread and
-    /// moved to another before it waits.
+    /// A new worker; `None` when the pool is full or stopping. The worker may be made on one thread
+    /// and moved to another before it waits.
     pub fn register(&self) -> Option<Worker> {
         self.add(false)
     }
 
-    /// Like [`WorkerPool::register`], for whoever starts a thread because [`WorkerPool::wake_one`]
-    /// found nobody idle: `None` also while an earlier worker of `grow` has not yet arrived at its
-    /// first [`Worker::wait`] or [`Worker::took_work`]. One load when it is `None`, as a rule.
+    /// Like [`WorkerPool::register`], for a caller that starts a thread because
+    /// [`WorkerPool::wake_one`] found no idle worker: `None` also while an earlier worker of `grow`
+    /// has not yet arrived at its first [`Worker::wait`] or [`Worker::took_work`]. One load when it
+    /// is `None`, as a rule.
     #[inline]
     pub fn grow(&self) -> Option<Worker> {
         if !self.may_grow() {
@@ -226,10 +217,9 @@ impl WorkerPool {
         self.add(true)
     }
 
-    /// Whether [`WorkerPool::grow`] might succeed. One load; a hint, except for who was told
-    /// [`Wake::NobodyIdle`]: if that one sees no room and there is some, a worker has given up its
-    /// place since, and sees the work that was published before when it looks for some after its
-    /// drop.
+    /// Whether [`WorkerPool::grow`] might succeed. One load; a hint, except for a caller that got
+    /// [`Wake::NoneIdle`]: if it sees no room and there is some, a worker has given up its place
+    /// since, and sees the work that was published before when it looks for some after its drop.
     #[inline]
     pub fn may_grow(&self) -> bool {
         self.shared.may_grow.load(Ordering::Relaxed)
@@ -240,29 +230,17 @@ impl WorkerPool {
         Some(Worker::new(self.clone(), index, is_starting))
     }
 
-    /// Workers finish the work there is and leave; nobody joins any more. Does not wait.
+    /// Workers finish the work there is and leave; none registers any more. Does not wait.
     ///
     /// Work that is published before is done first; work published afterwards may be left over.
     pub fn stop(&self) {
         lock(&self.shared.membership).stop(&self.shared);
-        self.shared.spread_orders();
+        // ORDER: E1, with the stop for work. The head leaves and wakes the next one.
+        fence(Ordering::SeqCst);
+        self.shared.wake_head();
     }
 
-    /// Asks one worker to leave, even below the minimum; busy ones leave at their next
-    /// [`Worker::wait`]. `None` if as many as there are were asked already. Does not wait; the
-    /// [`StopHandle`] can.
-    pub fn stop_one(&self) -> Option<StopHandle> {
-        let number = lock(&self.shared.membership).request(&self.shared)?;
-        self.shared.spread_orders();
-        Some(StopHandle::new(self.clone(), number))
-    }
-
-    /// Waits until all workers are gone, at most `timeout_ns`. Returns whether they are.
-    pub fn wait_empty(&self, timeout_ns: u64) -> bool {
-        membership::wait_until(&self.shared.membership, timeout_ns, Membership::is_empty)
-    }
-
-    /// Workers now, those about to leave excluded. Takes a lock.
+    /// Workers now, without those about to leave. Takes a lock.
     pub fn workers(&self) -> u32 {
         lock(&self.shared.membership).workers()
     }
@@ -270,11 +248,6 @@ impl WorkerPool {
     /// Whether a worker was on the idle stack at this moment. One load.
     pub fn has_idle(&self) -> bool {
         self.shared.idle.peek().is_some()
-    }
-
-    /// Workers on the idle stack, roughly. O(workers); for display.
-    pub fn idle(&self) -> u32 {
-        self.statistics().idle
     }
 
     /// Sizes and counters. O(workers); for display.
@@ -302,7 +275,7 @@ impl Shared {
     #[inline]
     fn wake_head(&self) -> Wake {
         let Some(head) = self.idle.peek() else {
-            return Wake::NobodyIdle;
+            return Wake::NoneIdle;
         };
         // ORDER: E2. Relaxed: the fence before is what makes skipping safe.
         if self.looking.load(Ordering::Relaxed) {
@@ -315,13 +288,6 @@ impl Shared {
         }
         entry.unpark();
         Wake::Woken
-    }
-
-    /// After writing orders: wakes the head, which leaves or passes them on.
-    fn spread_orders(&self) {
-        // ORDER: E1, with orders for work.
-        fence(Ordering::SeqCst);
-        self.wake_head();
     }
 }
 

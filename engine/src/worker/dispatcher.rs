@@ -177,7 +177,7 @@ impl Dispatcher {
     fn wake_worker(&mut self) {
         let queued = std::mem::take(&mut self.queued);
         self.timed(|dispatcher| {
-            if dispatcher.shared.worker_pool.wake_one() == Wake::NobodyIdle {
+            if dispatcher.shared.worker_pool.wake_one() == Wake::NoneIdle {
                 dispatcher.shared.wake_scaler();
             }
         });

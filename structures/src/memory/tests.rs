@@ -53,7 +53,7 @@ mod loom_bodies {
             move |size_class| hold(size_class, 0),
             move |size_class| hold(size_class, 1),
             |size_class, left, right| {
-                assert!(left || right, "one block, and nobody else who had it");
+                assert!(left || right, "one block, and no other holder");
                 SizeClass::close(size_class);
             },
         );
@@ -83,12 +83,12 @@ mod loom_bodies {
 
     /// The thread that frees and the one that allocates share nothing but the budget.
     #[test]
-    fn loom_who_has_the_bytes_of_a_freed_block_finds_its_index() {
+    fn loom_a_thread_with_the_bytes_of_a_freed_block_finds_its_index() {
         race(
             || Arc::new(idle_shelf(1)),
             |size_class| {
                 be_number(0);
-                let idle = SizeClass::withdraw(size_class).expect("nobody else takes it");
+                let idle = SizeClass::withdraw(size_class).expect("no other takes it");
                 idle.into_block().free();
             },
             |size_class| {

@@ -8,8 +8,8 @@
 //! | 4, always | consumer `start`, producer `start`          | the same                |
 //!
 //! "Always" includes failures and panics. A panic in the middle of connecting is undone like a
-//! failure and passed on; one in the middle of parting does not keep the other side from hearing
-//! of it.
+//! failure and passed on; after one in the middle of parting the other side is still
+//! notified.
 
 /// A producer of events that may feed a consumer directly. Every callback may be left out.
 pub trait Producer<C: ?Sized> {
@@ -33,7 +33,7 @@ pub trait Producer<C: ?Sized> {
     /// Holds events back while its peer comes or goes.
     fn stop(&self) {}
 
-    /// Goes on after [`Producer::stop`].
+    /// Continues after [`Producer::stop`].
     fn start(&self) {}
 }
 
@@ -59,7 +59,7 @@ pub trait Consumer<P: ?Sized> {
     /// Holds events back while its peer comes or goes.
     fn stop(&self) {}
 
-    /// Goes on after [`Consumer::stop`].
+    /// Continues after [`Consumer::stop`].
     fn start(&self) {}
 }
 

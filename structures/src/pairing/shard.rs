@@ -1,12 +1,13 @@
-//! A shard of the registry: a lock, a table of open addressing, and who waits for a busy entry.
+//! A shard of the registry: a lock, a table of open addressing, and the threads that wait for a
+//! busy entry.
 //!
 //! The contract and the invariants are those of the pairing. Nothing runs under the lock but what
 //! is in this file: callbacks, and the end of objects, come after it. Longest under it is a table
-//! that doubles or halves: some microseconds for a thousand keys, during which who wants this shard
-//! yields the processor.
+//! that doubles or halves: some microseconds for a thousand keys, during which threads that want
+//! this shard yield the processor.
 //!
-//! Probing is linear, and an entry that goes is filled from behind, so there are no tombstones.
-//! Entries may move whenever the lock is free: who comes back looks its entry up again. A busy
+//! Probing is linear, and a removed entry is replaced by a later one, so there are no tombstones.
+//! Entries may move whenever the lock is free: look an entry up again after taking the lock. A busy
 //! entry is never erased.
 
 use super::introduce::{connect, disconnect};
@@ -188,7 +189,7 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
         drop(table);
         park();
         let mut table = lock_briefly(&self.table);
-        // Whoever was busy took the handle out; a park that ended for no reason did not.
+        // The thread that was busy took the handle out; a park that ended for no reason did not.
         let this = current().id();
         table.waiters.retain(|(_, waiter)| waiter.id() != this);
         let place = table.expect(spot);
@@ -196,8 +197,8 @@ impl<P: ?Sized, C: ?Sized> Shard<P, C> {
     }
 }
 
-/// An entry whose callbacks this thread runs. The end of this puts back who stays, also after a
-/// panic, and wakes who waits.
+/// An entry whose callbacks this thread runs. Dropping this puts back the sides that stay, also
+/// after a panic, and wakes the threads that wait.
 struct Busy<'a, P: ?Sized, C: ?Sized> {
     shard: &'a Shard<P, C>,
     spot: Spot,
@@ -248,7 +249,7 @@ impl<P: ?Sized, C: ?Sized> Drop for Busy<'_, P, C> {
     }
 }
 
-/// Wakes who waits for the callbacks of a key, after giving back the lock.
+/// Wakes the threads that wait for the callbacks of a key, after giving back the lock.
 #[cold]
 fn wake<P: ?Sized, C: ?Sized>(mut table: BriefGuard<'_, Table<P, C>>, word: u64) {
     let is_waiter = |waiter: &mut (u64, Thread)| waiter.0 == word;
@@ -317,7 +318,7 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
         (self.slots[place].word == spot.word).then_some(place)
     }
 
-    /// The place of a key under which the caller, or somebody it depends on, is registered.
+    /// The place of a key under which a side is registered that cannot end meanwhile.
     #[inline]
     fn expect(&self, spot: Spot) -> usize {
         self.find(spot)
@@ -343,7 +344,7 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
         let (mut hole, mut next) = (place, (place + 1) & mask);
         while self.slots[next].word != 0 {
             let home = hash.spot(self.slots[next].word).hash as usize & mask;
-            // Unless it belongs behind the hole.
+            // Unless it belongs after the hole.
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
                 self.slots.swap(hole, next);
                 hole = next;

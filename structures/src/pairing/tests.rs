@@ -151,7 +151,7 @@ fn loom_an_object_registered_twice_at_once_is_registered_once() {
     });
 }
 
-/// What callbacks did to an object is visible to whoever registers it next.
+/// What callbacks did to an object is visible to the thread that registers it next.
 #[test]
 fn loom_an_object_that_is_registered_again_brings_its_past_along() {
     model(|| {

@@ -19,7 +19,7 @@ fn pool(classes: &[usize], budget_bytes: usize) -> Pool {
     })
 }
 
-/// Takes, checks that nobody left anything, writes and gives back.
+/// Takes, checks that nothing was left, writes and gives back.
 fn use_once(pool: &Pool, thread: u32, bytes: usize) -> bool {
     be_number(thread);
     let Some(mut buffer) = pool.take(bytes) else {
@@ -47,7 +47,7 @@ fn loom_what_was_written_is_zeroed_before_another_thread_can_have_it() {
         |pool| use_once(pool, 0, 8),
         |pool| use_once(pool, 1, 8),
         |pool, left, right| {
-            assert!(left || right, "one buffer, and nobody else who had it");
+            assert!(left || right, "one buffer, and no other holder");
             assert_eq!(pool.statistics().in_use_bytes, 0);
         },
     );

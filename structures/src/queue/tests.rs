@@ -140,7 +140,7 @@ mod loom_bodies {
             join(producer);
             let theirs = join(popper);
             let rest = marked.take_all();
-            // Who popped 1 did so after somebody had popped 0.
+            // 1 was popped after 0 was.
             assert!(!rest.contains(&0) || ![mine, theirs].contains(&Some(1)));
             let mut all: Vec<u32> = [mine, theirs].into_iter().flatten().chain(rest).collect();
             all.sort_unstable();
@@ -203,12 +203,14 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_of_two_pushers_at_least_one_is_told_that_it_was_empty() {
+    fn loom_of_two_pushers_at_least_one_learns_that_it_was_empty() {
         race(
             || Marked::new(2),
             |marked| marked.push(0),
             |marked| marked.push(1),
-            |_, left, right| assert!(left != right, "nobody popped, so exactly one came first"),
+            |_, left, right| {
+                assert_ne!(left, right, "nothing was popped, so exactly one came first");
+            },
         );
     }
 
@@ -235,29 +237,6 @@ mod loom_bodies {
             assert_eq!(all, [0, 1, 2]);
         });
     }
-
-    #[test]
-    fn loom_a_chain_arrives_whole_and_in_order() {
-        race(
-            || Marked::new(3),
-            |marked| {
-                marked.write(0);
-                marked.write(1);
-                marked.queue.push_chain(&[0, 1])
-            },
-            |marked| {
-                marked.push(2);
-                marked.take_all()
-            },
-            |marked, _, taken| {
-                assert!(
-                    [&[2][..], &[0, 1, 2], &[2, 0, 1]].contains(&&taken[..]),
-                    "{taken:?}"
-                );
-                assert_eq!(taken.len() + marked.take_all().len(), 3);
-            },
-        );
-    }
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -272,7 +251,7 @@ mod ordinary {
         assert!(queue.push(0));
         assert!(!queue.push(1));
         assert_eq!(queue.pop(), Some(0));
-        // `new` is empty, but 1 is ready: somebody will look again.
+        // `new` is empty, but 1 is ready: its consumer will look again.
         assert!(!queue.push(2));
         assert_eq!(queue.take_all().count(), 2);
         assert!(queue.push(1));
@@ -295,22 +274,14 @@ mod ordinary {
     #[test]
     fn take_all_gives_ready_before_new() {
         let queue = Queue::new(5);
-        queue.push_chain(&[4, 3, 2]);
+        for index in [4, 3, 2] {
+            queue.push(index);
+        }
         assert_eq!(queue.pop(), Some(4));
-        queue.push_chain(&[0, 1]);
+        queue.push(0);
+        queue.push(1);
         assert_eq!(queue.take_all().collect::<Vec<_>>(), [3, 2, 0, 1]);
         assert!(queue.take_all().is_empty());
-    }
-
-    #[test]
-    fn push_chain_equals_its_pushes_one_after_the_other() {
-        let queue = Queue::new(6);
-        assert!(!queue.push_chain(&[]));
-        assert!(queue.push_chain(&[3]));
-        assert!(!queue.push_chain(&[0, 5, 1]));
-        let popped: Vec<u32> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(popped, [3, 0, 5, 1]);
-        assert!(queue.push_chain(&[2, 4]));
     }
 
     #[test]
@@ -318,10 +289,12 @@ mod ordinary {
         let queue = Queue::new(4);
         let listed = || {
             (0..4)
-                .filter(|&index| queue.is_listed(index))
+                .filter(|&index| queue.links.is_listed(index))
                 .collect::<Vec<_>>()
         };
-        queue.push_chain(&[0, 1, 2]);
+        for index in 0..3 {
+            queue.push(index);
+        }
         assert_eq!(queue.pop(), Some(0));
         queue.push(3);
         assert_eq!(listed(), [1, 2, 3]);
@@ -381,26 +354,18 @@ mod ordinary {
                 step(random, &queue, &mut oracle, &mut free);
                 assert_eq!(queue.is_empty(), oracle.is_empty());
                 let probe = random.below(capacity);
-                assert_eq!(queue.is_listed(probe), oracle.contains(&probe));
+                assert_eq!(queue.links.is_listed(probe), oracle.contains(&probe));
             }
         });
     }
 
     fn step(random: &mut Random, queue: &Queue, oracle: &mut VecDeque<u32>, free: &mut Vec<u32>) {
         match random.below(10) {
-            0..4 => {
+            0..5 => {
                 if let Some(index) = free.pop() {
                     assert_eq!(queue.push(index), oracle.is_empty());
                     oracle.push_back(index);
                 }
-            }
-            4 => {
-                let chain = free.split_off(free.len() - free.len().min(random.below(5) as usize));
-                assert_eq!(
-                    queue.push_chain(&chain),
-                    oracle.is_empty() && !chain.is_empty()
-                );
-                oracle.extend(chain);
             }
             5..9 => {
                 let popped = oracle.pop_front();

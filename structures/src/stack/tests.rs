@@ -191,33 +191,10 @@ mod loom_bodies {
                 marked.stack.pop_if_head(1)
             },
             |marked, left, right| {
-                // Whoever was buried is still there; nobody else was removed in its place.
+                // A buried index is still there; no other was removed in its place.
                 assert_eq!(marked.stack.is_listed(0), !left);
                 assert_eq!(marked.stack.is_listed(1), !right);
                 assert!(left || right, "the later of two pushes is on top");
-            },
-        );
-    }
-
-    #[test]
-    fn loom_a_chain_arrives_whole() {
-        race(
-            || Marked::new(3, &[]),
-            |marked| {
-                marked.write(0);
-                marked.write(1);
-                marked.stack.push_chain(&[0, 1])
-            },
-            |marked| {
-                marked.push(2);
-                marked.take_all()
-            },
-            |marked, _, taken| {
-                assert!(
-                    [&[2][..], &[1, 0, 2], &[2, 1, 0]].contains(&&taken[..]),
-                    "{taken:?}"
-                );
-                assert_eq!(taken.len() + marked.take_all().len(), 3);
             },
         );
     }
@@ -254,16 +231,6 @@ mod ordinary {
     }
 
     #[test]
-    fn push_chain_equals_its_pushes_one_after_the_other() {
-        let stack = Stack::new(6);
-        assert!(!stack.push_chain(&[]));
-        assert!(stack.push_chain(&[3]));
-        assert!(!stack.push_chain(&[0, 5, 1]));
-        assert_eq!(stack.take_all().collect::<Vec<_>>(), [1, 5, 0, 3]);
-        assert!(stack.push_chain(&[2, 4]));
-    }
-
-    #[test]
     fn every_way_out_marks_the_index_as_not_listed() {
         let stack = Stack::new(4);
         let listed = || {
@@ -271,7 +238,9 @@ mod ordinary {
                 .filter(|&index| stack.is_listed(index))
                 .collect::<Vec<_>>()
         };
-        stack.push_chain(&[0, 1, 2, 3]);
+        for index in 0..4 {
+            stack.push(index);
+        }
         assert_eq!(listed(), [0, 1, 2, 3]);
         stack.pop();
         assert_eq!(listed(), [0, 1, 2]);
@@ -317,13 +286,6 @@ mod ordinary {
     }
 
     #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "pushed while")]
-    fn a_chain_that_names_an_index_twice_is_noticed() {
-        Stack::new(2).push_chain(&[1, 0, 1]);
-    }
-
-    #[test]
     #[should_panic(expected = "more indices than a head can name")]
     fn a_capacity_beyond_the_head_is_refused() {
         Stack::new(INDICES_MAX + 1);
@@ -356,7 +318,9 @@ mod ordinary {
     fn a_head_that_was_overtaken_is_refused_even_with_the_same_top() {
         // The ABA problem step by step: the stalled pop holds a head whose top is back on top.
         let stack = Stack::new(3);
-        stack.push_chain(&[2, 1, 0]);
+        for index in [2, 1, 0] {
+            stack.push(index);
+        }
         let stalled = stack.head.load(Relaxed);
         assert_eq!((stack.pop(), stack.pop()), (Some(0), Some(1)));
         stack.push(0);
@@ -367,7 +331,8 @@ mod ordinary {
     #[test]
     fn a_head_from_before_take_all_is_refused() {
         let stack = Stack::new(2);
-        stack.push_chain(&[1, 0]);
+        stack.push(1);
+        stack.push(0);
         let stalled = stack.head.load(Relaxed);
         assert_eq!(stack.take_all().count(), 2);
         stack.push(0);
@@ -395,19 +360,11 @@ mod ordinary {
 
     fn step(random: &mut Random, stack: &Stack, oracle: &mut Vec<u32>, free: &mut Vec<u32>) {
         match random.below(10) {
-            0..4 => {
+            0..5 => {
                 if let Some(index) = free.pop() {
                     assert_eq!(stack.push(index), oracle.is_empty());
                     oracle.push(index);
                 }
-            }
-            4 => {
-                let chain = free.split_off(free.len() - free.len().min(random.below(5) as usize));
-                assert_eq!(
-                    stack.push_chain(&chain),
-                    oracle.is_empty() && !chain.is_empty()
-                );
-                oracle.extend(chain);
             }
             5..8 => {
                 let popped = oracle.pop();
@@ -415,7 +372,7 @@ mod ordinary {
                 free.extend(popped);
             }
             8 => {
-                let index = random.below(stack.capacity());
+                let index = random.below((oracle.len() + free.len()) as u32);
                 let is_head = oracle.last() == Some(&index);
                 assert_eq!(stack.pop_if_head(index), is_head);
                 if is_head {

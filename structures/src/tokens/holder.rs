@@ -1,8 +1,8 @@
-//! Who holds tokens, who may give them back from elsewhere, and who keeps a page in use.
+//! Handles of tokens: to hold them, to give them back from elsewhere, and to keep a page in use.
 //!
 //! The contract, the invariants and the ordering edges are those of the tokens.
 
-use super::{Ledger, Mode, PageRefs, PageToken, Release, Returned, TakeError, TokenRange};
+use super::{Ledger, Mode, PageRefs, PageToken, Release, TakeError};
 use crate::sync::Arc;
 use ledger::FreeSlots;
 use std::fmt;
@@ -14,7 +14,7 @@ const SLOT_BITS: u32 = 20;
 const TAG_BITS: u32 = 12;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 
-/// Whoever holds tokens of a region. Its end gives back what it still holds.
+/// Holds tokens of a region. Dropping it gives back what it still holds.
 pub struct Holder<R: Release = ()> {
     refs: PageRefs<R>,
     /// Made with the first token or returner.
@@ -36,7 +36,7 @@ impl<R: Release> Holder<R> {
         }
     }
 
-    /// Takes a token of `page`. Nobody else can have it or guess it for another holder. O(1).
+    /// Takes a token of `page`. No other holder can have it or return it. O(1).
     ///
     /// # Errors
     /// [`TakeError`] says whether the page, the holder or the region is the reason.
@@ -75,12 +75,6 @@ impl<R: Release> Holder<R> {
             }
             None => false,
         }
-    }
-
-    /// Gives a batch back, at most [`RETURNS_MAX`](super::RETURNS_MAX) tokens in at most
-    /// [`RANGES_MAX`](super::RANGES_MAX) ranges. Tokens that are not held are skipped and counted.
-    pub fn give_back_ranges(&mut self, ranges: &[TokenRange]) -> Returned {
-        Returned::each(ranges, |token| self.give_back(token))
     }
 
     /// A handle that gives back for this holder from any thread. Costs every later return of the
@@ -168,11 +162,6 @@ impl<R: Release> Returner<R> {
             }
             None => false,
         }
-    }
-
-    /// Like [`Holder::give_back_ranges`].
-    pub fn give_back_ranges(&self, ranges: &[TokenRange]) -> Returned {
-        Returned::each(ranges, |token| self.give_back(token))
     }
 }
 

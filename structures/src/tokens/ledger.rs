@@ -1,7 +1,7 @@
 //! A holder's ledger: one word per token, in slots that are made as they are needed.
 //!
 //! A word is a generation and either a page (live) or the next free slot (free). Only the owner of
-//! the ledger makes a slot live; anybody with a handle may make it free, once.
+//! the ledger makes a slot live; any thread with a handle may make it free, once.
 //!
 //! | may run beside | take | free locally | free remotely | sweep |
 //! |----------------|------|--------------|---------------|-------|
@@ -24,7 +24,7 @@ pub(super) const SLOTS_MAX: u32 = CHUNK_SLOTS * ((1 << CHUNKS) - 1);
 
 /// The low half of a live word; the rest of that half is the page.
 const LIVE: u32 = 1 << 31;
-/// The last free slot says so.
+/// The link of the last free slot.
 const END: u32 = LIVE - 1;
 pub(super) const PAGES_MAX: u32 = END;
 
@@ -36,10 +36,10 @@ const TAKE_RETURNED: Ordering = edge!("tokens_take_returned_acquire", Acquire, R
 /// How far the end of a token moves its slot's generation.
 const GENERATION_STEP: u32 = 1;
 
-/// Whether anybody but the owner may free slots.
+/// Whether other threads than the owner may free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Nobody has a handle, or ever had: plain stores do.
+    /// There never was another handle: plain stores do.
     Alone,
     Shared,
 }
@@ -122,7 +122,7 @@ impl Ledger {
         free.first = slot;
     }
 
-    /// Makes a slot that was picked live. From here on whoever knows the token may return it.
+    /// Makes a slot that was picked live. From here on the token may be returned.
     #[inline]
     pub(super) fn publish(&self, slot: u32, generation: u32, page: u32) {
         let word = Word {
@@ -209,7 +209,7 @@ impl Ledger {
         slots.sum::<usize>() * size_of::<AtomicU64>()
     }
 
-    /// Turns a live word of this generation into a free one. Of all who try, one succeeds: I1.
+    /// Turns a live word of this generation into a free one. Of several threads, one succeeds: I1.
     #[inline]
     fn claim(&self, cell: &AtomicU64, generation: u32, link: u32, mode: Mode) -> Option<u32> {
         let bits = cell.load(Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Ledger {
             .expect("the chunk of a slot that was used is there")
     }
 
-    /// A slot anybody may name.
+    /// A slot of any number.
     #[inline]
     fn cell(&self, slot: u32) -> Option<&AtomicU64> {
         let (chunk, offset) = place(slot);

@@ -199,7 +199,7 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
 
 /// Hazard: users gate the sweep. Who sees the last user gone sees all pages given back.
 #[test]
-fn loom_who_sees_a_region_closed_sees_every_page_given_back() {
+fn loom_a_region_seen_closed_has_every_page_given_back() {
     model(|| {
         let refs = PageRefs::new(1, ());
         let mut holder = refs.attach(1).expect("open");
@@ -242,7 +242,7 @@ fn loom_what_a_returner_gives_back_beside_the_last_sweep_is_counted_off_once() {
 
 /// Hazard: joining after the last user has swept.
 #[test]
-fn loom_who_joins_beside_the_last_user_gets_in_before_or_not_at_all() {
+fn loom_a_user_beside_the_last_one_attaches_before_it_leaves_or_not_at_all() {
     model(|| {
         let refs = PageRefs::new(1, ());
         let other = refs.clone();

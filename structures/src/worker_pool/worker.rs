@@ -3,13 +3,12 @@
 //! The contract, the invariants and the ordering edges are those of the pool. A worker belongs to
 //! one thread at a time; it may be handed to another between two calls.
 
-use super::membership::State;
-use super::{Entry, STOP, Shared, VICTIM, Wait, Wake, WorkerPool};
+use super::{Entry, Shared, Wait, Wake, WorkerPool};
 use crate::sync::{
     AtomicU64, Ordering, Thread, current, edge, fence, lock, now_ns, park, park_for,
 };
 
-const ORDERS: Ordering = edge!("worker_pool_orders_acquire", Acquire, Relaxed);
+const STOP: Ordering = edge!("worker_pool_stop_acquire", Acquire, Relaxed);
 
 /// One worker's place in the pool. Dropping it leaves, and wakes the next one.
 #[derive(Debug)]
@@ -22,7 +21,8 @@ pub struct Worker {
     is_looking: bool,
     /// This worker came by `grow` and has not arrived yet.
     is_starting: bool,
-    state: State,
+    /// This worker idled too long and gave up its entry; all that is left is to drop it.
+    has_retired: bool,
 }
 
 impl Worker {
@@ -33,16 +33,16 @@ impl Worker {
             thread: None,
             is_looking: false,
             is_starting,
-            state: State::Working,
+            has_retired: false,
         }
     }
 
     /// Waits for work, or for a reason to leave. `has_work` says whether there is work to take; it
-    /// is called several times and must be cheap. It may be wrong about work that somebody else is
+    /// is called several times and must be cheap. It may be wrong about work that another worker is
     /// taking at the moment, if that one calls [`Worker::took_work`] afterwards.
     ///
-    /// Returns at once while there is work, so that a worker calls it once per item: that is also
-    /// where a busy one learns that it shall leave. Panics of `has_work` are passed on.
+    /// Returns at once while there is work, so a worker calls it once per item. Panics of
+    /// `has_work` are passed on.
     #[inline]
     pub fn wait(&mut self, has_work: impl Fn() -> bool) -> Wait {
         if self.is_starting {
@@ -58,7 +58,7 @@ impl Worker {
     }
 
     /// To be called after taking work and before doing it: wakes the next worker if `has_more` says
-    /// that more work waits. `None` if not; `NobodyIdle` is the moment to [`WorkerPool::grow`].
+    /// that more work waits. `None` if not; `NoneIdle` is the moment to [`WorkerPool::grow`].
     #[inline]
     pub fn took_work(&mut self, has_more: impl Fn() -> bool) -> Option<Wake> {
         if self.is_starting {
@@ -66,7 +66,7 @@ impl Worker {
         }
         let was_looking = self.end_look();
         let shared = &self.pool.shared;
-        if !has_more() && shared.orders.load(Ordering::Relaxed) == 0 {
+        if !has_more() && !shared.is_stopping.load(Ordering::Relaxed) {
             return None;
         }
         if !was_looking {
@@ -83,32 +83,15 @@ impl Worker {
     /// Why not to sleep, while not listed.
     #[inline]
     fn reason(&mut self, has_work: impl Fn() -> bool) -> Option<Wait> {
-        match self.state {
-            State::Working => {}
-            State::Retired => return Some(Wait::Retire),
-            State::Victim => return Some(Wait::Stop),
+        if self.has_retired {
+            return Some(Wait::Retire);
         }
         // ORDER: E4. Before the look for work, not after it.
-        let orders = self.pool.shared.orders.load(ORDERS);
-        if orders & VICTIM != 0 && self.volunteer() {
-            return Some(Wait::Stop);
-        }
+        let is_stopping = self.pool.shared.is_stopping.load(STOP);
         if has_work() {
             return Some(Wait::Work);
         }
-        (orders & STOP != 0).then_some(Wait::Stop)
-    }
-
-    /// Takes the role of a victim, if there is one to take. Gives up the entry then.
-    #[cold]
-    fn volunteer(&mut self) -> bool {
-        let shared = &self.pool.shared;
-        let is_victim = lock(&shared.membership).claim(shared, self.index);
-        if is_victim {
-            self.state = State::Victim;
-            self.end_look();
-        }
-        is_victim
+        is_stopping.then_some(Wait::Stop)
     }
 
     /// Sleeps until there is a reason not to.
@@ -121,7 +104,7 @@ impl Worker {
             if slept == Slept::Notified {
                 self.begin_look();
             }
-            // ORDER: E1, E2. Off the stack, then the look for work that may let it go.
+            // ORDER: E1, E2. Off the stack, then the look for work.
             fence(Ordering::SeqCst);
             if let Some(wait) = self.reason(has_work) {
                 return wait;
@@ -189,11 +172,8 @@ impl Worker {
     /// Retires, if the pool can do without. Gives up the entry then.
     fn retire(&mut self) -> bool {
         let shared = &self.pool.shared;
-        let retires = lock(&shared.membership).retire(shared, self.index);
-        if retires {
-            self.state = State::Retired;
-        }
-        retires
+        self.has_retired = lock(&shared.membership).retire(shared, self.index);
+        self.has_retired
     }
 }
 
@@ -204,7 +184,7 @@ impl Drop for Worker {
             return;
         }
         debug_assert!(
-            self.state != State::Working || !self.pool.shared.idle.is_listed(self.index),
+            self.has_retired || !self.pool.shared.idle.is_listed(self.index),
             "I2: leaves while listed"
         );
         if self.is_starting {
@@ -212,14 +192,16 @@ impl Drop for Worker {
         }
         self.end_look();
         let shared = &self.pool.shared;
-        lock(&shared.membership).leave(shared, self.index, self.state);
-        // ORDER: E1. Orders, and wakes that this worker absorbed, go to the next one.
+        if !self.has_retired {
+            lock(&shared.membership).release(shared, self.index);
+        }
+        // ORDER: E1. The stop, and wakes that this worker absorbed, go to the next one.
         fence(Ordering::SeqCst);
-        if self.state != State::Retired {
+        if !self.has_retired {
             shared.wake_head();
         } else if let Some(head) = shared.idle.peek() {
-            // Work was looked for after leaving the stack. The next one may have idled too long as
-            // well, but was buried: it looks at the clock and goes on sleeping otherwise.
+            // Work was looked for after leaving the stack. The next worker may have idled too long
+            // as well, but was buried: it looks at the clock, and sleeps on if it has not.
             shared.entries.at(head).unpark();
         }
     }
@@ -258,9 +240,9 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Sleeps unless there is work or an order, and leaves the stack.
+    /// Sleeps unless there is work or the pool stops, and leaves the stack.
     fn stay_unless(mut self, has_work: &impl Fn() -> bool) -> Slept {
-        let has_reason = self.shared.orders.load(Ordering::Relaxed) != 0 || has_work();
+        let has_reason = self.shared.is_stopping.load(Ordering::Relaxed) || has_work();
         self.leave(has_reason)
     }
 
@@ -268,7 +250,8 @@ impl<'a> Listed<'a> {
     fn leave(&mut self, has_reason: bool) -> Slept {
         let mut slept = Slept::NotAtAll;
         let mut may_leave = has_reason;
-        // I1: who fails to remove itself is buried; whoever is above looked after pushing itself.
+        // I1: a worker that fails to remove itself is buried; the one above it looked for work
+        // after pushing itself.
         while !(may_leave && self.shared.idle.pop_if_head(self.index)) {
             slept = self.sleep();
             may_leave = true;
@@ -281,7 +264,7 @@ impl<'a> Listed<'a> {
 
     /// Parks until notified, or until the time is up.
     fn sleep(&mut self) -> Slept {
-        // Before parking: somebody else in this thread may have used up the token of the park.
+        // Before parking: other code of this thread may have used up the token of the park.
         // ORDER: E5. Relaxed: the fence comes in `leave`.
         if self.entry.notified.swap(false, Ordering::Relaxed) {
             return Slept::Notified;
@@ -318,8 +301,8 @@ struct IdleClock {
 impl IdleClock {
     fn start(shared: &Shared) -> IdleClock {
         let period_ns = shared.limits.idle_ns_max;
-        // Those who sleep without a deadline are never more than the minimum: whoever joined last
-        // among them has seen, by its own joining or later, that there were more.
+        // No more workers than the minimum sleep without a deadline: the one of them that
+        // registered last has seen, then or later, that there were more.
         let is_dispensable = period_ns != u64::MAX && shared.has_surplus.load(Ordering::Relaxed);
         let deadline_ns = is_dispensable.then(|| now_ns().saturating_add(period_ns));
         IdleClock {

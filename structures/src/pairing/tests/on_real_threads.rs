@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, mpsc};
 
 #[test]
-fn a_pair_is_connected_by_whoever_comes_second_and_parted_by_whoever_leaves_first() {
+fn a_pair_is_connected_by_the_second_to_come_and_parted_by_the_first_to_leave() {
     let bench = Bench::new();
     let produced = bench.produce(KEY).expect("free");
-    assert_eq!(bench.take_log(), "", "nobody there yet");
+    assert_eq!(bench.take_log(), "", "no peer yet");
     let consumed = bench.consume(KEY).expect("free");
     assert_eq!(bench.take_log(), CONNECTED);
     drop(produced);
@@ -22,7 +22,7 @@ fn a_pair_is_connected_by_whoever_comes_second_and_parted_by_whoever_leaves_firs
     drop(consumed);
     assert_eq!(bench.take_log(), PARTED);
     drop(produced);
-    assert_eq!(bench.take_log(), "", "nobody left to tell");
+    assert_eq!(bench.take_log(), "", "no peer is left");
     assert!(bench.registry.is_empty());
 }
 
@@ -107,7 +107,7 @@ fn a_refusal_to_connect_leaves_nothing_behind() {
     for (of_producer, of_consumer, expected) in cases {
         let bench = Bench::new();
         bench.moods(of_producer, of_consumer);
-        let _produced = bench.produce(KEY).expect("nobody there yet");
+        let _produced = bench.produce(KEY).expect("no peer yet");
         let refused = bench.consume(KEY);
         assert_eq!(refused.err(), Some(RegisterError::Connect("refused")));
         // Hazard: start is called on failure as well.
@@ -139,7 +139,7 @@ fn a_panic_while_connecting_is_undone_like_a_refusal() {
     for (of_producer, of_consumer, expected) in cases {
         let bench = Bench::new();
         bench.moods(of_producer, of_consumer);
-        let _consumed = bench.consume(KEY).expect("nobody there yet");
+        let _consumed = bench.consume(KEY).expect("no peer yet");
         assert!(catch_unwind(AssertUnwindSafe(|| bench.produce(KEY))).is_err());
         // The lock of the log is not poisoned: the panic came after it was given back.
         assert_eq!(bench.take_log(), expected);
@@ -180,7 +180,7 @@ fn a_panic_while_parting_ends_one_side_once_and_leaves_the_peer() {
 
 /// Its key is another one's by the time it is dropped.
 #[test]
-fn a_registration_whose_end_panicked_does_not_evict_who_came_after_it() {
+fn a_registration_whose_end_panicked_does_not_evict_the_next_one() {
     let bench = Bench::new();
     bench.moods(Mood::PanicsOnParting, Mood::Agrees);
     let mut produced = bench.produce(KEY).expect("free");
@@ -245,7 +245,7 @@ fn a_full_registry_refuses_new_keys_and_still_pairs_old_ones() {
     assert!(consumed.is_ok() && registry.is_connected(*key));
 }
 
-/// Hazard: lifetime. The objects outlive their registration, whoever lets go of them.
+/// Hazard: lifetime. The objects outlive their registration, whichever side drops them.
 #[test]
 fn a_registered_object_lives_until_its_registration_ends() {
     let Bench {
@@ -270,14 +270,15 @@ fn a_registered_object_lives_until_its_registration_ends() {
 #[test]
 fn a_key_with_a_generation_does_not_pair_with_a_stranger() {
     let mut slots = crate::slots::Slots::new(1);
-    let registry: Registry<crate::slots::Key, Counting, Counting> = Registry::new(10);
+    let registry: Registry<Event, Counting, Counting> = Registry::new(10);
+    let key = |key: crate::slots::Key| Event(key.to_u64());
     let old = slots.insert(()).expect("room");
-    let _left_behind = Registry::register_producer(&registry, old, Counting::endpoint());
+    let _left_behind = Registry::register_producer(&registry, key(old), Counting::endpoint());
     slots.remove(old);
     let new = slots.insert(()).expect("room");
     assert_eq!(old.index, new.index);
-    let _consumed = Registry::register_consumer(&registry, new, Counting::endpoint());
-    assert!(!registry.is_connected(old) && !registry.is_connected(new));
+    let _consumed = Registry::register_consumer(&registry, key(new), Counting::endpoint());
+    assert!(!registry.is_connected(key(old)) && !registry.is_connected(key(new)));
 }
 
 /// A side whose callback does as it is told.

@@ -72,7 +72,7 @@ fn idle_buffers_of_other_sizes_make_room() {
 }
 
 #[test]
-fn what_was_written_is_zeroed_before_anybody_else_can_have_it() {
+fn what_was_written_is_zeroed_before_the_next_take() {
     let pool = pool(&[64], 64);
     for round in 0..3_u8 {
         let mut buffer = pool.take(64).expect("room");

@@ -54,7 +54,7 @@ fn shuttle_three_producers_two_poppers_and_a_taker_keep_each_producers_order() {
 /// Wakes only when told that the queue may have been empty, which is enough as long as each
 /// sleeper looks again before it parks.
 #[test]
-fn shuttle_sleepers_are_woken_by_pushes_that_were_told() {
+fn shuttle_sleepers_are_woken_by_pushes_that_found_it_empty() {
     model(|| {
         let marked = Marked::new(PRODUCERS * EACH);
         let taken = Arc::new(AtomicU32::new(0));

@@ -49,7 +49,7 @@ fn shuttle_tokens_returned_elsewhere_are_taken_again_and_never_twice() {
 
 /// Hazard: join after the last user; who got in is swept, who came late is refused.
 #[test]
-fn shuttle_who_joins_beside_the_last_user_is_swept_or_refused() {
+fn shuttle_a_user_beside_the_last_one_is_swept_or_refused() {
     model(|| {
         let refs = PageRefs::new(1, ());
         let first = refs.attach(1).expect("open");

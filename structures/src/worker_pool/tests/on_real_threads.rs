@@ -6,21 +6,20 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 const MILLISECOND: u64 = 1_000_000;
-const DEADLINE_NS: u64 = 60_000 * MILLISECOND;
 
 /// Waits until the idle stack has `count` workers on it.
 fn until_idle(pool: &WorkerPool, count: u32) {
-    while pool.idle() != count {
+    while pool.statistics().idle != count {
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 #[test]
-fn a_wake_without_workers_finds_nobody() {
+fn a_wake_without_workers_finds_none() {
     let pool = patient_pool(2);
-    assert_eq!(pool.wake_one(), Wake::NobodyIdle);
+    assert_eq!(pool.wake_one(), Wake::NoneIdle);
     let _busy = pool.register();
-    assert_eq!(pool.wake_one(), Wake::NobodyIdle);
+    assert_eq!(pool.wake_one(), Wake::NoneIdle);
 }
 
 #[test]
@@ -36,7 +35,7 @@ fn no_more_register_than_the_maximum_and_none_after_stop() {
     pool.stop();
     drop(second);
     assert!(pool.register().is_none() && pool.grow().is_none());
-    assert!(pool.wait_empty(DEADLINE_NS));
+    assert_eq!(pool.workers(), 0);
 }
 
 #[test]
@@ -62,7 +61,7 @@ fn a_minimum_above_the_maximum_is_refused() {
     pool(3, 2, 0);
 }
 
-/// Hazard: no herd. While one that was woken looks for work, nobody else is woken.
+/// Hazard: no herd. While a woken worker looks for work, no other is woken.
 #[test]
 fn a_second_wake_does_not_wake_a_second_worker() {
     within_deadline(|| {
@@ -88,7 +87,7 @@ fn a_second_wake_does_not_wake_a_second_worker() {
         // It may not be asleep yet, which makes no difference to the waker.
         assert_eq!(pool.wake_one(), Wake::Woken);
         is_asked.recv().expect("it looks after it was woken");
-        assert_eq!(pool.idle(), 1);
+        assert_eq!(pool.statistics().idle, 1);
         assert_eq!(
             pool.wake_one(),
             Wake::AlreadyAwake,
@@ -126,23 +125,6 @@ fn a_wake_that_found_nothing_is_counted() {
     });
 }
 
-/// Hazard: a predicate with side effects. Only who waits for work can become the victim of a
-/// request, not who looks on, wakes, or is busy.
-#[test]
-fn a_look_at_the_pool_makes_nobody_its_victim() {
-    let pool = patient_pool(1);
-    let mut worker = pool.register().expect("room for a worker");
-    let stop_handle = pool.stop_one().expect("there is a worker");
-    assert_eq!(pool.statistics().workers, 1);
-    pool.wake_one();
-    worker.took_work(|| true);
-    assert_eq!(pool.workers(), 1);
-    assert!(!stop_handle.wait(0));
-    assert_eq!(worker.wait(|| true), Wait::Stop);
-    drop(worker);
-    assert!(stop_handle.wait(0));
-}
-
 #[test]
 fn idle_workers_retire_down_to_the_minimum() {
     within_deadline(|| {
@@ -173,7 +155,7 @@ fn a_worker_that_idled_too_long_stays_while_it_is_buried() {
         let (answer, answers) = mpsc::channel::<()>();
         let mut above = pool.register().expect("room");
         let buried = spawn(move || buried.wait(|| false));
-        while pool.idle() == 0 && pool.workers() == 2 {
+        while pool.statistics().idle == 0 && pool.workers() == 2 {
             std::thread::yield_now();
         }
         let above = spawn(move || {
@@ -189,83 +171,32 @@ fn a_worker_that_idled_too_long_stays_while_it_is_buried() {
         answer.send(()).expect("it waits for the answer");
         is_asked.recv().expect("while it is listed");
         // Unless this took so long that the other one had retired before it was buried.
-        if pool.idle() == 2 {
+        if pool.statistics().idle == 2 {
             std::thread::sleep(Duration::from_millis(30));
             assert_eq!(
-                (pool.idle(), pool.workers()),
+                (pool.statistics().idle, pool.workers()),
                 (2, 2),
-                "nobody leaves from below"
+                "none leaves from below"
             );
         }
         drop(answer);
         assert_eq!((join(above), join(buried)), (Wait::Retire, Wait::Retire));
-        assert_eq!((pool.workers(), pool.idle()), (0, 0));
+        assert_eq!((pool.workers(), pool.statistics().idle), (0, 0));
     });
 }
 
-/// A place that is given up is free at once: work that finds nobody idle at that moment gets a
+/// A place that is given up is free at once: work that finds no idle worker at that moment gets a
 /// new thread even if the old one is not gone yet.
 #[test]
-fn who_is_about_to_leave_is_no_hindrance_to_a_newcomer() {
+fn a_worker_about_to_leave_is_no_hindrance_to_a_newcomer() {
     let pool = pool(0, 1, 0);
     let mut retired = pool.register().expect("room");
     assert_eq!(retired.wait(|| false), Wait::Retire);
-    assert_eq!(pool.wake_one(), Wake::NobodyIdle);
-    let mut victim = pool.grow().expect("the place is free");
-    let stop_handle = pool.stop_one().expect("a worker");
-    assert_eq!(victim.wait(|| true), Wait::Stop);
+    assert_eq!(pool.wake_one(), Wake::NoneIdle);
     let _newcomer = pool.grow().expect("the place is free");
     assert_eq!(retired.wait(|| true), Wait::Retire, "and it stays so");
-    assert!(!stop_handle.wait(0), "the victim is not gone yet");
-    drop(victim);
-    assert!(stop_handle.wait(0));
+    drop(retired);
     assert_eq!(pool.workers(), 1);
-}
-
-#[test]
-fn stop_one_takes_a_busy_worker_when_nobody_is_idle() {
-    within_deadline(|| {
-        let (pool, items) = (patient_pool(2), Items::new(0));
-        let mut busy = [
-            pool.register().expect("room"),
-            pool.register().expect("room"),
-        ];
-        let stop_handles = [pool.stop_one(), pool.stop_one()].map(|it| it.expect("a worker"));
-        assert!(pool.stop_one().is_none(), "all were asked");
-        assert!(!stop_handles[0].wait(0) && !stop_handles[0].wait(MILLISECOND));
-        items.publish(1);
-        assert_eq!(
-            busy[0].wait(|| items.are_left()),
-            Wait::Stop,
-            "even while work waits"
-        );
-        assert_eq!(
-            busy[0].wait(|| items.are_left()),
-            Wait::Stop,
-            "and it stays so"
-        );
-        drop(busy);
-        assert!(
-            stop_handles
-                .iter()
-                .all(|stop_handle| stop_handle.wait(DEADLINE_NS))
-        );
-        assert_eq!(pool.workers(), 0);
-        assert!(pool.stop_one().is_none(), "nobody to ask");
-    });
-}
-
-#[test]
-fn a_departure_for_another_reason_answers_a_request() {
-    let pool = patient_pool(2);
-    let (first, mut second) = (
-        pool.register().expect("room"),
-        pool.register().expect("room"),
-    );
-    let stop_handle = pool.stop_one().expect("workers");
-    drop(first);
-    assert!(stop_handle.wait(0));
-    assert_eq!(second.wait(|| true), Wait::Work, "no second victim");
 }
 
 /// Hazard: wake chaining on exit, here because the thread panics with a wake in its hands.
@@ -292,7 +223,7 @@ fn a_worker_that_panics_wakes_the_next_one() {
 
 /// Hazard: never proceed while on the list, or the entry is listed twice.
 #[test]
-fn a_panic_while_looking_for_work_leaves_nobody_listed() {
+fn a_panic_while_looking_for_work_leaves_no_worker_listed() {
     within_deadline(|| {
         let (pool, items) = (patient_pool(2), Items::new(0));
         let mut worker = pool.register().expect("room");
@@ -304,7 +235,7 @@ fn a_panic_while_looking_for_work_leaves_nobody_listed() {
             })
         });
         assert!(std::panic::catch_unwind(attempt).is_err());
-        assert_eq!(pool.idle(), 0);
+        assert_eq!(pool.statistics().idle, 0);
         // The worker is as good as before.
         let thread = {
             let items = items.clone();
@@ -332,7 +263,7 @@ fn a_worker_may_move_to_another_thread_between_waits() {
     });
 }
 
-/// Hazard: the token of the thread's park may be spent or set by somebody else.
+/// Hazard: the token of the thread's park may be spent or set by other code.
 #[test]
 fn a_stray_unpark_neither_ends_the_wait_nor_spoils_the_next_wake() {
     within_deadline(|| {
@@ -357,7 +288,7 @@ fn model_registrations_and_departures_agree_with_a_count() {
     with_seeds(50, |random| {
         let workers_max = 1 + random.below(5);
         let pool = patient_pool(workers_max);
-        let (mut workers, mut asked, mut stopping) = (Vec::new(), 0, false);
+        let (mut workers, mut stopping) = (Vec::new(), false);
         for _ in 0..repeats(200) {
             let count = workers.len() as u32;
             match random.below(20) {
@@ -368,24 +299,16 @@ fn model_registrations_and_departures_agree_with_a_count() {
                 }
                 9..=11 if count > 0 => {
                     drop(workers.swap_remove(random.below(count) as usize));
-                    asked -= u32::from(asked > 0);
                 }
-                12..=14 => {
-                    let stop_handle = pool.stop_one();
-                    assert_eq!(stop_handle.is_some(), asked < count);
-                    asked += u32::from(asked < count);
-                    assert!(stop_handle.is_none_or(|stop_handle| !stop_handle.wait(0)));
-                }
-                15..=18 if count > 0 => {
+                12..=15 if count > 0 => {
                     let which = random.below(count) as usize;
-                    let wait = workers[which].wait(|| true);
-                    assert_eq!(wait == Wait::Stop, asked > 0);
-                    if wait == Wait::Stop {
-                        drop(workers.swap_remove(which));
-                        asked -= 1;
-                    } else {
-                        assert_eq!(workers[which].took_work(|| false).is_some(), stopping);
-                    }
+                    assert_eq!(workers[which].wait(|| true), Wait::Work);
+                    assert_eq!(workers[which].took_work(|| false).is_some(), stopping);
+                }
+                16..=18 if count > 0 && stopping => {
+                    let which = random.below(count) as usize;
+                    assert_eq!(workers[which].wait(|| false), Wait::Stop);
+                    drop(workers.swap_remove(which));
                 }
                 19 if random.below(10) == 0 => {
                     pool.stop();
@@ -396,11 +319,11 @@ fn model_registrations_and_departures_agree_with_a_count() {
             assert_eq!(pool.workers() as usize, workers.len());
         }
         workers.clear();
-        assert!(pool.wait_empty(0));
+        assert_eq!(pool.workers(), 0);
     });
 }
 
-/// Everything at once: producers, growth, retirement, requests to leave; all work is done.
+/// Everything at once: producers, growth, retirement; all work is done.
 #[test]
 fn stress_all_work_is_done_while_workers_come_and_go() {
     const PRODUCERS: u32 = 3;
@@ -419,16 +342,13 @@ fn stress_all_work_is_done_while_workers_come_and_go() {
         };
         start(pool.register());
         let producers: Vec<_> = (0..PRODUCERS)
-            .map(|producer| {
+            .map(|_| {
                 let (pool, items, start) = (pool.clone(), items.clone(), start.clone());
                 spawn(move || {
                     for number in 0..per_producer {
                         items.publish(1);
-                        if pool.wake_one() == Wake::NobodyIdle {
+                        if pool.wake_one() == Wake::NoneIdle {
                             start(pool.grow());
-                        }
-                        if producer == 0 && number % 64 == 0 && pool.workers() > 2 {
-                            drop(pool.stop_one());
                         }
                         if number % 16 == 0 {
                             std::thread::sleep(Duration::from_micros(30));
@@ -438,14 +358,10 @@ fn stress_all_work_is_done_while_workers_come_and_go() {
             })
             .collect();
         producers.into_iter().for_each(join);
-        // Requests to leave may have taken the last worker.
-        while items.are_left() {
-            start(pool.register());
-            pool.wake_one();
+        pool.stop();
+        while pool.workers() > 0 {
             std::thread::yield_now();
         }
-        pool.stop();
-        assert!(pool.wait_empty(DEADLINE_NS), "everybody leaves");
         while done.load(Ordering::Relaxed) != PRODUCERS * per_producer {
             std::thread::yield_now();
         }
