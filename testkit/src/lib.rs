@@ -4,9 +4,9 @@
 //! ([`Client`], [`Swarm`]) or a program ([`tools`]), and looks at it from outside ([`Process`]).
 //! [`each_driver!`] makes two tests of a function: one on io_uring, one on epoll.
 //!
-//! What cannot be done panics, and the panic names it: in a test that is the failure. Every wait has
-//! a deadline ([`Deadline`]) and names what it waited for; no test asserts a time.
-//! A server that panics fails its test, whatever the test itself saw.
+//! What cannot be done panics, and the panic names it: in a test that is the failure. Every wait
+//! has a deadline ([`Deadline`]) and names what it waited for; no test asserts a time. A server
+//! that panics fails its test, whatever the test itself saw.
 //!
 //! The kit depends on no crate of this workspace, so that every crate's tests can use it.
 //!
