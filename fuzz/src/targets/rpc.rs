@@ -13,8 +13,8 @@ use flatpath_rpc::limits::{
     RECORD_BYTES_MAX, RECORD_FRAGMENTS_MAX,
 };
 use flatpath_rpc::record::{Assembled, Assembly, Completion, Record, whole};
-use flatpath_rpc::xdr::{Malformed, Writer};
-use flatpath_rpc::{Call, Credential, Opened, open};
+use flatpath_rpc::xdr::Writer;
+use flatpath_rpc::{Accepted, Call, Credential, Refusal, open};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::random::pieces;
@@ -127,17 +127,16 @@ enum Head {
 
 fn check_call(record: &[u8]) {
     let found = match open(record, None) {
-        Err(Malformed) => Head::NoCall,
-        Ok(Opened::Garbage { xid }) => Head::Garbage(xid),
-        Ok(Opened::Denied { xid, .. }) => Head::Denied(xid),
-        Ok(Opened::Call(call, arguments)) => {
+        Err(Refusal::NoCall) => Head::NoCall,
+        Err(Refusal::Accepted(xid, status)) => {
+            assert_eq!(status, Accepted::GarbageArguments);
+            Head::Garbage(xid)
+        }
+        Err(Refusal::Denied(xid, _)) => Head::Denied(xid),
+        Ok((call, arguments)) => {
             let written = write(&call);
             let again = open(&written, None).expect("it is a call");
-            assert_eq!(
-                again,
-                Opened::Call(call, &[]),
-                "written again it is another call"
-            );
+            assert_eq!(again, (call, &[][..]), "written again it is another call");
             Head::Call {
                 words: [call.xid, call.program, call.version, call.procedure],
                 credential: words_of(&call.credential),

@@ -61,8 +61,7 @@ pub(crate) enum Lookup {
     /// Nothing: execute it and finish the ticket. Without a ticket there is no room to remember.
     New(Option<Ticket>),
     /// Another connection of the same machine has sent the same, and is open; or it was this
-    /// client's last one, and the call is still being executed. Ask again a little later, and in
-    /// the end [`look_up_anew`](DuplicateRequestCache::look_up_anew).
+    /// client's last one, and the call is still being executed. Ask again a little later.
     Unclear,
     /// It is being executed: say nothing, its reply is on its way.
     InProgress,
@@ -158,41 +157,22 @@ impl DuplicateRequestCache {
     }
 
     /// Looks up a call that came on the connection `origin` at `now_ns` and, when it is new,
-    /// remembers that it is being executed.
-    pub(crate) fn look_up(&self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Lookup {
-        let mut shard = self.0.shard(key);
-        if let Some(known) = shard.find(key, origin, now_ns) {
-            return known;
-        }
-        if shard.is_unclear(key, now_ns) {
-            return Lookup::Unclear;
-        }
-        self.insert(shard, key, origin, now_ns)
-    }
-
-    /// The same, and what is unclear is another program's call, or in progress.
-    pub(crate) fn look_up_anew(
+    /// remembers that it is being executed. Asked for the last time, what is unclear is another
+    /// program's call, or in progress.
+    pub(crate) fn look_up(
         &self,
         key: RequestKey,
         origin: &Arc<Origin>,
         now_ns: u64,
+        is_last: bool,
     ) -> Lookup {
         let mut shard = self.0.shard(key);
         match shard.find(key, origin, now_ns) {
-            Some(Lookup::Unclear) => return Lookup::InProgress,
+            Some(Lookup::Unclear) if is_last => return Lookup::InProgress,
             Some(known) => return known,
+            None if !is_last && shard.is_unclear(key, now_ns) => return Lookup::Unclear,
             None => {}
         }
-        self.insert(shard, key, origin, now_ns)
-    }
-
-    fn insert(
-        &self,
-        mut shard: MutexGuard<'_, Shard>,
-        key: RequestKey,
-        origin: &Arc<Origin>,
-        now_ns: u64,
-    ) -> Lookup {
         if !shard.make_room(key, now_ns, self.0.entries_max) {
             return Lookup::New(None);
         }
@@ -270,13 +250,17 @@ impl Entry {
 }
 
 impl Shard {
-    fn find(&mut self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Option<Lookup> {
+    /// Every call of this key, the latest first.
+    fn calls(&mut self, key: RequestKey) -> impl Iterator<Item = &mut Entry> {
+        let twins = self.twins.iter_mut();
+        let twins = twins.filter(move |(other, _)| *other == key);
         let first = self.entries.get_mut(&key);
-        if let Some(known) = first.and_then(|entry| entry.answer(origin, now_ns)) {
-            return Some(known);
-        }
-        let mut twins = self.twins.iter_mut().filter(|(other, _)| *other == key);
-        twins.find_map(|(_, entry)| entry.answer(origin, now_ns))
+        first.into_iter().chain(twins.map(|(_, entry)| entry))
+    }
+
+    fn find(&mut self, key: RequestKey, origin: &Arc<Origin>, now_ns: u64) -> Option<Lookup> {
+        let mut calls = self.calls(key);
+        calls.find_map(|entry| entry.answer(origin, now_ns))
     }
 
     /// True when the call may be another connection's that is about to end.
@@ -307,18 +291,6 @@ impl Shard {
         }
         let done = self.twins.iter().position(|(_, entry)| entry.is_done());
         done.and_then(|at| self.twins.remove(at)).is_some()
-    }
-
-    fn entry(&mut self, key: RequestKey, serial: u64) -> Option<&mut Entry> {
-        let first = self.entries.get_mut(&key);
-        let twins = self.twins.iter_mut();
-        let twins = twins
-            .filter(|(other, _)| *other == key)
-            .map(|twin| &mut twin.1);
-        first
-            .into_iter()
-            .chain(twins)
-            .find(|entry| entry.serial == serial)
     }
 
     fn remove(&mut self, key: RequestKey, serial: u64) {
@@ -357,7 +329,9 @@ impl Ticket {
     pub(crate) fn finish(mut self, reply: &[u8]) {
         if reply.len() <= CACHED_REPLY_BYTES_MAX {
             let reply = Bytes::copy_from_slice(reply);
-            if let Some(entry) = self.inner.shard(self.key).entry(self.key, self.serial) {
+            let mut shard = self.inner.shard(self.key);
+            let mut calls = shard.calls(self.key);
+            if let Some(entry) = calls.find(|entry| entry.serial == self.serial) {
                 entry.state = State::Done(reply);
             }
             self.finished = true;

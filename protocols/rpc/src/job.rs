@@ -90,10 +90,10 @@ fn look_up(
     scope: &WorkerScope<'_>,
 ) -> Lookup {
     for _ in 0..LOOKUP_PAUSES_MAX {
-        match duplicates.look_up(key, origin, begun_ns) {
+        match duplicates.look_up(key, origin, begun_ns, false) {
             Lookup::Unclear => scope.pause(),
             known => return known,
         }
     }
-    duplicates.look_up_anew(key, origin, begun_ns)
+    duplicates.look_up(key, origin, begun_ns, true)
 }

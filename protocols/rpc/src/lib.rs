@@ -22,15 +22,15 @@ mod programs;
 mod origin;
 mod reply;
 mod job;
-mod unsent;
 mod server;
 #[cfg(test)]
 mod testing;
 
 pub use auth::{AuthStatus, Credential, Groups};
+pub use flatpath::NoRoom;
 pub use job::RpcJob;
-pub use message::{Accepted, Call, Denied, Opened, open};
+pub use message::{Accepted, Call, Denied, Refusal, open};
 pub use programs::{CallOutcome, Programs, Route};
 pub use record::{Arguments, Data};
-pub use reply::{NoRoom, Reply};
+pub use reply::Reply;
 pub use server::{Rpc, RpcSession};

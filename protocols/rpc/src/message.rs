@@ -67,69 +67,51 @@ pub enum Denied {
     Auth(AuthStatus),
 }
 
-/// What the front of a record was.
+/// Why a record is no call to be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened<'a> {
-    /// A call and its arguments.
-    Call(Call, &'a [u8]),
-    /// A call that is answered with a refusal.
-    Denied {
-        /// The call's number.
-        xid: u32,
-        /// Why.
-        why: Denied,
-    },
-    /// A call whose head cannot be read beyond its number: garbage arguments.
-    Garbage {
-        /// The call's number.
-        xid: u32,
-    },
+pub enum Refusal {
+    /// It is no call at all, so that no reply is expected: the connection ends.
+    NoCall,
+    /// The call with this number is answered with a status alone.
+    Accepted(u32, Accepted),
+    /// The call with this number is refused.
+    Denied(u32, Denied),
 }
 
-/// Reads the head of a call from the front of a record.
+/// Reads the head of a call from the front of a record. What follows are its arguments.
 ///
 /// # Errors
-/// [`Malformed`] when it is no call at all, so that no reply is expected: close the connection.
-pub fn open(record: &[u8], peer: Option<SocketAddr>) -> Result<Opened<'_>, Malformed> {
+/// A [`Refusal`]; a head that cannot be read beyond its number counts as garbage arguments.
+pub fn open(record: &[u8], peer: Option<SocketAddr>) -> Result<(Call, &[u8]), Refusal> {
     let mut reader = Reader::new(record);
-    let xid = reader.u32()?;
-    if reader.u32()? != CALL {
-        return Err(Malformed);
+    let (Ok(xid), Ok(CALL)) = (reader.u32(), reader.u32()) else {
+        return Err(Refusal::NoCall);
+    };
+    match open_call(xid, &mut reader, peer) {
+        Ok(Ok(call)) => Ok((call, reader.rest())),
+        Ok(Err(why)) => Err(Refusal::Denied(xid, why)),
+        Err(Malformed) => Err(Refusal::Accepted(xid, Accepted::GarbageArguments)),
     }
-    Ok(open_call(xid, reader, peer).unwrap_or(Opened::Garbage { xid }))
 }
 
 fn open_call(
     xid: u32,
-    mut reader: Reader<'_>,
+    reader: &mut Reader<'_>,
     peer: Option<SocketAddr>,
-) -> Result<Opened<'_>, Malformed> {
+) -> Result<Result<Call, Denied>, Malformed> {
     if reader.u32()? != RPC_VERSION {
-        return Ok(Opened::Denied {
-            xid,
-            why: Denied::RpcMismatch,
-        });
+        return Ok(Err(Denied::RpcMismatch));
     }
-    let program = reader.u32()?;
-    let version = reader.u32()?;
-    let procedure = reader.u32()?;
-    match auth::read(&mut reader)? {
-        Ok(credential) => {
-            let call = Call {
-                xid,
-                program,
-                version,
-                procedure,
-                credential,
-                peer,
-            };
-            Ok(Opened::Call(call, reader.rest()))
-        }
-        Err(status) => Ok(Opened::Denied {
-            xid,
-            why: Denied::Auth(status),
-        }),
-    }
+    let (program, version, procedure) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let credential = auth::read(reader)?.map_err(Denied::Auth);
+    Ok(credential.map(|credential| Call {
+        xid,
+        program,
+        version,
+        procedure,
+        credential,
+        peer,
+    }))
 }
 
 /// Writes the head of an accepted reply after the room for its marker.
@@ -198,9 +180,7 @@ mod tests {
     #[test]
     fn a_call_is_opened_with_its_arguments() {
         let record = head(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, 0xabcd]);
-        let Ok(Opened::Call(call, arguments)) = open(&record, None) else {
-            panic!()
-        };
+        let (call, arguments) = open(&record, None).expect("a call");
         assert_eq!(
             (call.xid, call.program, call.version, call.procedure),
             (7, 100_003, 3, 1)
@@ -210,16 +190,16 @@ mod tests {
 
     #[test]
     fn a_reply_or_a_stump_is_no_call() {
-        assert_eq!(open(&head(&[7, 1, 0]), None), Err(Malformed));
-        assert_eq!(open(&head(&[7]), None), Err(Malformed));
-        assert_eq!(open(&[], None), Err(Malformed));
+        assert_eq!(open(&head(&[7, 1, 0]), None), Err(Refusal::NoCall));
+        assert_eq!(open(&head(&[7]), None), Err(Refusal::NoCall));
+        assert_eq!(open(&[], None), Err(Refusal::NoCall));
     }
 
     #[test]
     fn another_rpc_version_is_denied_with_our_range() {
         let record = head(&[7, 0, 3]);
         let why = Denied::RpcMismatch;
-        assert_eq!(open(&record, None), Ok(Opened::Denied { xid: 7, why }));
+        assert_eq!(open(&record, None), Err(Refusal::Denied(7, why)));
         let mut room = [0; 64];
         let mut writer = Writer::new(&mut room);
         write_denied(&mut writer, 7, why);
@@ -233,7 +213,7 @@ mod tests {
         for end in (8..record.len()).step_by(4) {
             assert_eq!(
                 open(&record[..end], None),
-                Ok(Opened::Garbage { xid: 7 }),
+                Err(Refusal::Accepted(7, Accepted::GarbageArguments)),
                 "cut at {end}"
             );
         }

@@ -11,6 +11,7 @@
 
 use std::io::IoSliceMut;
 
+use flatpath::NoRoom;
 use flatpath::memory::{Buffer, Piped, PoolHandle};
 
 use crate::limits::REPLY_HEAD_BYTES;
@@ -22,10 +23,6 @@ const PIECES_MAX: usize = 8;
 
 /// The head, and the versions that [`Accepted::ProgramMismatch`] names.
 const STATUS_BYTES_MAX: usize = REPLY_HEAD_BYTES + 8;
-
-/// No buffer could be had, or what was to be written is longer than the largest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -75,15 +72,25 @@ impl Reply {
     /// Writes results of at most `bytes_max` bytes; takes a larger buffer when needed.
     ///
     /// # Errors
-    /// [`NoRoom`] when there is none, or when `encode` wrote more than it said: nothing was
-    /// written.
+    /// [`NoRoom`] when there is none, when none is large enough, or when `encode` wrote more than
+    /// it said: nothing was written.
     pub fn write(
         &mut self,
         bytes_max: usize,
         pool: PoolHandle<'_>,
         encode: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), NoRoom> {
-        let front = self.front(bytes_max, pool)?;
+        debug_assert_eq!(self.pieces.len(), 1, "results are written before data");
+        if self.pieces[0].room() < bytes_max {
+            let needed = self.pieces[0].filled().len() + bytes_max;
+            let mut larger = pool.take(needed).ok_or(NoRoom)?;
+            if larger.capacity() < needed {
+                return Err(NoRoom);
+            }
+            larger.append(self.pieces[0].filled());
+            self.pieces[0] = larger;
+        }
+        let front = &mut self.pieces[0];
         // No more than was asked for: what is lent counts as written, and is zeroed later.
         let mut writer = Writer::new(front.spare_up_to(bytes_max));
         encode(&mut writer);
@@ -93,21 +100,6 @@ impl Reply {
         let written = writer.written();
         front.advance(written);
         Ok(())
-    }
-
-    /// The first buffer with room for `bytes` more.
-    fn front(&mut self, bytes: usize, pool: PoolHandle<'_>) -> Result<&mut Buffer, NoRoom> {
-        debug_assert_eq!(self.pieces.len(), 1, "results are written before data");
-        if self.pieces[0].room() < bytes {
-            let needed = self.pieces[0].filled().len() + bytes;
-            let mut larger = pool.take(needed).ok_or(NoRoom)?;
-            if larger.capacity() < needed {
-                return Err(NoRoom);
-            }
-            larger.append(self.pieces[0].filled());
-            self.pieces[0] = larger;
-        }
-        Ok(&mut self.pieces[0])
     }
 
     /// Room for up to `bytes` of data after results of exactly `head_bytes`, in at most eight
@@ -271,13 +263,6 @@ impl Reply {
         }
     }
 
-    /// True when the program wrote no results.
-    pub fn is_bare(&self) -> bool {
-        self.piped.is_none()
-            && self.pieces.len() == 1
-            && self.pieces[0].filled().len() <= REPLY_HEAD_BYTES
-    }
-
     /// Writes the marker and hands out the pieces, and what lies in a pipe after them.
     pub(crate) fn seal(&mut self) -> (std::vec::Drain<'_, Buffer>, Option<Piped>) {
         let gathered: usize = self.pieces.iter().map(|piece| piece.filled().len()).sum();
@@ -303,6 +288,12 @@ mod tests {
         reply
     }
 
+    /// True when the program wrote no results.
+    fn is_bare(reply: &Reply) -> bool {
+        let head = reply.one_piece();
+        head.is_some_and(|head| head.len() + 4 <= REPLY_HEAD_BYTES)
+    }
+
     fn bytes(mut reply: Reply) -> Vec<u8> {
         let (pieces, piped) = reply.seal();
         let pieces: Vec<Buffer> = pieces.collect();
@@ -320,7 +311,7 @@ mod tests {
     fn a_reply_is_one_last_fragment_of_its_length() {
         let pool = pool(1 << 20);
         let mut reply = reply((&pool).into());
-        assert!(reply.is_bare());
+        assert!(is_bare(&reply));
         reply
             .write(8, (&pool).into(), |writer| writer.u64(5))
             .expect("there is room");
@@ -358,7 +349,7 @@ mod tests {
             reply.write(8, (&pool).into(), |writer| writer.raw(&room)),
             Err(NoRoom)
         );
-        assert!(reply.is_bare());
+        assert!(is_bare(&reply));
     }
 
     #[test]
@@ -420,7 +411,7 @@ mod tests {
             reply
                 .commit_piped(8, piped, (&pool).into(), |writer| writer.u64(length as u64))
                 .expect("there is room");
-            assert!(reply.one_piece().is_none() && !reply.is_bare());
+            assert!(reply.one_piece().is_none() && !is_bare(&reply));
             let bytes = bytes(reply);
             let end = 36 + length;
             assert_eq!(bytes.len(), end + padding(length));

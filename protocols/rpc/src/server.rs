@@ -34,12 +34,11 @@ use crate::limits::{
     PAGE_BYTES, PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLY_BYTES_MIN,
     REPLY_COPY_BYTES_MAX,
 };
-use crate::message::{self, Accepted, Call, Denied, Opened};
+use crate::message::{self, Accepted, Call, Denied, Refusal};
 use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
-use crate::unsent;
 use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
@@ -95,42 +94,29 @@ enum Progress {
     NoCall,
 }
 
-/// What a record turned out to be, without borrowing it.
-enum Kind {
-    /// A call whose arguments begin at this byte.
-    Call(Call, usize, Route),
-    /// A call that is answered with a status alone.
-    Accepted(u32, Accepted),
-    Denied(u32, Denied),
-    NoCall,
-}
-
 impl<S: Programs> Rpc<S> {
-    fn classify(&self, bytes: &[u8], peer: Option<SocketAddr>) -> Kind {
-        let (call, arguments) = match message::open(bytes, peer) {
-            Ok(Opened::Call(call, arguments)) => (call, arguments),
-            Ok(Opened::Denied { xid, why }) => return Kind::Denied(xid, why),
-            Ok(Opened::Garbage { xid }) => return Kind::Accepted(xid, Accepted::GarbageArguments),
-            Err(_) => return Kind::NoCall,
-        };
-        let arguments_at = bytes.len() - arguments.len();
+    /// The call in a record, where its arguments begin, and where it is answered.
+    fn route(
+        &self,
+        record: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> Result<(Call, usize, Route), Refusal> {
+        let (call, arguments) = message::open(record, peer)?;
         match self.programs.route(&call) {
-            Route::Unavailable(status) => Kind::Accepted(call.xid, status),
-            Route::Refused(status) => Kind::Denied(call.xid, Denied::Auth(status)),
-            route => Kind::Call(call, arguments_at, route),
+            Route::Unavailable(status) => Err(Refusal::Accepted(call.xid, status)),
+            Route::Refused(status) => Err(Refusal::Denied(call.xid, Denied::Auth(status))),
+            route => Ok((call, record.len() - arguments.len(), route)),
         }
     }
 
     /// A record that lies whole in the input.
     fn handle_whole(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Progress {
-        match self.classify(bytes, context.session.peer) {
-            Kind::Call(call, arguments_at, route) if route != Route::Inline => {
+        match self.route(bytes, context.session.peer) {
+            Ok((call, arguments_at, route)) if route != Route::Inline => {
                 let mut arguments = Arguments::new(bytes);
                 arguments.skip(arguments_at);
                 let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
-                if let Some(stall) =
-                    unsent::wait_for(context, context.session.promised_bytes, promised_bytes)
-                {
+                if let Some(stall) = reply_wait(context, promised_bytes) {
                     return Progress::Stalled(stall);
                 }
                 let Some(mut job) = context.job() else {
@@ -149,22 +135,22 @@ impl<S: Programs> Rpc<S> {
                 job.promised_bytes = promised_bytes;
                 self.dispatch(context, job, (call, arguments_at))
             }
-            kind => self.answer_here(context, kind, Arguments::new(bytes)),
+            routed => self.answer_here(context, routed, Arguments::new(bytes)),
         }
     }
 
     /// A record that came in parts. Room was found before it was completed (G1).
     fn handle_assembled(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Progress {
         context.session.assembly.take(&mut job.record);
-        match self.classify(job.record.front(), context.session.peer) {
-            Kind::Call(call, arguments_at, route) if route != Route::Inline => {
+        match self.route(job.record.front(), context.session.peer) {
+            Ok((call, arguments_at, route)) if route != Route::Inline => {
                 let arguments = job.record.arguments(arguments_at);
                 job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
                 job.origin = (route == Route::Once).then(|| context.session.origin());
                 self.dispatch(context, job, (call, arguments_at))
             }
-            kind => {
-                let progress = self.answer_here(context, kind, job.record.arguments(0));
+            routed => {
+                let progress = self.answer_here(context, routed, job.record.arguments(0));
                 job.reset();
                 context.recycle(job);
                 progress
@@ -200,7 +186,7 @@ impl<S: Programs> Rpc<S> {
     fn answer_here(
         &self,
         context: &mut Context<'_, Self>,
-        kind: Kind,
+        routed: Result<(Call, usize, Route), Refusal>,
         mut record: Arguments<'_>,
     ) -> Progress {
         let Some(buffer) = context.reserve(INLINE_REPLY_BYTES_MAX) else {
@@ -208,8 +194,8 @@ impl<S: Programs> Rpc<S> {
         };
         let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
         let mut writer = Writer::new(&mut *room);
-        match kind {
-            Kind::Call(call, arguments_at, _) => {
+        match routed {
+            Ok((call, arguments_at, _)) => {
                 message::write_accepted(&mut writer, call.xid, Accepted::Success);
                 record.skip(arguments_at);
                 let served = self.programs.inline(&call, record, &mut writer);
@@ -219,9 +205,11 @@ impl<S: Programs> Rpc<S> {
                     message::write_accepted(&mut writer, call.xid, status);
                 }
             }
-            Kind::Accepted(xid, status) => message::write_accepted(&mut writer, xid, status),
-            Kind::Denied(xid, why) => message::write_denied(&mut writer, xid, why),
-            Kind::NoCall => return Progress::NoCall,
+            Err(Refusal::Accepted(xid, status)) => {
+                message::write_accepted(&mut writer, xid, status);
+            }
+            Err(Refusal::Denied(xid, why)) => message::write_denied(&mut writer, xid, why),
+            Err(Refusal::NoCall) => return Progress::NoCall,
         }
         let written = writer.written();
         room[..4].copy_from_slice(&message::marker(written));
@@ -231,8 +219,7 @@ impl<S: Programs> Rpc<S> {
 
     /// What a call needs before the last byte of its record is taken (G1).
     fn ready_job(context: &mut Context<'_, Self>) -> Result<Job<Self>, Stall> {
-        let promised_bytes = context.session.promised_bytes;
-        if let Some(stall) = unsent::wait_for(context, promised_bytes, REPLY_BYTES_MIN) {
+        if let Some(stall) = reply_wait(context, REPLY_BYTES_MIN) {
             return Err(stall);
         }
         let mut job = context.job().ok_or(Stall::Jobs)?;
@@ -306,6 +293,20 @@ impl<S: Programs> Rpc<S> {
         if context.jobs_out() == 0 {
             context.close_after_output();
         }
+    }
+}
+
+/// What a call has to wait for whose reply may have `bytes` (G4).
+///
+/// Other names: the reply room that the kernel's server reserves before it takes a call from a
+/// transport (`svc_xprt_has_something_to_do` in net/sunrpc/svc_xprt.c).
+fn reply_wait<S: Programs>(context: &Context<'_, Rpc<S>>, bytes: usize) -> Option<Stall> {
+    let unsent_bytes = context.queued_bytes() + context.session.promised_bytes;
+    let fits = unsent_bytes == 0 || unsent_bytes + bytes <= context.limits().unsent_bytes_max();
+    match (fits, context.jobs_out()) {
+        (true, _) => None,
+        (false, 0) => Some(Stall::Output),
+        (false, _) => Some(Stall::Pipeline),
     }
 }
 

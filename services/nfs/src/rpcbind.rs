@@ -234,10 +234,7 @@ mod tests {
 
     fn answer(call: &[u8], manner: Manner, mappings: &Mappings) -> Vec<u8> {
         // The call is opened by the crate that opens them in the server.
-        let Ok(flatpath_rpc::Opened::Call(opened, arguments)) = flatpath_rpc::open(call, None)
-        else {
-            panic!("no call: {call:?}")
-        };
+        let (opened, arguments) = flatpath_rpc::open(call, None).expect("a call");
         assert_eq!(
             (opened.program, opened.version),
             (PORTMAP.number, PORTMAP.version)

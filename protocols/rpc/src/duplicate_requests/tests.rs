@@ -25,7 +25,7 @@ fn origin(port: u16) -> Arc<Origin> {
 }
 
 fn ticket(duplicates: &DuplicateRequestCache, key: RequestKey) -> Ticket {
-    match duplicates.look_up(key, &origin(700), 0) {
+    match duplicates.look_up(key, &origin(700), 0, false) {
         Lookup::New(Some(ticket)) => ticket,
         _ => panic!("a new call with room has a ticket"),
     }
@@ -37,11 +37,11 @@ fn a_repeated_call_gets_the_first_reply() {
     let key = duplicates.key(&call(1, 1000), &Arguments::new(b"name"));
     let first = ticket(&duplicates, key);
     assert!(matches!(
-        duplicates.look_up_anew(key, &origin(700), 0),
+        duplicates.look_up(key, &origin(700), 0, true),
         Lookup::InProgress
     ));
     first.finish(b"reply");
-    let again = duplicates.look_up(key, &origin(700), 0);
+    let again = duplicates.look_up(key, &origin(700), 0, false);
     assert!(matches!(again, Lookup::Done(reply) if reply == b"reply"[..]));
 }
 
@@ -109,7 +109,7 @@ fn a_full_cache_forgets_the_oldest_finished_call_and_never_one_in_progress() {
     let mut open = Vec::new();
     for xid in 0..1000 {
         let key = duplicates.key(&call(xid, 1), &Arguments::new(b""));
-        if let Lookup::New(Some(ticket)) = duplicates.look_up(key, &origin(700), 0) {
+        if let Lookup::New(Some(ticket)) = duplicates.look_up(key, &origin(700), 0, false) {
             open.push((key, ticket));
         }
     }
@@ -120,7 +120,7 @@ fn a_full_cache_forgets_the_oldest_finished_call_and_never_one_in_progress() {
     );
     for (key, _) in &open {
         assert!(matches!(
-            duplicates.look_up_anew(*key, &origin(700), 0),
+            duplicates.look_up(*key, &origin(700), 0, true),
             Lookup::InProgress
         ));
     }
@@ -138,11 +138,14 @@ fn a_full_cache_forgets_the_oldest_finished_call_and_never_one_in_progress() {
 fn answered(from: &Arc<Origin>, to: &Arc<Origin>, after_ns: u64) -> bool {
     let duplicates = DuplicateRequestCache::new(64);
     let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
-    match duplicates.look_up(key, from, 7) {
+    match duplicates.look_up(key, from, 7, false) {
         Lookup::New(Some(ticket)) => ticket.finish(b"reply"),
         _ => panic!("a new call with room has a ticket"),
     }
-    matches!(duplicates.look_up(key, to, 7 + after_ns), Lookup::Done(_))
+    matches!(
+        duplicates.look_up(key, to, 7 + after_ns, false),
+        Lookup::Done(_)
+    )
 }
 
 #[test]
@@ -175,24 +178,24 @@ fn a_reply_that_moved_stays_with_the_connection_it_moved_to() {
     let duplicates = DuplicateRequestCache::new(64);
     let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
     let (first, second, third) = (origin(700), origin(701), origin(702));
-    let Lookup::New(Some(made)) = duplicates.look_up(key, &first, 0) else {
+    let Lookup::New(Some(made)) = duplicates.look_up(key, &first, 0, false) else {
         panic!("it is new");
     };
     first.close();
-    let again = duplicates.look_up(key, &second, 0);
+    let again = duplicates.look_up(key, &second, 0, false);
     assert!(matches!(again, Lookup::Unclear), "soon there is a reply");
-    let again = duplicates.look_up_anew(key, &second, 0);
+    let again = duplicates.look_up(key, &second, 0, true);
     assert!(matches!(again, Lookup::InProgress), "it runs for long");
     made.finish(b"reply");
     assert!(matches!(
-        duplicates.look_up(key, &second, 0),
+        duplicates.look_up(key, &second, 0, false),
         Lookup::Done(_)
     ));
     assert!(matches!(
-        duplicates.look_up(key, &third, 0),
+        duplicates.look_up(key, &third, 0, false),
         Lookup::Unclear
     ));
-    let anew = duplicates.look_up_anew(key, &third, 0);
+    let anew = duplicates.look_up(key, &third, 0, true);
     assert!(matches!(anew, Lookup::New(Some(_))));
 }
 
@@ -205,7 +208,7 @@ fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
         .collect();
     let mut tickets = Vec::new();
     for origin in &origins {
-        let Lookup::New(ticket) = duplicates.look_up_anew(key, origin, 0) else {
+        let Lookup::New(ticket) = duplicates.look_up(key, origin, 0, true) else {
             panic!("another client's call is not this one's");
         };
         tickets.push(ticket);
@@ -219,7 +222,7 @@ fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
         }
     }
     for (number, origin) in origins.iter().enumerate().take(kept) {
-        match duplicates.look_up_anew(key, origin, 0) {
+        match duplicates.look_up(key, origin, 0, true) {
             Lookup::Done(reply) => assert_eq!(usize::from(reply[0]), number),
             Lookup::New(_) => assert_eq!(number, 3, "that one was dropped"),
             Lookup::InProgress | Lookup::Unclear => panic!("all have ended"),
