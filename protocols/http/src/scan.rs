@@ -97,10 +97,10 @@ impl Scan {
     pub(crate) fn head<'a>(&self, input: &'a [u8], copy: &'a mut Vec<u8>) -> &'a [u8] {
         let head = &input[..self.scanned as usize];
         let minor_at = self.headers_from as usize - "1\r\n".len();
-        if matches!(head[minor_at], b'2'..=b'9') {
-            return as_1_1(head, minor_at, copy);
+        match head[minor_at] {
+            b'2'..=b'9' => as_1_1(head, minor_at, copy),
+            _ => head,
         }
-        head
     }
 
     /// The first position at which the current line is too long to end.
