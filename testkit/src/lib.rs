@@ -18,6 +18,7 @@ pub mod binary;
 pub mod cgroup;
 pub mod child;
 pub mod client;
+pub mod clients;
 pub mod deadline;
 pub mod driver;
 pub mod freeze;

@@ -4,40 +4,23 @@
 //! them send a request and receive until its reply is whole. The connections stay open until the
 //! swarm is dropped.
 
-use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::clients::{Clients, Connection};
 use crate::deadline::{Deadline, LONG_PATIENCE};
 use crate::process::raise_descriptor_limit;
 
-/// Events taken from the kernel at once.
-const EVENTS: usize = 1024;
 /// Descriptors this process needs for itself.
 const OWN_DESCRIPTORS: u64 = 200;
 /// Connections in the making at a time. With more than its queue of them holds (`somaxconn`,
 /// `tcp_max_syn_backlog`: 2,048 to 4,096) the kernel sends SYN cookies, and resets some of those
 /// connections by itself: no server could serve them.
 const CONNECTING_MAX: usize = 1_000;
-/// Bytes asked of a socket at once.
-const READ_BYTES: usize = 16 * 1024;
 
 /// Many open connections to one address.
-pub struct Swarm {
-    members: Vec<Member>,
-    epoll: OwnedFd,
-}
-
-struct Member {
-    stream: TcpStream,
-    to_send: Vec<u8>,
-    sent: usize,
-    received: Vec<u8>,
-    /// In an exchange that has not ended for it.
-    is_working: bool,
-}
+pub struct Swarm(Clients);
 
 impl Swarm {
     /// As many connections as this process may open, at most `wished`. Raises the limit as far as
@@ -54,41 +37,33 @@ impl Swarm {
 
     /// Starts `count` connections, `CONNECTING_MAX` at a time.
     pub fn start(address: SocketAddr, count: usize) -> Self {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll can be made");
+        let mut clients = Clients::new().expect("epoll can be made");
         let deadline = Deadline::after(LONG_PATIENCE);
-        let mut members: Vec<Member> = Vec::with_capacity(count);
         for index in 0..count {
-            if index >= CONNECTING_MAX {
-                wait_until_connected(&members[index - CONNECTING_MAX].stream, &deadline);
+            if let Some(oldest) = index.checked_sub(CONNECTING_MAX)
+                && let Some(connection) = clients.get(oldest)
+            {
+                wait_until_connected(connection.stream(), &deadline);
             }
-            let stream = connect_later(address);
-            let data = epoll::EventData::new_u64(index as u64);
-            let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            epoll::add(&epoll, &stream, data, edges).expect("a socket can be watched");
-            members.push(Member {
-                stream,
-                to_send: Vec::new(),
-                sent: 0,
-                received: Vec::new(),
-                is_working: false,
-            });
+            let inserted = clients.insert(index, connect_later(address), Vec::new());
+            inserted.expect("a socket can be watched");
         }
-        Self { members, epoll }
+        Self(clients)
     }
 
     /// How many connections there are.
     pub fn len(&self) -> usize {
-        self.members.len()
+        self.0.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.0.is_empty()
     }
 
     /// Closes all connections but the first `count`.
     pub fn keep(&mut self, count: usize) {
-        self.members.truncate(count);
+        self.0.truncate(count);
     }
 
     /// Has every member send `request(index)` and receive until `is_whole(index, bytes)`; returns
@@ -98,105 +73,57 @@ impl Swarm {
         request: impl Fn(usize) -> Vec<u8>,
         is_whole: impl Fn(usize, &[u8]) -> bool,
     ) -> Vec<Vec<u8>> {
-        self.work(request, |index, member| is_whole(index, &member.received));
-        self.members
-            .iter_mut()
-            .map(|member| std::mem::take(&mut member.received))
-            .collect()
+        self.work(request, |index, connection| {
+            is_whole(index, &connection.received)
+        });
+        let count = self.len();
+        let received = |index| self.0.get(index).map(|it| std::mem::take(&mut it.received));
+        (0..count).filter_map(received).collect()
     }
 
     /// Has every member send `request(index)`, and expects no reply.
     pub fn send(&mut self, request: impl Fn(usize) -> Vec<u8>) {
-        self.work(request, |_, member| member.sent == member.to_send.len());
+        self.work(request, |_, connection| connection.has_sent());
     }
 
     fn work(
         &mut self,
         request: impl Fn(usize) -> Vec<u8>,
-        is_done: impl Fn(usize, &Member) -> bool,
+        is_done: impl Fn(usize, &Connection) -> bool,
     ) {
         let deadline = Deadline::after(LONG_PATIENCE);
-        for (index, member) in self.members.iter_mut().enumerate() {
-            member.to_send = request(index);
-            member.sent = 0;
-            member.received.clear();
-            member.is_working = true;
+        // A socket that was writable before has no new edge: each is looked at once.
+        let mut ready: Vec<usize> = (0..self.len()).collect();
+        for &index in &ready {
+            let connection = self.0.get(index).expect("no connection is closed");
+            connection.received.clear();
+            connection.send(request(index));
         }
-        let mut left = self.members.len();
-        // A socket that was writable before has no new edge: look at each once.
-        for index in 0..self.members.len() {
-            left -= usize::from(self.advance(index, &is_done));
-        }
-        let mut events = Vec::with_capacity(EVENTS);
-        while left > 0 {
-            let time = deadline.left().try_into().expect("the time fits");
-            let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&time)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => panic!("epoll: {error}"),
-            }
-            for event in events.drain(..) {
-                let index = usize::try_from(event.data.u64()).expect("an index");
-                left -= usize::from(self.advance(index, &is_done));
-            }
-            assert!(
-                !deadline.is_over() || left == 0,
-                "{left} of {} unanswered",
-                self.len()
-            );
-        }
-    }
-
-    /// Sends and receives what is possible now; whether the exchange ended with it.
-    fn advance(&mut self, index: usize, is_done: &impl Fn(usize, &Member) -> bool) -> bool {
-        // A kept swarm may have an event of a member that is gone.
-        let Some(member) = self.members.get_mut(index).filter(|it| it.is_working) else {
-            return false;
-        };
-        member.send(index);
-        let ended = member.receive(index);
-        let done = is_done(index, member);
-        let text = String::from_utf8_lossy(&member.received);
-        assert!(
-            done || !ended,
-            "connection {index} ended early, after {text:?}"
-        );
-        member.is_working = !done;
-        done
-    }
-}
-
-impl Member {
-    fn send(&mut self, index: usize) {
-        while self.sent < self.to_send.len() {
-            match self.stream.write(&self.to_send[self.sent..]) {
-                Ok(count) => self.sent += count,
-                // Not connected yet, or no room: an event will come.
-                Err(error) if is_later(error.kind()) => return,
-                Err(error) => panic!("connection {index}: send: {error}"),
-            }
-        }
-    }
-
-    /// Receives all there is; whether the connection ended.
-    fn receive(&mut self, index: usize) -> bool {
-        let mut bytes = [0; READ_BYTES];
+        let mut is_left = vec![true; self.len()];
+        let mut left = self.len();
         loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return true,
-                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
-                Err(error) if is_later(error.kind()) => return false,
-                Err(error) => panic!("connection {index}: receive: {error}"),
+            for index in ready {
+                if !is_left[index] {
+                    continue;
+                }
+                let connection = self.0.get(index).expect("no connection is closed");
+                let done = is_done(index, connection);
+                assert!(
+                    done || connection.end.is_none(),
+                    "connection {index} ended early ({:?}), after {:?}",
+                    connection.end,
+                    String::from_utf8_lossy(&connection.received)
+                );
+                is_left[index] = !done;
+                left -= usize::from(done);
             }
+            if left == 0 {
+                return;
+            }
+            assert!(!deadline.is_over(), "{left} of {} unanswered", self.len());
+            ready = self.0.wait(deadline.left()).expect("epoll waits");
         }
     }
-}
-
-fn is_later(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::WouldBlock | ErrorKind::NotConnected | ErrorKind::Interrupted
-    )
 }
 
 /// Waits until the kernel has made the connection, or has given it up, which shows later.

@@ -4,11 +4,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::{Errno, read, write};
+use flatpath_testkit::clients::Clients;
 use rustix::net::SocketFlags;
 
 use crate::source::Source;
@@ -18,11 +16,7 @@ const MESSAGE_BYTES: usize = 128;
 /// When the clients that still wait give up. Long enough for a connection attempt that the kernel
 /// dropped three times: it tries again after 1, 3 and 7 seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
-const EVENTS_PER_LOOK: usize = 1024;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How a crowd comes.
 #[derive(Clone, Copy, Debug)]
@@ -71,22 +65,43 @@ pub fn at_once(
     arrival: Arrival,
     proceed: impl Fn() -> io::Result<()>,
 ) -> io::Result<Outcome> {
-    let mut crowd = Crowd::new(count, arrival.connecting_max)?;
+    let mut clients = Clients::new()?;
+    let mut source = Source::fresh();
+    let (mut dialled, mut ended, mut served) = (0, 0, 0);
     let begin = Instant::now();
     let mut last = begin;
-    while crowd.waiting > 0 && begin.elapsed() < PATIENCE {
+    while ended < count && begin.elapsed() < PATIENCE {
         proceed()?;
-        let dialled_before = crowd.dialled;
-        while crowd.may_dial() && crowd.dialled - dialled_before < arrival.dials_per_look {
-            crowd.dial(server)?;
+        let may_dial = |dialled, ended| dialled < count && dialled - ended < arrival.connecting_max;
+        let dialled_before = dialled;
+        while may_dial(dialled, ended) && dialled - dialled_before < arrival.dials_per_look {
+            let socket = source.dial(server, SocketFlags::NONBLOCK)?;
+            let index = dialled as usize;
+            clients.insert(index, socket.into(), message(index).to_vec())?;
+            dialled += 1;
         }
-        if crowd.look()? > 0 {
+        let limit = match may_dial(dialled, ended) {
+            true => Duration::ZERO,
+            false => LOOK_EVERY,
+        };
+        for index in clients.wait(limit)? {
+            let Some(client) = clients.get(index) else {
+                continue;
+            };
+            let message = message(index);
+            let is_served = client.received == message;
+            if !is_served && client.end.is_none() && message.starts_with(&client.received) {
+                continue;
+            }
+            served += u32::from(is_served);
+            ended += 1;
             last = Instant::now();
+            clients.close(index);
         }
     }
     Ok(Outcome {
-        served: crowd.served,
-        lost: count - crowd.served,
+        served,
+        lost: count - served,
         wall: last - begin,
     })
 }
@@ -123,127 +138,6 @@ fn ask(mut stream: TcpStream, message: &[u8; MESSAGE_BYTES]) -> bool {
 fn message(index: usize) -> [u8; MESSAGE_BYTES] {
     let number = index.to_le_bytes();
     std::array::from_fn(|position| number[position % number.len()] ^ position as u8)
-}
-
-struct Crowd {
-    events: OwnedFd,
-    ready: Vec<epoll::Event>,
-    source: Source,
-    clients: Vec<Option<Client>>,
-    connecting_max: u32,
-    dialled: u32,
-    served: u32,
-    waiting: u32,
-}
-
-struct Client {
-    socket: OwnedFd,
-    sent: bool,
-    received: usize,
-}
-
-enum Step {
-    Waits,
-    Served,
-    Broken,
-}
-
-impl Crowd {
-    fn new(count: u32, connecting_max: u32) -> io::Result<Self> {
-        Ok(Self {
-            events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            ready: Vec::with_capacity(EVENTS_PER_LOOK),
-            source: Source::fresh(),
-            clients: Vec::with_capacity(count as usize),
-            connecting_max,
-            dialled: 0,
-            served: 0,
-            waiting: count,
-        })
-    }
-
-    fn may_dial(&self) -> bool {
-        let ended = self.clients.capacity() as u32 - self.waiting;
-        (self.dialled as usize) < self.clients.capacity()
-            && self.dialled - ended < self.connecting_max
-    }
-
-    fn dial(&mut self, server: SocketAddr) -> io::Result<()> {
-        let socket = self.source.dial(server, SocketFlags::NONBLOCK)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(u64::from(self.dialled));
-        epoll::add(&self.events, &socket, data, flags)?;
-        self.clients.push(Some(Client {
-            socket,
-            sent: false,
-            received: 0,
-        }));
-        self.dialled += 1;
-        Ok(())
-    }
-
-    /// Serves what is ready; waits for it once all were dialled. Returns how many ended.
-    fn look(&mut self) -> io::Result<u32> {
-        let at_once = Timespec::default();
-        let limit = if self.may_dial() {
-            &at_once
-        } else {
-            &LOOK_EVERY
-        };
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.clear();
-        let room = rustix::buffer::spare_capacity(&mut ready);
-        match epoll::wait(&self.events, room, Some(limit)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let before = self.waiting;
-        for event in &ready {
-            let index = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
-            let Some(place) = self.clients.get_mut(index) else {
-                continue;
-            };
-            let Some(client) = place else { continue };
-            match client.step(&message(index)) {
-                Step::Waits => continue,
-                Step::Served => self.served += 1,
-                Step::Broken => {}
-            }
-            self.waiting -= 1;
-            // Closing it also takes it out of the events.
-            *place = None;
-        }
-        self.ready = ready;
-        Ok(before - self.waiting)
-    }
-}
-
-impl Client {
-    /// Goes as far as it can without waiting.
-    fn step(&mut self, message: &[u8; MESSAGE_BYTES]) -> Step {
-        if !self.sent {
-            match write(&self.socket, message) {
-                Ok(MESSAGE_BYTES) => self.sent = true,
-                // Not connected yet: another event comes when it is.
-                Err(Errno::AGAIN | Errno::NOTCONN) => return Step::Waits,
-                Ok(_) | Err(_) => return Step::Broken,
-            }
-        }
-        let mut buffer = [0; MESSAGE_BYTES];
-        loop {
-            match read(&self.socket, &mut buffer) {
-                Ok(count @ 1..) if message[self.received..].starts_with(&buffer[..count]) => {
-                    self.received += count;
-                }
-                Err(Errno::AGAIN) => return Step::Waits,
-                Err(Errno::INTR) => continue,
-                Ok(_) | Err(_) => return Step::Broken,
-            }
-            if self.received == MESSAGE_BYTES {
-                return Step::Served;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,23 +14,19 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use crate::source::Source;
+use flatpath_testkit::clients::Clients;
 use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
-use rustix::io::{Errno, read, write};
 use rustix::net::SocketFlags;
 
 use crate::http;
+use crate::source::Source;
 
 /// Latencies from a microsecond to a minute, three digits.
 const LATENCY_MICROS_MAX: u64 = 60_000_000;
 /// No wait is longer than this, so that the end of a run is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const EVENTS_PER_WAIT: usize = 256;
-const READ_BYTES: usize = 16 * 1024;
 const SEED: u64 = 1;
 /// Uncounted traffic that fills caches, starts threads and grows pools.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -130,37 +126,29 @@ enum Sort {
     Sleeper = 1,
 }
 
-struct Connection {
-    socket: OwnedFd,
-    received: Vec<u8>,
-    /// The request under way.
-    asked: Option<(Sort, Instant)>,
-}
-
 struct Crowd<'a> {
     plan: &'a Plan,
     source: Source,
-    events: OwnedFd,
+    clients: Clients,
+    /// By connection: the request under way.
+    asked: Vec<Option<(Sort, Instant)>>,
     pacing: Option<Pacing>,
-    connections: Vec<Connection>,
     /// Connections without a request under way.
     idle: VecDeque<usize>,
     requests: [Vec<u8>; 2],
     latencies: [Histogram<u64>; 2],
     errors: u64,
     random: fastrand::Rng,
-    buffer: Vec<u8>,
 }
 
 impl<'a> Crowd<'a> {
     fn connect(plan: &'a Plan) -> io::Result<Self> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut crowd = Self {
             plan,
             source: Source::fresh(),
-            events,
+            clients: Clients::new()?,
+            asked: vec![None; plan.connections],
             pacing: plan.requests_per_second.map(Pacing::begin),
-            connections: Vec::with_capacity(plan.connections),
             idle: (0..plan.connections).collect(),
             requests: [
                 http::request(&plan.quick_path),
@@ -169,25 +157,17 @@ impl<'a> Crowd<'a> {
             latencies: [histogram()?, histogram()?],
             errors: 0,
             random: fastrand::Rng::with_seed(SEED),
-            buffer: vec![0; READ_BYTES],
         };
         for index in 0..plan.connections {
-            let connection = crowd.dial(index)?;
-            crowd.connections.push(connection);
+            crowd.dial(index)?;
         }
         Ok(crowd)
     }
 
-    fn dial(&mut self, index: usize) -> io::Result<Connection> {
+    fn dial(&mut self, index: usize) -> io::Result<()> {
         // Loopback connects at once or is refused; the first write finds out.
         let socket = self.source.dial(self.plan.address, SocketFlags::NONBLOCK)?;
-        let data = epoll::EventData::new_u64(index as u64);
-        epoll::add(&self.events, &socket, data, epoll::EventFlags::IN)?;
-        Ok(Connection {
-            socket,
-            received: Vec::new(),
-            asked: None,
-        })
+        self.clients.insert(index, socket.into(), Vec::new())
     }
 
     fn forget_counts(&mut self) {
@@ -196,20 +176,12 @@ impl<'a> Crowd<'a> {
     }
 
     fn drive(&mut self, end: Instant) -> io::Result<()> {
-        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
         while Instant::now() < end {
             self.send_what_may_be_sent();
-            events.clear();
-            let spare = rustix::buffer::spare_capacity(&mut events);
             let pause = self.pacing.as_ref().filter(|_| !self.idle.is_empty());
             let pause = pause.map_or(LOOK_EVERY, |pacing| pacing.pause().min(LOOK_EVERY));
-            let pause = Timespec::try_from(pause).map_err(io::Error::other)?;
-            match epoll::wait(&self.events, spare, Some(&pause)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            for event in &events {
-                self.readable(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
+            for index in self.clients.wait(pause)? {
+                self.received(index);
             }
         }
         Ok(())
@@ -229,12 +201,10 @@ impl<'a> Crowd<'a> {
                 return;
             };
             let sort = self.next_sort();
-            let request = &self.requests[sort as usize];
-            let connection = &mut self.connections[index];
-            connection.asked = Some((sort, Instant::now()));
-            match write(&connection.socket, request) {
-                Ok(count) if count == request.len() => {}
-                _ => self.broken(index),
+            self.asked[index] = Some((sort, Instant::now()));
+            match self.clients.get(index) {
+                Some(connection) => connection.send(self.requests[sort as usize].clone()),
+                None => self.broken(index),
             }
         }
     }
@@ -248,23 +218,19 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    fn readable(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index) else {
+    fn received(&mut self, index: usize) {
+        let Some(connection) = self.clients.get(index) else {
             return;
         };
-        match read(&connection.socket, &mut self.buffer[..]) {
-            Ok(count @ 1..) => connection.received.extend_from_slice(&self.buffer[..count]),
-            Err(Errno::AGAIN | Errno::INTR) => return,
-            Ok(_) | Err(_) => return self.broken(index),
-        }
-        match (http::frame(&connection.received), connection.asked) {
-            (Ok(None), Some(_)) => {}
-            (Ok(Some(framed)), Some((sort, sent))) if framed.status == 200 => {
-                if framed.bytes() != connection.received.len() {
-                    return self.broken(index);
-                }
+        let framed = http::frame(&connection.received);
+        match (framed, self.asked[index]) {
+            _ if connection.end.is_some() => self.broken(index),
+            (Ok(None), _) => {}
+            (Ok(Some(framed)), Some((sort, sent)))
+                if framed.status == 200 && framed.bytes() == connection.received.len() =>
+            {
                 connection.received.clear();
-                connection.asked = None;
+                self.asked[index] = None;
                 let micros = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
                 self.latencies[sort as usize].saturating_record(micros);
                 self.idle.push_back(index);
@@ -273,14 +239,13 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// Counts an error and connects anew; if even that fails, the next write will tell.
+    /// Counts an error and connects anew; if even that fails, the next request tries again.
     fn broken(&mut self, index: usize) {
         self.errors += 1;
-        if let Ok(connection) = self.dial(index) {
-            self.connections[index] = connection;
-        } else {
-            self.connections[index].asked = None;
-        }
+        self.asked[index] = None;
+        self.clients.close(index);
+        // What cannot be dialled is an error again when its turn comes.
+        let _ = self.dial(index);
         if !self.idle.contains(&index) {
             self.idle.push_back(index);
         }
