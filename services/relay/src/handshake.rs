@@ -24,7 +24,7 @@ pub(crate) type Side = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handshake {
     pub(crate) token: Token,
-    /// Two clients of the same side are not joined; one without a side goes with any.
+    /// Two clients of the same side are not connected; one without a side goes with any.
     pub(crate) side: Option<Side>,
 }
 

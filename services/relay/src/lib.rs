@@ -7,16 +7,16 @@
 //! |---------------------------------------|-------------------|-------------------------------|
 //! | `please relay TOKEN\n`                | nothing           | waits for the other           |
 //! | `please relay TOKEN for side SIDE\n`  | nothing           | waits for one of another side |
-//! | (the other one comes)                 | `ok\n` to both    | joins the two                 |
+//! | (the other one comes)                 | `ok\n` to both    | splices the two               |
 //! | anything while it waits               | `impatient\n`     | closes                        |
 //! | anything else as its first line       | `bad handshake\n` | closes                        |
 //! | (as many wait as may)                 | `busy\n`          | closes one: see below         |
 //! | a token that two others have          | `taken\n`         | closes                        |
 //!
 //! - What the second of a pair sends right after its handshake goes to the first.
-//! - A token joins one pair at a time: a third client that names it is refused until both of the
+//! - A token connects one pair at a time: a third client that names it is refused until both of the
 //!   pair are gone.
-//! - Several connections of one side may wait; when one is joined the others are closed.
+//! - Several connections of one side may wait; when one is connected the others are closed.
 //! - A client that leaves while it waits is removed in the same turn. One that waits longer than
 //!   `wait_timeout` is closed. When `waiting_max` wait already, a newcomer replaces the client that
 //!   has waited longest of the address with most waiting clients, which is sent `busy`; a client
@@ -24,7 +24,7 @@
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other
 //!   direction stays open.
 //!
-//! Everything happens on one network thread ([`Spread::OneThread`]): a join needs both connections
+//! Everything happens on one network thread ([`Spread::OneThread`]): a splice needs both connections
 //! there, and moving one between threads would cost more than the kernel's copies allow one
 //! thread to relay.
 //!
@@ -37,6 +37,7 @@ mod waiting;
 mod statistics;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
 
@@ -50,6 +51,9 @@ pub const WAITING_MAX: u32 = 50_000;
 
 /// Sent to a client that may not wait, or no longer.
 const BUSY: &[u8] = b"busy\n";
+
+/// Sent to a client that sends something before its `ok`.
+const IMPATIENT: &[u8] = b"impatient\n";
 
 /// Sent to a client whose token is in use by two others.
 const TAKEN: &[u8] = b"taken\n";
@@ -68,9 +72,9 @@ enum State {
     #[default]
     New,
     Waiting(ClientHandle),
-    /// Its partner was found; the engine is asked to join them.
+    /// Its partner was found; the engine is asked to splice them.
     Met(ClientHandle, Partner),
-    Joined(ClientHandle),
+    Spliced(ClientHandle),
     /// It is being closed.
     Over,
 }
@@ -116,7 +120,7 @@ impl Relay {
                 if has_more {
                     // It does not begin to wait: that could end the wait of another client.
                     context.thread.0.leave(&client);
-                    self.be_impatient(context);
+                    self.dismiss(context, &self.statistics.impatient, IMPATIENT);
                 } else {
                     self.begin_wait(context, client);
                 }
@@ -145,43 +149,36 @@ impl Relay {
 
     fn refuse(&self, context: &mut Context<'_, Self>, refusal: Refusal) {
         log::debug!("a client is refused: {refusal:?}");
-        Statistics::add(&self.statistics.refused);
-        self.leave(&mut context.thread.0, context.session);
-        context.write_static(match refusal {
+        let line = match refusal {
             Refusal::TokenTaken => TAKEN,
             Refusal::NoRoom => BUSY,
-        });
-        context.close_lingering();
+        };
+        self.dismiss(context, &self.statistics.refused, line);
     }
 
-    fn be_impatient(&self, context: &mut Context<'_, Self>) {
-        Statistics::add(&self.statistics.impatient);
+    /// Counts a client, sends it a line, and closes it.
+    fn dismiss(&self, context: &mut Context<'_, Self>, counter: &AtomicU64, line: &'static [u8]) {
+        Statistics::add(counter);
         self.leave(&mut context.thread.0, context.session);
-        context.write_static(b"impatient\n");
+        context.write_static(line);
         context.close_lingering();
     }
 
-    /// Takes a client out of the meetings.
+    /// Takes a client out of the meetings; its session is over.
     fn leave(&self, meetings: &mut Meetings, session: &mut Session) {
-        if let Some(client) = self.forget(meetings, session) {
-            meetings.leave(&client);
-        }
-    }
-
-    /// The client that a session was, which is over.
-    fn forget(&self, meetings: &mut Meetings, session: &mut Session) -> Option<ClientHandle> {
-        match std::mem::replace(&mut session.0, State::Over) {
+        let client = match std::mem::replace(&mut session.0, State::Over) {
             State::Waiting(client) => {
                 self.end_wait(meetings, &client);
-                Some(client)
+                client
             }
-            State::Met(client, _) => Some(client),
-            State::Joined(client) => {
+            State::Met(client, _) => client,
+            State::Spliced(client) => {
                 Statistics::subtract(&self.statistics.paired_ends);
-                Some(client)
+                client
             }
-            State::New | State::Over => None,
-        }
+            State::New | State::Over => return,
+        };
+        meetings.leave(&client);
     }
 }
 
@@ -202,7 +199,7 @@ impl Protocol for Relay {
     }
 
     fn thread_state(&self) -> ThreadState {
-        // Every client has a key at most, waiting or joined.
+        // Every client has a key at most, waiting or spliced.
         ThreadState(Meetings::new(u32::MAX))
     }
 
@@ -211,10 +208,7 @@ impl Protocol for Relay {
             State::New => match front(input) {
                 Front::Unfinished => Received::NeedMore { consumed: 0 },
                 Front::Bad => {
-                    Statistics::add(&self.statistics.bad);
-                    context.session.0 = State::Over;
-                    context.write_static(b"bad handshake\n");
-                    context.close_lingering();
+                    self.dismiss(context, &self.statistics.bad, b"bad handshake\n");
                     Received::Consumed
                 }
                 Front::Good(handshake, length) => {
@@ -224,11 +218,11 @@ impl Protocol for Relay {
                 }
             },
             State::Waiting(_) if !input.is_empty() => {
-                self.be_impatient(context);
+                self.dismiss(context, &self.statistics.impatient, IMPATIENT);
                 Received::Consumed
             }
-            // Bytes of a client that has met its partner go along when the two are joined.
-            State::Waiting(_) | State::Met(..) | State::Joined(_) => {
+            // Bytes of a client that has met its partner go along when the two are spliced.
+            State::Waiting(_) | State::Met(..) | State::Spliced(_) => {
                 Received::NeedMore { consumed: 0 }
             }
             State::Over => Received::Consumed,
@@ -252,14 +246,14 @@ impl Protocol for Relay {
                 let waited = context.turn().now() - partner.since;
                 self.statistics.waited(waited);
                 context.thread.0.dismiss_spares(&client);
-                State::Joined(client)
+                State::Spliced(client)
             }
             State::Waiting(client) => {
                 self.end_wait(&mut context.thread.0, &client);
-                State::Joined(client)
+                State::Spliced(client)
             }
             other => {
-                debug_assert!(false, "{other:?} was joined");
+                debug_assert!(false, "{other:?} was spliced");
                 other
             }
         };
@@ -286,12 +280,9 @@ impl Protocol for Relay {
             context.session.0 = State::Met(client, partner);
             context.splice(partner.end);
         } else if client.is_displaced() {
-            Statistics::add(&self.statistics.displaced);
-            self.leave(&mut context.thread.0, context.session);
-            context.write_static(BUSY);
-            context.close_lingering();
+            self.dismiss(context, &self.statistics.displaced, BUSY);
         } else if !client.is_registered() {
-            // A spare of one that was joined.
+            // A spare of one that was spliced.
             self.end_wait(&mut context.thread.0, &client);
             Statistics::add(&self.statistics.redundant);
             context.session.0 = State::Over;
@@ -312,7 +303,7 @@ impl Protocol for Relay {
 
     fn draining(&self, context: &mut Context<'_, Self>) {
         // Pairs stay until they end or the drain does.
-        if !matches!(context.session.0, State::Joined(_) | State::Met(..)) {
+        if !matches!(context.session.0, State::Spliced(_) | State::Met(..)) {
             self.leave(&mut context.thread.0, context.session);
             context.close_after_output();
         }

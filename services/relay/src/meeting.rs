@@ -1,17 +1,17 @@
 //! Clients that wait for their partner: in the pairing registry, and spares beside it.
 //!
-//! The registry joins one producer with one consumer per key. Both parties of a relay are alike, so
+//! The registry connects one producer with one consumer per key. Both parties of a relay are alike, so
 //! a client takes whichever side is free: the first one waits as a consumer, and the one that
 //! meets it is the producer; or the reverse, if the consumer has left meanwhile.
 //!
 //! A client that would meet one of its own side is a spare: it waits beside the registry and
-//! replaces the one it met when that one leaves. When that one is joined, its spares are closed.
+//! replaces the one it met when that one leaves. When that one is spliced, its spares are closed.
 //!
 //! Invariants
 //! - M1: a client is registered, or a spare, or neither; never two of them.
 //! - M2: two clients are registered under one key exactly if each has the other as its partner.
 //! - M3: the key is a hash of the token, keyed at random; the tokens themselves are compared when
-//!   two meet, so that a collision joins no pair.
+//!   two meet, so that a collision connects no pair.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -42,7 +42,7 @@ impl PairingKey for Key {
 
 type ClientRegistry = Registry<Key, Client, Client>;
 
-/// Why two clients under one key are not joined.
+/// Why two clients under one key are not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     SameSide,
@@ -243,7 +243,7 @@ impl Meetings {
         Arrival::Waits(client)
     }
 
-    /// A client was joined: removes its spares, and notifies them to be closed.
+    /// A client was spliced: removes its spares, and notifies them to be closed.
     pub(crate) fn dismiss_spares(&mut self, client: &ClientHandle) {
         let spares = self.spares.remove(&self.key(&client.token));
         for spare in spares.unwrap_or_default() {
@@ -284,7 +284,7 @@ impl Meetings {
         }
     }
 
-    /// A client could not be joined to the partner it had met, which is about to leave: it waits
+    /// A client could not be spliced to the partner it had met, which is about to leave: it waits
     /// beside the registry until that one has left.
     pub(crate) fn wait_again(&mut self, client: &ClientHandle) -> bool {
         end_registration(client);

@@ -25,9 +25,9 @@ pub struct Statistics {
 pub struct Snapshot {
     /// Clients that wait for their partner now.
     pub waiting: u64,
-    /// Pairs that are joined now.
+    /// Pairs that are connected now.
     pub paired: u64,
-    /// Pairs that were joined since the start.
+    /// Pairs that were connected since the start.
     pub matched: u64,
     /// How long the first of each pair had waited, together.
     pub waited: Duration,
@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub impatient: u64,
     /// Clients with a bad handshake.
     pub bad: u64,
-    /// Clients closed because another connection of their side was joined.
+    /// Clients closed because another connection of their side was connected.
     pub redundant: u64,
     /// Clients refused because their token is in use, or their side has too many connections.
     pub refused: u64,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_relay::{Relay, Snapshot, Statistics};
+use flatpath_testkit::PATIENCE;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const SIDE_A: &str = " for side aaaaaaaaaaaaaaaa";
 const SIDE_B: &str = " for side bbbbbbbbbbbbbbbb";
 
@@ -132,7 +132,7 @@ fn is_silent(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn two_clients_with_one_token_are_joined() {
+fn two_clients_with_one_token_are_connected() {
     on_both(|site| {
         for (first, second) in [("", ""), (SIDE_A, SIDE_B), ("", SIDE_A), (SIDE_B, "")] {
             let mut one = site.wait(7, first);
@@ -205,7 +205,7 @@ fn one_that_speaks_while_it_waits_is_impatient_and_forgotten() {
         hear_all(&mut site.say(&(please(1, "") + "early")), b"impatient\n");
         site.until("both are forgotten", |now| now.waiting == 0);
         assert_eq!(site.now().impatient, 2);
-        // The next two meet each other and nobody else.
+        // The next two meet each other and no other.
         let mut one = site.wait(1, "");
         let mut other = site.say(&please(1, ""));
         hear(&mut one, b"ok\n");
@@ -215,7 +215,7 @@ fn one_that_speaks_while_it_waits_is_impatient_and_forgotten() {
 }
 
 #[test]
-fn what_the_second_sends_behind_its_handshake_goes_to_the_first() {
+fn what_the_second_sends_after_its_handshake_goes_to_the_first() {
     on_both(|site| {
         let mut one = site.wait(1, SIDE_A);
         let mut other = site.say(&(please(1, SIDE_B) + "at once"));
@@ -243,7 +243,7 @@ fn one_that_leaves_is_forgotten_at_once() {
         }
         assert_eq!(site.now().unmatched, 3);
         let next = site.wait(1, "");
-        assert!(is_silent(&next), "nobody is there to meet");
+        assert!(is_silent(&next), "no client is there to meet");
         site.end();
     });
 }
@@ -421,10 +421,10 @@ fn a_drain_lets_waiting_clients_go_and_pairs_finish() {
 }
 
 #[test]
-fn a_forced_end_in_the_middle_of_many_arrivals_leaves_nobody() {
+fn a_forced_end_in_the_middle_of_many_arrivals_leaves_no_client() {
     on_both(|site| {
         let streams: Vec<_> = (0..100).map(|at| site.say(&please(at / 2, ""))).collect();
-        site.until("some were joined", |now| now.matched > 10);
+        site.until("some were connected", |now| now.matched > 10);
         drop(streams);
         site.end();
     });

@@ -1,12 +1,12 @@
 //! The relay on the simulated driver: hundreds of seeds, every fault. Registrations survive them.
 //!
 //! Clients with a few tokens and sides come, wait, speak, leave and break at seeded moments. Always
-//! - who was told `ok` hears one partner's words from their beginning, and nobody else's;
+//! - a client that was sent `ok` gets the bytes of one partner from their beginning, and no others;
 //! - no more clients wait than there are places;
-//! - a match that was counted was joined, and a pair that was joined was counted;
-//! - at the end nobody waits, no pair is left, and nothing is leaked.
+//! - a match that was counted was spliced, and a pair that was spliced was counted;
+//! - at the end no client waits, no pair is left, and nothing is leaked.
 //!
-//! In a world without losses every pair of clients with a token of its own is joined.
+//! In a world without losses every pair of clients with a token of its own is connected.
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
 
@@ -209,7 +209,7 @@ fn check(visitors: &[Visitor], lossless: bool) {
             let known = known.map(str::as_bytes);
             let whole = known.iter().any(|words| words.starts_with(heard));
             assert!(whole, "{}", String::from_utf8_lossy(heard));
-            assert!(!lossless, "not joined");
+            assert!(!lossless, "not connected");
             continue;
         };
         let others = visitors
@@ -231,7 +231,7 @@ fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
 }
 
 #[test]
-fn sim_every_pair_is_joined_while_no_connection_is_lost() {
+fn sim_every_pair_is_connected_while_no_connection_is_lost() {
     assert!(run_all(|seed| Faults::mixed(seed).without_losses(), true) > SEEDS);
 }
 

@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_ingest::{ControlThread, Figures, Ingest, Settings};
-
-/// Longer than anything here takes; a hang becomes a named failure.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use flatpath_testkit::PATIENCE;
 
 /// See the module. Drop order: the engine first, then the control.
 pub struct Rig {
