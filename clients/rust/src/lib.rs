@@ -19,8 +19,8 @@
 //!
 //! Delivery is at most once: what was delivered to a consumer that dies is not delivered again.
 //!
-//! The server is trusted to leave alone what a consumer holds. Where it says that a fragment lies is
-//! checked against the size of the memory all the same.
+//! The server is trusted to leave alone what a consumer holds. The place of a fragment is checked
+//! against the size of the memory all the same.
 #![forbid(unsafe_code)]
 
 mod attach;

@@ -1,7 +1,7 @@
 //! Clients that wait for their partner: in the pairing registry, and spares beside it.
 //!
-//! The registry connects one producer with one consumer per key. Both parties of a relay are alike, so
-//! a client takes whichever side is free: the first one waits as a consumer, and the one that
+//! The registry connects one producer with one consumer per key. Both parties of a relay are alike,
+//! so a client takes whichever side is free: the first one waits as a consumer, and the one that
 //! meets it is the producer; or the reverse, if the consumer has left meanwhile.
 //!
 //! A client that would meet one of its own side is a spare: it waits beside the registry and
