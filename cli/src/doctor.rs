@@ -3,9 +3,9 @@
 //! Everything is tried or read, nothing concluded from a version. What stands in the way is named
 //! together with its cure. The report goes to standard output, as text or, with `--json`, as JSON.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 use std::fs;
-use std::io::Write as _;
+use std::io::Write;
 
 use clap::Args;
 use flatpath::limits::DESCRIPTORS_RESERVED;
@@ -204,41 +204,42 @@ fn advice(limits: &MachineLimits, verdict: &Verdict) -> Vec<String> {
 impl Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits = &self.limits;
-        let mut text = String::new();
-        let mut row = |name: &str, value: &str| {
-            let _ = writeln!(text, "  {name:<26}{value}");
-        };
-        row("kernel", &self.probe.kernel);
-        row("processors", &self.processors.to_string());
-        row("descriptors", &limits.descriptors.to_string());
-        row(
-            "locked memory, bytes",
-            &limits.locked_memory_bytes.to_string(),
-        );
-        row("kernel.io_uring_disabled", &known(limits.io_uring_disabled));
-        row("kernel.io_uring_group", &known(limits.io_uring_group));
-        row("net.core.somaxconn", &known(limits.backlog_max));
         let ports = limits
             .local_ports
             .map(|(first, last)| format!("{first}-{last}"));
-        row("local ports", &known(ports));
-        write!(formatter, "machine\n{text}\nfeatures of io_uring\n")?;
+        writeln!(formatter, "machine")?;
+        for (name, value) in [
+            ("kernel", self.probe.kernel.clone()),
+            ("processors", self.processors.to_string()),
+            ("descriptors", limits.descriptors.to_string()),
+            (
+                "locked memory, bytes",
+                limits.locked_memory_bytes.to_string(),
+            ),
+            ("kernel.io_uring_disabled", known(limits.io_uring_disabled)),
+            ("kernel.io_uring_group", known(limits.io_uring_group)),
+            ("net.core.somaxconn", known(limits.backlog_max)),
+            ("local ports", known(ports)),
+        ] {
+            writeln!(formatter, "  {name:<26}{value}")?;
+        }
+        writeln!(formatter, "\nfeatures of io_uring")?;
         for finding in &self.probe.findings {
             write_finding(formatter, finding)?;
         }
         let verdict = &self.verdict;
-        let mut text = String::new();
-        let mut row = |name: &str, value: &str| {
-            let _ = writeln!(text, "  {name:<26}{value}");
-        };
-        row(
-            "driver",
-            &format!("{}: {}", verdict.driver, verdict.driver_reason),
-        );
-        row("connections at once", &verdict.connections_max.to_string());
-        row("buffers, bytes", &verdict.buffer_bytes_max.to_string());
-        row("paths are resolved by", verdict.path_resolution);
-        write!(formatter, "\nflatpath serve will use\n{text}")?;
+        writeln!(formatter, "\nflatpath serve will use")?;
+        for (name, value) in [
+            (
+                "driver",
+                format!("{}: {}", verdict.driver, verdict.driver_reason),
+            ),
+            ("connections at once", verdict.connections_max.to_string()),
+            ("buffers, bytes", verdict.buffer_bytes_max.to_string()),
+            ("paths are resolved by", verdict.path_resolution.to_string()),
+        ] {
+            writeln!(formatter, "  {name:<26}{value}")?;
+        }
         if !self.advice.is_empty() {
             writeln!(formatter, "\nadvice")?;
             for advice in &self.advice {

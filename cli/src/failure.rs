@@ -1,10 +1,10 @@
 //! Why a command ended, and with which code.
 
-use std::fmt;
 use std::process::ExitCode;
 
 /// What went wrong, in words that name the cause and, where there is one, the cure.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(crate) enum Failure {
     /// The command was given what cannot be meant. Code 2.
     WrongUse(String),
@@ -18,12 +18,5 @@ impl Failure {
             Self::WrongUse(_) => ExitCode::from(2),
             Self::Failed(_) => ExitCode::from(1),
         }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::WrongUse(text) | Self::Failed(text)) = self;
-        formatter.write_str(text)
     }
 }

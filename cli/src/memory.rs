@@ -119,7 +119,11 @@ impl Demands {
     /// It is too little: names the least that is enough.
     pub(crate) fn divide(&self) -> Result<Parts, Failure> {
         self.parts().ok_or_else(|| {
-            let least = (1..1 << 20).find(|mib| self.with_bytes(mib * MIB).parts().is_some());
+            let with = |bytes| Demands {
+                bytes,
+                ..self.clone()
+            };
+            let least = (1..1 << 20).find(|mib| with(mib * MIB).parts().is_some());
             let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
             let given = size_text(self.bytes);
             Failure::WrongUse(format!(
@@ -127,13 +131,6 @@ impl Demands {
                  --network-threads, --workers and --max-connections"
             ))
         })
-    }
-
-    fn with_bytes(&self, bytes: usize) -> Demands {
-        Demands {
-            bytes,
-            ..self.clone()
-        }
     }
 
     fn parts(&self) -> Option<Parts> {

@@ -102,20 +102,17 @@ impl Shared {
     fn await_due(&self) -> &'static str {
         let mut due = self.due();
         loop {
-            due = match *due {
-                None => self
-                    .changed
-                    .wait(due)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(Due { at, why }) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return why;
-                    }
-                    let woken = self.changed.wait_timeout(due, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
+            let left = match *due {
+                Some(Due { at, .. }) => at.saturating_duration_since(Instant::now()),
+                None => Duration::MAX,
             };
+            if let Some(Due { why, .. }) = *due
+                && left.is_zero()
+            {
+                return why;
+            }
+            let woken = self.changed.wait_timeout(due, left);
+            due = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

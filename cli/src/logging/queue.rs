@@ -42,12 +42,12 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: VecDeque<Entry>,
+    /// Lines, and counts of those dropped between them.
+    entries: VecDeque<Next>,
     bytes: usize,
     /// Lines dropped since the last entry.
     dropped: u64,
-    /// The writer should look for what the limiter left out, now or at a time.
-    nudged: bool,
+    /// From when on the writer should look for what the limiter left out.
     nudged_at: Option<Instant>,
     is_ending: bool,
     /// The writer sleeps in `next`.
@@ -56,12 +56,6 @@ struct State {
     is_writing: bool,
     /// And standard error takes nothing.
     is_blocked: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Entry {
-    Line(String),
-    Dropped(u64),
 }
 
 /// What the writer should write.
@@ -102,10 +96,10 @@ impl Queue {
         }
         let dropped = std::mem::take(&mut state.dropped);
         if dropped > 0 {
-            state.entries.push_back(Entry::Dropped(dropped));
+            state.entries.push_back(Next::Dropped(dropped));
         }
         state.bytes += line.len();
-        state.entries.push_back(Entry::Line(line));
+        state.entries.push_back(Next::Line(line));
         self.wake(&mut state);
     }
 
@@ -138,19 +132,11 @@ impl Queue {
             }
             self.emptied.notify_all();
             state.is_asleep = true;
-            let left = state
-                .nudged_at
-                .map(|at| at.saturating_duration_since(Instant::now()));
-            state = match left {
-                Some(left) => {
-                    let woken = self.filled.wait_timeout(state, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    let woken = self.filled.wait(state);
-                    woken.unwrap_or_else(PoisonError::into_inner)
-                }
-            };
+            let left = state.nudged_at.map_or(Duration::MAX, |at| {
+                at.saturating_duration_since(Instant::now())
+            });
+            let woken = self.filled.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.is_asleep = false;
         }
     }
@@ -171,7 +157,7 @@ impl Queue {
     pub(crate) fn flush(&self, patience: Patience) -> bool {
         let begun = Instant::now();
         let mut state = self.state();
-        state.nudged = true;
+        state.nudged_at = Some(Instant::now());
         state.is_ending = true;
         self.wake(&mut state);
         loop {
@@ -207,21 +193,17 @@ impl State {
     }
 
     fn find(&mut self) -> Option<Next> {
-        match self.entries.pop_front() {
-            Some(Entry::Line(line)) => {
+        if let Some(next) = self.entries.pop_front() {
+            if let Next::Line(line) = &next {
                 self.bytes -= line.len();
-                return Some(Next::Line(line));
             }
-            Some(Entry::Dropped(count)) => return Some(Next::Dropped(count)),
-            None => {}
+            return Some(next);
         }
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             return Some(Next::Dropped(dropped));
         }
-        let is_due = self.nudged_at.is_some_and(|at| at <= Instant::now());
-        if self.nudged || is_due {
-            self.nudged = false;
+        if self.is_nudged() {
             self.nudged_at = None;
             return Some(Next::Nudged {
                 is_ending: self.is_ending,
@@ -231,7 +213,11 @@ impl State {
     }
 
     fn is_done(&self) -> bool {
-        self.entries.is_empty() && self.dropped == 0 && !self.nudged && !self.is_writing
+        self.entries.is_empty() && self.dropped == 0 && !self.is_nudged() && !self.is_writing
+    }
+
+    fn is_nudged(&self) -> bool {
+        self.nudged_at.is_some_and(|at| at <= Instant::now())
     }
 }
 
