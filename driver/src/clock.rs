@@ -4,7 +4,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The clock behind [`Driver::now_ns`](crate::Driver::now_ns) of the real drivers, in nanoseconds:
+/// The clock of the real drivers' [`Driver::now_ns`](crate::Driver::now_ns), in nanoseconds:
 /// CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -16,7 +16,7 @@ use crate::socket::Socket;
 pub struct Completion {
     /// The user_data the operation was started with.
     pub user_data: u64,
-    /// True while the operation lives on; the only sign of it.
+    /// True unless the operation has ended; only this tells.
     pub more: bool,
     pub outcome: Outcome,
 }
@@ -43,8 +43,7 @@ pub enum Outcome {
     Accepted(Socket),
     /// Receive: bytes, to be recycled whatever `more` says.
     Received(Piece),
-    /// recv_into: the buffer, with what was there behind what it held; the same as before if
-    /// nothing was.
+    /// recv_into: the buffer, with what was there after what it held; unchanged if nothing was.
     ReceivedInto(Buffer),
     /// Receive and recv_into: the peer sends no more.
     EndOfStream,
@@ -55,7 +54,7 @@ pub enum Outcome {
         /// The socket is closed and may not be used again; only ever in the final completion.
         closed: bool,
     },
-    /// Watch: how much was written to the eventfd since the last time; never zero.
+    /// Poll: how much was written to the eventfd since the last time; never zero.
     Signalled(u64),
     /// The operation failed. The socket is still open.
     Failed(Errno),
@@ -70,7 +69,7 @@ pub struct Piece {
     /// Where its bytes begin in the page.
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
-    /// The region's own name, which no other region has.
+    /// Names the region; no other region has it.
     pub(crate) region_serial: u64,
     /// The piece's own reference to its page, from the first fragment on.
     pub(crate) base: OnceCell<Pinned<RegionMemory>>,
@@ -89,7 +88,7 @@ impl Piece {
     }
 }
 
-/// Without the region's name, which differs from run to run.
+/// Without the region's serial number, which differs from run to run.
 impl std::fmt::Debug for Piece {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter

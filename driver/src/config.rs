@@ -2,15 +2,15 @@
 
 use crate::region::{Backing, RegionConfig, SmallReceives};
 
-/// Part of the common receive buffers that may be kept beyond their turn: one in four.
-const COMMON_KEPT_SHARE: u32 = 4;
+/// Part of the common receive buffers that may be retained beyond their turn: one in four.
+const COMMON_RETAINED_SHARE: u32 = 4;
 
 /// Sizes of a driver. The defaults suit one network thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
     /// Operations submitted with one system call; more cost another one. io_uring only.
     pub submission_entries: u32,
-    /// Completions the ring holds; more overflow into kernel memory, slowly, and end multishot
+    /// Completions the queue holds; more overflow into kernel memory, slowly, and end multishot
     /// operations early. io_uring only.
     pub completion_entries: u32,
     /// Receive buffers: a power of two, at most [`BUFFERS_MAX`](crate::BUFFERS_MAX).
@@ -28,7 +28,7 @@ impl DriverConfig {
         RegionConfig {
             pages: self.receive_buffers,
             page_bytes: self.receive_buffer_bytes,
-            reserve_pages: self.receive_buffers - self.receive_buffers / COMMON_KEPT_SHARE,
+            reserve_pages: self.receive_buffers - self.receive_buffers / COMMON_RETAINED_SHARE,
             backing: Backing::Private,
             small_receives: SmallReceives::TakePages,
         }

@@ -9,22 +9,20 @@
 //! - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
 //!   its final completion says `closed`.
 //! - C5: every [`Piece`] is recycled once, to the driver it came from.
-//! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) and every piece is taken care of,
-//!   also when its user_data means nothing to the caller any more (a late completion after a
-//!   cancel).
+//! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) is closed and every piece recycled,
+//!   also when the caller no longer knows its user_data (a late completion after a cancel).
 //! - C7: all methods are called from the thread that made the driver.
 //!
 //! The driver promises
-//! - D1: an operation has any number of completions with `more`, then exactly one without. That
-//!   flag is the only sign of life; neither a success nor an error says anything about it.
-//! - D2: completions of one operation come in order. Nothing is said about the order of different
-//!   ones.
+//! - D1: an operation has any number of completions with `more`, then exactly one without. Only
+//!   that flag tells whether it has ended; neither a success nor an error does.
+//! - D2: completions of one operation come in order; those of different operations in any order.
 //! - D3: completions come out of [`Driver::wait`] only.
 //! - D4: it owns a send list until the final completion, and frees each segment as it is sent.
 //! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
 //!   the kernel may write to outlives the kernel's use of it.
-//! - D6: a wait before which pages of a region were awaited does not last while one of them is
-//!   free, whichever thread gave it back and whenever it did.
+//! - D6: a wait before which pages of a region were awaited returns while one of them is free,
+//!   whichever thread gave it back and whenever it did.
 //!
 //! Ordering
 //! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence,
@@ -105,8 +103,7 @@ pub trait Driver {
     /// Nanoseconds of a monotonic clock, read once at the end of each [`Driver::wait`].
     fn now_ns(&self) -> u64;
 
-    /// Nanoseconds of the same clock, read in this call: how much of a turn's time is over. No
-    /// system call.
+    /// Nanoseconds of the same clock, read in this call, without a system call.
     fn clock_ns(&self) -> u64 {
         crate::clock::monotonic_ns()
     }
@@ -114,8 +111,8 @@ pub trait Driver {
     /// Seconds since 1970, read once per [`Driver::wait`]; for dates, not for durations.
     fn wall_seconds(&self) -> u64;
 
-    /// Makes a connected stream socket from elsewhere usable with this driver, which owns it from
-    /// now on. Sets the blocking mode this driver wants (one system call).
+    /// Makes a connected stream socket usable with this driver, which owns it from now on. Sets the
+    /// blocking mode this driver wants (one system call).
     ///
     /// # Errors
     /// What `fcntl` says; the descriptor is closed then.
@@ -138,14 +135,13 @@ pub trait Driver {
     /// Starts receiving into the pages of a region.
     ///
     /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when
-    /// [`Driver::free`] says that one is, and say [`Driver::await_pages`] before each wait until
-    /// then.
-    /// Whether a receive without data fails so when it is armed depends on the kernel. Any other
-    /// failure means that the connection is broken.
+    /// [`Driver::free`] is above zero, and call [`Driver::await_pages`] before each wait until
+    /// then. Whether a receive without data fails so when it is armed depends on the kernel. Any
+    /// other failure means that the connection is broken.
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16);
 
-    /// Starts receiving once into the pages of a region, where what comes may share a page with
-    /// what came before, and with what comes next on any connection: see
+    /// Starts receiving once into the pages of a region, and may share a page
+    /// with receives before and after it, on any connection: see
     /// [`RegionConfig::small_receives`](crate::RegionConfig::small_receives). A driver that cannot
     /// do so takes a page.
     fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
@@ -155,7 +151,8 @@ pub trait Driver {
     /// A region by its number.
     fn region(&self, region_id: u16) -> &Region;
 
-    /// Pages of a region that can be received into at this moment: neither out as pieces nor kept.
+    /// Pages of a region that can be received into at this moment: neither out as pieces nor
+    /// retained.
     fn free(&self, region_id: u16) -> u32;
 
     /// As [`Driver::free`], for [`Driver::receive_sharing`].
@@ -165,7 +162,7 @@ pub trait Driver {
 
     /// The next [`Driver::wait`] returns when a page of the region is free, and at once if one is
     /// by then. For a caller with receives that failed for want of a page: pages come back from
-    /// other threads as well, at any time (D6). Holds for one wait, so say it before each.
+    /// other threads as well, at any time (D6). Holds for one wait, so call it before each.
     fn await_pages(&mut self, region_id: u16) {
         self.region(region_id).await_page();
     }
@@ -175,8 +172,8 @@ pub trait Driver {
         self.await_pages(region_id);
     }
 
-    /// Receives what is there now into a buffer of the caller's, behind what it holds, and waits
-    /// for nothing: completes once. For streams: one call brings as much as there is room for, and
+    /// Receives what is there now into a buffer of the caller's, after what it holds, without
+    /// waiting: completes once. For streams: one call brings as much as there is room for, and
     /// a waiting connection still holds no buffer, because the caller waits with
     /// [`Driver::receive`].
     ///
@@ -199,7 +196,8 @@ pub trait Driver {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped>;
 
-    /// Starts sending the whole list, after does what `after` says. Short sends are continued.
+    /// Starts sending the whole list, and does what `after` says at its end. Short sends are
+    /// continued.
     ///
     /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
@@ -208,11 +206,11 @@ pub trait Driver {
 
     /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
     /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where
-    /// [`Outcome::Sent`](crate::Outcome::Sent) says only what the socket has taken. A peer that
-    /// reads slowly makes it grow slowly, one that does not read not at all. SYN and FIN may count
-    /// as a byte each, so compare with what it was before.
+    /// [`Outcome::Sent`](crate::Outcome::Sent) says only what the socket has taken. It grows as
+    /// slowly as the peer reads. SYN and FIN may count as a byte each, so compare with what it was
+    /// before.
     ///
-    /// `None`: the driver cannot tell, as for sockets that are not TCP's.
+    /// `None`: the driver does not know, as for sockets other than TCP's.
     ///
     /// Cost: one system call, in this call.
     fn bytes_acked(&self, socket: Socket) -> Option<u64> {
@@ -220,7 +218,7 @@ pub trait Driver {
     }
 
     /// Starts watching an eventfd, which the driver keeps open: each completion has `more` and
-    /// takes what was written since the last one. It goes on until it is cancelled; what is written
+    /// takes what was written since the last one. It lasts until it is cancelled; what is written
     /// after that stays in the eventfd. Failed: the descriptor cannot be watched.
     ///
     /// Cost: one system call for each completion, beside the wait's, and for epoll one to begin and
@@ -259,8 +257,8 @@ pub trait Driver {
     /// one call happen before it returns.
     ///
     /// # Errors
-    /// Only what makes going on impossible, with the reason in words: completions were lost
-    /// (EBADR), or the kernel refuses the ring.
+    /// Only what the driver cannot recover from, with the reason in words: completions were lost
+    /// (EBADR), or the kernel refuses the call.
     fn wait(
         &mut self,
         timeout_ns: Option<u64>,

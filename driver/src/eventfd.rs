@@ -1,7 +1,7 @@
 //! An eventfd: a counter that another thread, another process or a device adds to (eventfd(2)).
 //!
-//! A driver that [polls](crate::Driver::poll_eventfd) one takes what was added, and says how much.
-//! So it stands for an interrupt: who raises it needs to know nothing but the descriptor.
+//! A driver that [polls](crate::Driver::poll_eventfd) one takes what was added, and reports how
+//! much. So it stands for an interrupt: its writer needs to know the descriptor alone.
 //!
 //! Invariants
 //! - F1: what is written is taken once: reading sets the counter to zero.
@@ -21,7 +21,7 @@ use crate::completion::Errno;
 /// The largest count (eventfd(2)).
 const COUNT_MAX: u64 = u64::MAX - 1;
 
-/// See the module. Shared by whoever writes and the driver that watches, each with an `Arc`.
+/// See the module. Shared by its writers and the driver that polls it, each with an `Arc`.
 #[derive(Debug)]
 pub struct Eventfd(Source);
 
@@ -42,12 +42,12 @@ impl Eventfd {
         Ok(Eventfd(Source::Descriptor(descriptor)))
     }
 
-    /// One that came from elsewhere: from another process, or from who made it for a device. Its
-    /// blocking mode is left as it is. Not for a semaphore (`EFD_SEMAPHORE`), which gives out one
-    /// at a time.
+    /// One that came from elsewhere: from another process, or made for a device. Its
+    /// blocking mode is left as it is. Not for a semaphore (`EFD_SEMAPHORE`), of which a read takes
+    /// one.
     ///
     /// # Errors
-    /// When the descriptor is something else, or `/proc` does not say what it is.
+    /// When the descriptor is something else, or `/proc` does not tell what it is.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Eventfd> {
         let kind = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
         if kind.as_os_str() != "anon_inode:[eventfd]" {
@@ -76,11 +76,11 @@ impl Eventfd {
         }
     }
 
-    /// Adds `count`; whoever watches is told.
+    /// Adds `count`; a driver that polls it completes.
     ///
     /// # Errors
     /// `WouldBlock` when the sum would not fit: as many are waiting to be taken. One that came from
-    /// elsewhere in blocking mode waits instead. `InvalidInput` for the one number that is none.
+    /// elsewhere in blocking mode waits instead. `InvalidInput` for `u64::MAX`.
     pub fn write(&self, count: u64) -> io::Result<()> {
         match &self.0 {
             Source::Descriptor(descriptor) => {
@@ -97,7 +97,8 @@ impl Eventfd {
         }
     }
 
-    /// Takes what was added since the last time; never waits (F2). A driver that watches does this.
+    /// Takes what was added since the last time; never waits (F2). A driver that polls it does
+    /// this.
     ///
     /// # Errors
     /// AGAIN when that is nothing.

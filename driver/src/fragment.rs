@@ -1,10 +1,10 @@
-//! Fragments: received bytes that stay where they are for as long as somebody wants them.
+//! Fragments: received bytes that stay where they are for as long as a fragment refers to them.
 //!
-//! A fragment is an owned value: it may be retained as long as one likes, sent to another thread,
-//! cut and cloned. Dropping it is the only way to give it back, so it cannot be given back twice,
-//! and nobody can make one up. Whoever else is to have the page, another process say, takes a token
-//! through an [`Attachment`] while a fragment of the page lives; a token may be returned twice,
-//! forged or stale, and is refused then.
+//! A fragment is an owned value: it may be held for any time, sent to another thread, cut and
+//! cloned. Dropping it is the only way to give it back, so it cannot be given back twice, and it
+//! cannot be forged. Another user of the page, such as another process, takes a token through an
+//! [`Attachment`] while a fragment of the page lives; a token that is returned twice, forged or
+//! stale is refused.
 //!
 //! Invariants
 //! - F1: a fragment holds one count of its page, so the page is not received into (region, G2).
@@ -13,7 +13,7 @@
 //!
 //! Ordering
 //! - E1 settle: `held` goes down, fence, look at the mark -> set the mark, fence, look at `held`:
-//!   either the drop that reaches the mark sees it, or who waits sees that it need not.
+//!   either the drop that reaches the mark sees it, or the waiter sees that it need not wait.
 //!
 //! Cost: clone two atomic additions, drop two subtractions and a fence. No allocation.
 
@@ -25,8 +25,8 @@ use flatpath_structures::tokens::{Holder, PageToken, Pinned, TakeError};
 
 use crate::region::{Region, RegionMemory};
 
-/// Holds tokens of fragments for a user that may not be trusted with them. Its end, on whatever
-/// thread, gives back exactly what it still holds.
+/// Holds tokens of fragments for a user that may not be trusted with them. Its drop, on any thread,
+/// gives back exactly what it still holds.
 pub type Attachment = Holder<RegionMemory>;
 
 /// Notified when a quota has fallen to the mark it waits for.
@@ -41,7 +41,7 @@ pub struct Quota(Arc<QuotaState>);
 
 struct QuotaState {
     held: AtomicU32,
-    /// Rings when `held` is below this; 0 when nobody waits.
+    /// `waker` is called when `held` is below this; 0 when nothing waits.
     mark: AtomicU32,
     number: u64,
     waker: Arc<dyn QuotaWaker>,
@@ -63,8 +63,8 @@ impl Quota {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Asks to be told when fewer than `mark` fragments are held. False: they are already, and
-    /// nobody will be told.
+    /// Asks for a wake when fewer than `mark` fragments are held. False: they are already, and no
+    /// wake follows.
     pub fn wait_below(&self, mark: u32) -> bool {
         // ORDER: relaxed; the fence orders it (E1).
         self.0.mark.store(mark, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Quota {
         if self.0.held.load(Ordering::Relaxed) >= mark {
             return true;
         }
-        // ORDER: relaxed: whoever takes the mark down is the one to act on it (F3).
+        // ORDER: relaxed: the thread that takes the mark down acts on it (F3).
         self.0.mark.swap(0, Ordering::Relaxed) == 0
     }
 }
@@ -105,7 +105,7 @@ impl Drop for QuotaGuard {
         // ORDER: E1, the returner's side.
         fence(Ordering::SeqCst);
         let mark = state.mark.load(Ordering::Relaxed);
-        // ORDER: relaxed: of all who see the mark, the one who takes it down rings (F3).
+        // ORDER: relaxed: of the threads that see the mark, the one that takes it down wakes (F3).
         if held < mark && state.mark.swap(0, Ordering::Relaxed) != 0 {
             state.waker.wake(state.number);
         }
@@ -225,9 +225,9 @@ impl Fragment {
         self.length -= bytes as u32;
     }
 
-    /// Copies `bytes` behind the fragment, into what its page has left, so that pieces which
-    /// trickle in do not take a page each. False, and nothing done: they do not fit, or somebody
-    /// else has a reference to the page.
+    /// Copies `bytes` after the fragment, into what its page has left, so that small pieces do not
+    /// take a page each. False, and nothing done: they do not fit, or the page has another
+    /// reference.
     pub fn try_append(&mut self, bytes: &[u8]) -> bool {
         let region = self.pin.refs();
         let (pages, page) = (region.release(), self.pin.page());
@@ -235,8 +235,8 @@ impl Fragment {
         if bytes.len() > (pages.page_bytes() - end) as usize || region.uses(page) != 1 {
             return false;
         }
-        // SAFETY: F1: the only count is this fragment's, borrowed mutably, so nobody can count on
-        // from it, nobody reads the page, and the kernel does not write to it.
+        // SAFETY: F1: the only count is this fragment's, borrowed mutably, so no other can be made
+        // from it, no thread reads the page, and the kernel does not write to it.
         unsafe { pages.write(page, end, bytes) };
         self.length += bytes.len() as u32;
         true

@@ -1,14 +1,14 @@
-//! io_uring, epoll and a seeded simulation behind one completion interface.
+//! io_uring, epoll and a seeded simulation with one completion interface.
 //!
 //! The caller starts operations with user_data of its own and collects [`Completion`]s from
-//! [`Driver::wait`]. Nothing but `wait` hands out completions, so a turn of the caller's loop means
-//! the same on every driver: start operations, wait, handle what came.
+//! [`Driver::wait`]. Only `wait` hands out completions, so a turn of the caller's loop is the same
+//! on every driver: start operations, wait, handle completions.
 //!
-//! A reader's way through: [`driver`](Driver) is the contract, `socket` and `completion` its
-//! words, `segment` what is sent, `region` and `fragment` what is received and kept, `waker`
-//! how another thread ends a wait, `eventfd` what others raise and a driver watches. Then `uring`,
-//! `epoll` and [`simulation`], each with one file per operation. [`probe`] and [`select()`] tell
-//! which of them this machine takes.
+//! In reading order: [`driver`](Driver) is the contract, `socket` and `completion` its types,
+//! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
+//! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
+//! [`simulation`], each with one file per operation. [`probe`] and [`select()`] tell which of them
+//! this machine offers.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no

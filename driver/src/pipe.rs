@@ -1,15 +1,15 @@
-//! Pipes: pages of a file, or what a socket has received, on their way to a socket, by reference.
+//! Pipes: pages of a file, or received packets, on their way to a socket by reference.
 //!
 //! A worker fills a pipe from a file: the kernel puts references to pages of its cache in it and
 //! copies nothing. The driver moves them on to the socket, which sends from those same pages. So
-//! data that is served as it lies in a file is not touched by this process at all.
+//! this process does not touch data that is served unchanged.
 //!
-//! What is sent is what the pages hold when the network takes them: who changes the file meanwhile
+//! What is sent is what the pages hold when the network takes them: a change of the file meanwhile
 //! may be seen. The kernel's own NFS server and `sendfile` do the same. The length is fixed when
 //! the pipe is filled, whatever happens to the file afterwards.
 //!
-//! What a stream has brought can be moved to another one in the same way (`splice_from`): the
-//! packets' own memory goes on, and neither this process nor the kernel copies it.
+//! What a stream has received can be moved to another one in the same way (`splice_from`): the
+//! packets' own memory moves, and neither this process nor the kernel copies it.
 //!
 //! | may run beside    | `splice_file`, `splice_from` | drop of a `Piped` |
 //! |-------------------|------------------------------|-------------------|
@@ -26,8 +26,8 @@
 //! Cost: a pipe is two descriptors and, in the kernel, 40 bytes per page of its capacity. Filling
 //! costs one system call or two, and making the pipe three more, once.
 //!
-//! `splice` knows no MSG_NOSIGNAL: the process has to ignore SIGPIPE, as Rust programs do unless
-//! they are told otherwise.
+//! `splice` knows no MSG_NOSIGNAL: the process has to ignore SIGPIPE, as Rust programs do by
+//! default.
 
 use std::any::Any;
 use std::fmt;
@@ -43,8 +43,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::Mode;
 
-/// What a pipe is asked to hold first, in bytes: a mebibyte that begins in the middle of a page.
-/// Then what every process may have without a privilege, which does for one that does not.
+/// The capacities that are asked for, in bytes: for a mebibyte that begins in the middle of a page;
+/// then what every process may have without a privilege.
 const CAPACITIES: [usize; 2] = [2 << 20, 1 << 20];
 
 /// Pipes to be filled, as many as may be open at once. Clones share them.
@@ -101,7 +101,7 @@ impl Pipe {
                 break;
             }
         }
-        // What the kernel made of it may be more than was asked for, and never less.
+        // The kernel rounds up.
         let pages = result? / rustix::param::page_size();
         Ok(Pipe {
             read,
@@ -122,7 +122,7 @@ impl Pipes {
         }))
     }
 
-    /// Asks `leave` before each pipe is opened from now on; without leave the caller goes without a
+    /// Asks `leave` before each pipe is opened from now on; without leave there is no
     /// pipe. Only the first such call has an effect.
     pub fn count(&self, leave: impl Fn() -> Option<PipeLeave> + Send + Sync + 'static) {
         let _ = self.0.count.set(Box::new(leave));
@@ -145,7 +145,7 @@ impl Pipes {
     /// References to up to `bytes` of `file` from `offset` on; fewer when the file ends before. May
     /// block for the disk. Room for `pads` calls of [`Piped::pad`] is kept.
     ///
-    /// `None`: no pipe is to be had, they lie in more pages than a pipe takes, or the file system
+    /// `None`: no pipe is free, they lie in more pages than a pipe takes, or the file system
     /// cannot do it. Read the file then.
     ///
     /// # Errors
@@ -188,10 +188,10 @@ impl Pipes {
     }
 
     /// Moves what a socket has received into a pipe: no less than the one bound, no more than the
-    /// other. Waits for nothing. `mode` is the mode the socket is in.
+    /// other. Does not wait. `mode` is the mode the socket is in.
     ///
-    /// `None`: less is there, or no pipe is to be had, or it cannot be moved. The end of the stream
-    /// and its failure are for a receive to tell.
+    /// `None`: less is there, or no pipe is free, or it cannot be moved. A receive reports
+    /// the end of the stream and its failure.
     pub(crate) fn splice_from(
         &self,
         socket: BorrowedFd<'_>,

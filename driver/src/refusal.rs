@@ -8,7 +8,7 @@ use std::fmt;
 use rustix::io::Errno;
 use serde::Serialize;
 
-/// What stands in the way.
+/// Why something is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {

@@ -1,8 +1,8 @@
-//! Region: receive memory in pages, each with a count of who still reads it.
+//! Region: receive memory in pages, each with a count of its readers.
 //!
-//! A received page is lent to the caller as a [`Piece`], and usually put back in the same turn:
-//! that costs no count. What is to outlive the turn is *retained* as [`Fragment`]s, which any
-//! thread may hold and drop; the page returns to the driver when nobody counts on it any more.
+//! A received page is lent to the caller as a [`Piece`], and usually recycled in the same turn:
+//! that costs no count. Bytes that outlive the turn are *retained* as [`Fragment`]s, which any
+//! thread may hold and drop; the page returns to the driver when its count is 0.
 //!
 //! | may run beside         | retain, reclaim (the driver's thread) | fragments, attachments |
 //! |------------------------|-------------------------------------|------------------------|
@@ -11,14 +11,14 @@
 //!
 //! Invariants
 //! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or
-//!   retained. It is retained from the put of a piece of which something was retained until its
-//!   count is 0. A page that receives share may be in all three at once, each part of it in one:
-//!   the kernel writes behind the pieces only.
+//!   retained. It is retained from the recycling of a piece of which something was retained until
+//!   its count is 0. A page that receives share may be in all three at once, each part of it in
+//!   one: the kernel writes after the pieces only.
 //! - G2: a count leaves 0 only in `retain`, for a page that is out as a piece, and then it includes
-//!   one reference of the piece itself. Everything else counts on from a live reference. So each
-//!   keeping ends exactly once, with `page_idle`, and until then nobody writes to the page.
-//! - G3: at most `retained_max` pages are retained, so `reserve_pages` always serve those who
-//!   retain nothing.
+//!   one reference of the piece itself. Every other reference is made from a live one. So
+//!   each retention ends exactly once, with `page_idle`, and until then the page is not written to.
+//! - G3: at most `retained_max` pages are retained, so `reserve_pages` always serve receives of
+//!   which nothing is retained.
 //! - G4: the mapping goes with the last handle, fragment or attachment; the kernel's use of it ends
 //!   before the driver's handle does.
 //! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
@@ -30,8 +30,8 @@
 //!   (`await_page`), fence (the driver's sleep), look at the stack (`is_relieved`): one of the two
 //!   sees the other, so a page that comes back ends a wait that needs it.
 //!
-//! Cost: a keep is two or three atomic additions, a drop two; nothing is allocated. Four bytes of
-//! count and four of link per page. Untouched pages are not in memory.
+//! Cost: a `retain` is two or three atomic additions, a drop two; nothing is allocated. Four bytes
+//! of count and four of link per page. Untouched pages are not in memory.
 
 use std::cell::OnceCell;
 use std::io;
@@ -92,7 +92,7 @@ pub enum SmallReceives {
     /// A page each.
     #[default]
     TakePages,
-    /// A part of a page each, one behind the other, where the kernel's incremental buffer rings
+    /// A part of a page each, one after the other, where the kernel's incremental buffer rings
     /// work; else a page. Needs a reserve of at least two pages.
     SharePages,
 }
@@ -114,7 +114,7 @@ impl Default for RegionConfig {
 #[derive(Clone)]
 pub struct Region(tokens::PageRefs<RegionMemory>);
 
-/// The memory behind a region, and the way of idle pages back to the driver.
+/// The memory of a region, and the stack by which idle pages return to the driver.
 pub struct RegionMemory {
     base: NonNull<u8>,
     /// What `base` points to.
@@ -132,8 +132,8 @@ pub struct RegionMemory {
     waker: OnceLock<Waker>,
 }
 
-// SAFETY: the mapping belongs to this value alone. Who reads or writes which page of it is decided
-// by the places of pages and their counts (G1, G2), which are atomic where threads meet.
+// SAFETY: the mapping belongs to this value alone. Which thread reads or writes a page of it is
+// decided by the places of pages and their counts (G1, G2), which are atomic where threads meet.
 unsafe impl Send for RegionMemory {}
 // SAFETY: as above; no method hands out memory by `&self` but to holders of a count or of a piece.
 unsafe impl Sync for RegionMemory {}
@@ -249,8 +249,8 @@ impl Region {
         self.0.attach(tokens_max)
     }
 
-    /// Retains bytes of a piece beyond its put. `None` when as many pages are retained as may be
-    /// (G3).
+    /// Retains bytes of a piece beyond its recycling. `None` when as many pages are retained as may
+    /// be (G3).
     ///
     /// # Panics
     /// When the piece is of another region, or the range is empty or beyond the piece.
@@ -263,8 +263,8 @@ impl Region {
         let page = u32::from(piece.buffer);
         if piece.base.get().is_none() {
             let pages = self.of();
-            // G2: the piece is out, so nobody else can bring this count from 0, and on a page that
-            // pieces share it comes back there only when all of them are put back.
+            // G2: the piece is out, so no other thread can raise this count from 0, and on a page
+            // that pieces share it returns there only when all of them are recycled.
             let is_first = self.0.uses(page) == 0;
             if is_first && pages.retained.load(Ordering::Relaxed) >= pages.retained_max {
                 return None;
@@ -288,7 +288,7 @@ impl Region {
     /// When the piece is of another region.
     pub fn bytes_of<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
         self.check(piece);
-        // SAFETY: the piece is out for as long as it is borrowed (G1), and has so many bytes.
+        // SAFETY: the piece is out for as long as it is borrowed (G1), and has these bytes.
         unsafe {
             self.of()
                 .bytes(u32::from(piece.buffer), piece.offset, piece.bytes)
@@ -325,7 +325,7 @@ impl Region {
     )]
     pub(crate) unsafe fn space(&self, page: u32) -> &mut [u8] {
         let address = self.address(page).as_ptr();
-        // SAFETY: within the mapping; nobody else reads or writes a free page (G1).
+        // SAFETY: within the mapping; no other thread reads or writes a free page (G1).
         unsafe { std::slice::from_raw_parts_mut(address, self.page_bytes() as usize) }
     }
 
@@ -383,7 +383,7 @@ impl Region {
         }
     }
 
-    /// The driver is gone: nobody attaches any more.
+    /// The driver is gone: `attach` fails from now on.
     pub(crate) fn close(&self) {
         self.0.close();
     }
@@ -415,7 +415,7 @@ impl RegionMemory {
     /// Copies `bytes` into a page, `offset` bytes from its beginning.
     ///
     /// # Safety
-    /// The caller holds the only count of the page, and nobody reads that part of it meanwhile.
+    /// The caller holds the only count of the page, and no thread reads that part of it meanwhile.
     ///
     /// # Panics
     /// When the bytes do not fit.
@@ -425,7 +425,7 @@ impl RegionMemory {
         // SAFETY: pages that are counted are in the mapping.
         let target = unsafe { self.address(page, offset) };
         // SAFETY: room for the bytes, checked; the source is a borrow, and so cannot be that part
-        // of the page, which by contract nobody reads.
+        // of the page, which by contract is not read.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
     }
 
@@ -438,8 +438,8 @@ impl RegionMemory {
         debug_assert!(offset + length <= self.page_bytes, "bytes beyond the page");
         // SAFETY: pages that are counted are in the mapping.
         let start = unsafe { self.address(page, offset) };
-        // SAFETY: within the mapping; G2: nobody writes to a page that is counted, or that is out
-        // as a piece, and what maps it elsewhere cannot write (G5).
+        // SAFETY: within the mapping; G2: a page that is counted, or out as a piece, is not written
+        // to, and other mappings of it cannot write (G5).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) }
     }
 

@@ -26,9 +26,9 @@ pub enum Segment {
     Pooled {
         /// The buffer.
         buffer: flatpath_structures::pool::Buffer,
-        /// First byte.
+        /// The first byte.
         from: u32,
-        /// Byte behind the last.
+        /// The end, exclusive.
         to: u32,
     },
     /// What lies in a pipe.

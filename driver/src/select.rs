@@ -27,7 +27,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// `uring` or `epoll`, as [`Driver::kind`](crate::Driver::kind) says.
+    /// `uring` or `epoll`, as [`Driver::kind`](crate::Driver::kind).
     pub fn name(&self) -> &'static str {
         if self.uring { "uring" } else { "epoll" }
     }
@@ -42,8 +42,8 @@ impl Selection {
         &self.reason
     }
 
-    /// What stood in the way of io_uring, if something did. When its cause is a resource
-    /// ([`Cause::is_resource`](crate::Cause::is_resource)), the operator should hear of it.
+    /// Why io_uring is refused, if it is. When its cause is a resource
+    /// ([`Cause::is_resource`](crate::Cause::is_resource)), the operator should be warned.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
     }

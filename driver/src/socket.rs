@@ -1,4 +1,4 @@
-//! Handles of what the kernel, or the simulation, keeps: connections and listeners.
+//! Handles of the kernel's, or the simulation's, connections and listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -51,10 +51,9 @@ impl Socket {
     /// without an internet address, and when the peer is gone already.
     pub fn peer(self) -> Option<SocketAddr> {
         let descriptor = self.descriptor()?;
-        // SAFETY: the borrow ends with this call, and whoever holds a connection's socket calls
-        // between its accept and its close. The number alone is used: should it be closed after
-        // all, the kernel says so, or names the peer of another connection, and no memory is
-        // touched.
+        // SAFETY: the borrow ends with this call, which comes between the accept and the close
+        // (C4). Only the number is used: were it closed after all, the kernel would refuse it, or
+        // name the peer of another connection, and no memory is touched.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
         SocketAddr::try_from(rustix::net::getpeername(borrowed).ok()??).ok()
     }
@@ -99,11 +98,11 @@ impl Listener {
 
     /// Makes the kernel hold a new connection back until its first bytes are there
     /// (`TCP_DEFER_ACCEPT`, tcp(7)): accept and the first receive then take one turn instead of
-    /// two, and a client that says nothing costs no descriptor. One that is still silent after
-    /// about a second is handed over nevertheless. Does nothing in the simulation.
+    /// two, and a silent client costs no descriptor. One that is still silent after about a
+    /// second is accepted nevertheless. Does nothing in the simulation.
     ///
     /// # Errors
-    /// What setsockopt(2) says; the listener works as before.
+    /// That of setsockopt(2); the listener works as before.
     pub fn defer_accept(&self) -> io::Result<()> {
         match &self.source {
             Source::Descriptor(descriptor) => flatpath_sys::tcp::defer_accept(descriptor),

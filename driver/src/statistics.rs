@@ -1,6 +1,6 @@
 //! What a driver counts.
 
-/// Counters since the driver was made, and gauges where the name says so.
+/// Counters since the driver was made, and gauges where it is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DriverStatistics {
     /// System calls of any kind, `enters` included.
@@ -17,15 +17,15 @@ pub struct DriverStatistics {
     pub accepts_armed: u64,
     /// Receives that ended for want of a buffer.
     pub stalls: u64,
-    /// Receives that lie behind another one in their page.
+    /// Receives that lie after another one in their page.
     pub shared_receives: u64,
     /// Sends that had to be continued.
     pub short_sends: u64,
     /// Wake-ups that cost a system call of the waking thread.
     pub wakes: u64,
-    /// Gauge: common receive buffers with the caller, or kept.
+    /// Gauge: common receive buffers with the caller, or retained.
     pub buffers_in_use: u32,
-    /// Gauge: pages of all regions that somebody keeps.
+    /// Gauge: pages of all regions that are retained.
     pub pages_retained: u32,
     /// Gauge: sockets open.
     pub sockets: u32,

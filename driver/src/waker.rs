@@ -2,14 +2,14 @@
 //!
 //! Invariants
 //! - W1: the flag is set only between "I am about to sleep" and the return from the kernel.
-//! - W2: who takes the flag down writes the eventfd; so there is one write per sleep at most.
+//! - W2: the thread that takes the flag down writes the eventfd; so a sleep has one write at most.
 //!
 //! Ordering
 //! - E1 wake: publish, fence, read the flag (`take`) -> set the flag, fence, look for work
 //!   (`may_sleep`). One of the two sees the other's store.
-//! - E2 take: a late waker's exchange -> the next time the flag is set: who looks at the flag after
-//!   that cannot be shown the older value. (That exchanges are atomic says the same; loom does not
-//!   draw the conclusion.)
+//! - E2 take: a late waker's exchange -> the next time the flag is set: a thread that reads the
+//!   flag after that cannot see the older value. (That follows from exchanges being atomic, too;
+//!   loom does not draw the conclusion.)
 //!
 //! Cost: a wake of a busy driver is a fence and a load.
 
@@ -54,7 +54,7 @@ impl Sleeper {
     /// Publishes that this thread sleeps, then asks `ready`; false and the flag down if so.
     #[must_use]
     fn may_sleep(&self, ready: &dyn Fn() -> bool) -> bool {
-        // ORDER: Acquire: E2; the fence behind it orders it for E1.
+        // ORDER: Acquire: E2; the fence after it orders it for E1.
         self.sleeping.swap(true, Ordering::Acquire);
         // ORDER: E1, the sleeper's side.
         fence(Ordering::SeqCst);
@@ -75,8 +75,8 @@ impl Sleeper {
     fn take(&self) -> bool {
         // ORDER: E1, the waker's side.
         fence(Ordering::SeqCst);
-        // ORDER: Relaxed: the fence orders the look at the flag behind what was published (E1). It
-        // spares the waker of a busy driver the exchange. Release: E2.
+        // ORDER: Relaxed: the fence orders this load after what was published (E1). It spares the
+        // waker of a busy driver the exchange. Release: E2.
         self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Release)
     }
 }
@@ -142,7 +142,7 @@ mod models {
 
     use super::*;
 
-    /// The eventfd: it keeps a write until somebody waits. (Not `park`: loom loses an unpark that
+    /// The eventfd: it holds a write until a thread waits. (Not `park`: loom loses an unpark that
     /// meets a thread in `join`.)
     #[derive(Default)]
     struct Eventfd {
@@ -165,7 +165,7 @@ mod models {
         }
     }
 
-    /// Work is pushed, then the sleeper woken. A lost wake-up is a deadlock here, and loom says so.
+    /// Work is pushed, then the sleeper woken. Loom reports a lost wake-up as a deadlock.
     /// The model leaves out time-outs and what else ends a wait.
     fn work_is_never_slept_on(wakers: usize) {
         loom::model(move || {

@@ -9,7 +9,7 @@ on_every_driver! {
     #[test] fn accepting_many_takes_all_that_come;
     #[test] fn a_cancelled_accept_ends_and_can_be_armed_again;
     #[test] fn a_listener_is_shared_by_two_drivers;
-    #[test] fn an_accept_deferred_to_the_first_bytes_forgets_nobody;
+    #[test] fn an_accept_deferred_to_the_first_bytes_forgets_no_client;
     #[test] fn receiving_once_gives_what_is_there;
     #[test] fn receiving_waits_for_bytes;
     #[test] fn receiving_many_goes_on_to_the_end_of_the_stream;
@@ -99,7 +99,7 @@ mod cases {
                 Outcome::Failed(Errno::CANCELED)
             ));
         }
-        // Nobody swallowed the connection that comes now.
+        // No other driver swallowed the connection that comes now.
         let (mut client, socket) = rig.pair();
         rig.send_all(socket, 11, b"hello", AfterSend::Close);
         assert_eq!(read_to_end(&mut client), b"hello");
@@ -122,14 +122,14 @@ mod cases {
         rig.until("50 connections", |rig| {
             other
                 .wait(Some(0), &|| false, &mut theirs)
-                .expect("goes on");
+                .expect("the driver works");
             rig.arrived.len() + theirs.len() == 50
         });
     }
 
     /// A client that speaks is accepted with its bytes; a silent one a second later, as the kernel
     /// hands it over.
-    pub(crate) fn an_accept_deferred_to_the_first_bytes_forgets_nobody<M: Make>(_: &str) {
+    pub(crate) fn an_accept_deferred_to_the_first_bytes_forgets_no_client<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };

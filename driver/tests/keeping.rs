@@ -207,7 +207,7 @@ mod cases {
             let (driver, arrived) = (&mut self.rig.driver, &mut self.rig.arrived);
             driver.await_pages(1);
             let waited = driver.wait(Some(TIMEOUT_NS), ready, arrived);
-            waited.expect("the driver goes on");
+            waited.expect("the driver works");
             assert!(Instant::now() < deadline, "a page's return ended no wait");
         }
 
@@ -287,7 +287,7 @@ mod cases {
             drop(fragment);
             rig.driver
                 .wait(Some(0), &|| false, &mut rig.arrived)
-                .expect("the driver goes on");
+                .expect("the driver works");
         }
         assert_eq!(rig.driver.free(1), 16);
     }
@@ -524,10 +524,7 @@ mod cases {
         assert!(!fragment.try_append(b"x"));
         let mut attachment = region.attach(1).expect("open");
         let token = fragment.token(&mut attachment).expect("room");
-        assert!(
-            !fragment.try_append(b""),
-            "somebody has a token of the page"
-        );
+        assert!(!fragment.try_append(b""), "a token of the page is out");
         assert!(attachment.give_back(token));
     }
 }

@@ -227,7 +227,7 @@ mod cases {
             let address = std::net::SocketAddr::try_from(address).expect("an internet address");
             assert!(
                 TcpStream::connect(address).is_err(),
-                "somebody still listens"
+                "the port is still listened on"
             );
         }
     }
@@ -262,7 +262,7 @@ mod cases {
             while asked.load(Ordering::Relaxed) < 2 {
                 rig.driver
                     .wait(None, &ready, &mut rig.arrived)
-                    .expect("goes on");
+                    .expect("the driver works");
             }
         }
         thread.join().expect("done");
@@ -279,8 +279,8 @@ mod cases {
         let ready = || work.load(Ordering::Acquire) > 0;
         rig.driver
             .wait(None, &ready, &mut rig.arrived)
-            .expect("goes on");
-        assert_eq!(rig.driver.statistics().wakes, 0, "nobody slept");
+            .expect("the driver works");
+        assert_eq!(rig.driver.statistics().wakes, 0, "no thread slept");
     }
 
     pub(crate) fn every_wake_of_many_threads_is_seen<M: Make>(_: &str) {
@@ -336,7 +336,7 @@ mod cases {
             let ready = || queued.load(Ordering::Acquire) > 0;
             rig.driver
                 .wait(watchdog, &ready, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
             assert!(before.elapsed() < PATIENCE, "a wake-up was lost at {taken}");
             taken += queued.swap(0, Ordering::AcqRel);
             for completion in std::mem::take(&mut rig.arrived) {
@@ -417,7 +417,7 @@ mod cases {
             // Signals and late wake-ups may end a wait early, never the clock.
             rig.driver
                 .wait(Some(timeout_ns), &|| false, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
             assert!(rig.driver.now_ns() >= before);
         }
         assert!(rig.driver.now_ns() > start);
@@ -431,7 +431,7 @@ mod cases {
         for _ in 0..100 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
         }
         assert!(rig.arrived.is_empty());
         // And what was started meanwhile is submitted all the same.
@@ -441,13 +441,13 @@ mod cases {
         while rig.arrived.is_empty() || rig.driver.statistics().sockets > 0 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
             assert!(Instant::now() < deadline, "the send does not end");
         }
         for _ in 0..3 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
         }
         assert_eq!(read_to_end(&mut client), b"sent");
     }
@@ -461,7 +461,7 @@ mod cases {
         for _ in 0..3 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
         }
         let writer = std::thread::spawn(move || {
             for _ in 0..100 {
@@ -474,7 +474,7 @@ mod cases {
         while received < 100 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
-                .expect("goes on");
+                .expect("the driver works");
             for completion in std::mem::take(&mut rig.arrived) {
                 received += rig.received(completion).len();
             }

@@ -222,6 +222,6 @@ mod cases {
                 return;
             }
         }
-        panic!("a hundred mebibytes went to nobody");
+        panic!("a peer that does not read took a hundred mebibytes");
     }
 }

@@ -26,7 +26,7 @@ mod cases {
     }
 
     fn count_of(completion: &Completion) -> u64 {
-        assert!(completion.more, "a watch goes on: {completion:?}");
+        assert!(completion.more, "a poll lasts: {completion:?}");
         match completion.outcome {
             Outcome::Signalled(count) => count,
             _ => panic!("not signalled but {completion:?}"),
@@ -86,7 +86,7 @@ mod cases {
         });
     }
 
-    /// Nobody waits while many polls fire: the queue of four overflows, and the kernel ends them.
+    /// No wait runs while many polls fire: the queue of four overflows, and the kernel ends them.
     pub(crate) fn no_count_is_lost_while_the_completion_queue_overflows<M: Make>(_: &str) {
         let config = DriverConfig {
             completion_entries: 4,
@@ -100,7 +100,7 @@ mod cases {
             rig.driver.poll_eventfd(Arc::clone(event), user_data);
         }
         let nothing = rig.driver.wait(Some(0), &|| false, &mut rig.arrived);
-        nothing.expect("goes on");
+        nothing.expect("the driver works");
         for round in 1..=3 {
             for event in &events {
                 event.write(round).expect("room");

@@ -151,7 +151,7 @@ mod cases {
         if shares(&rig) {
             assert!(
                 !first.try_append(b"x"),
-                "the kernel goes on behind it, though nobody else has the page"
+                "the kernel continues after it, though nothing else has the page"
             );
         }
         // On to the end of the page and beyond it, with a piece that is out all the while.
@@ -204,7 +204,7 @@ mod cases {
             assert!(consumer.give_back(*token));
             assert!(!consumer.give_back(*token), "twice");
         }
-        // Given back entirely, and received into behind what was there: never anew.
+        // Given back entirely, and received into after what was there: never anew.
         assert!(consumer.give_back(tokens[0]));
         drop(other);
         assert_eq!(region.retained(), 0);
@@ -277,7 +277,7 @@ mod cases {
         let waited = rig
             .driver
             .wait(Some(60_000_000_000), &|| false, &mut rig.arrived);
-        waited.expect("the driver goes on");
+        waited.expect("the driver works");
         assert!(Instant::now() < deadline, "a page to share ended no wait");
         let piece = receive(&mut rig, socket).expect("a part of a page");
         rig.driver.recycle(piece);

@@ -129,7 +129,7 @@ fn run(seed: u64, faults: Faults) -> (Injected, usize, usize) {
             network.leaks()
         );
     }
-    // Late duplicates find nobody.
+    // No operation expects a late duplicate.
     for _ in 0..100 {
         echo.turn(&mut simulation, 1_000_000);
     }

@@ -98,7 +98,7 @@ pub fn open_handle(mount: impl AsFd, handle: &KernelHandle, flags: u32) -> io::R
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor for us so this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

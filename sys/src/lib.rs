@@ -1,4 +1,4 @@
-//! System calls that need `unsafe`, behind safe functions: mappings, memory shared with another
+//! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
 //! process, file handles, file identities of threads, TCP's options, the allocator.
 //!
 //! It depends on no other crate of the workspace, so a program that needs one mapping does not

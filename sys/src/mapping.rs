@@ -55,7 +55,7 @@ impl Mapping {
         Mapping::new(base, bytes)
     }
 
-    /// The first `bytes` of a file, shared with whoever else maps it.
+    /// The first `bytes` of a file, shared with every process that maps it.
     ///
     /// # Errors
     /// What mmap(2) says.
@@ -101,7 +101,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A new file in memory of so many bytes, zeroed, that can be sealed.
+/// A new file in memory of `bytes` zeroes, which can be sealed.
 ///
 /// # Errors
 /// What memfd_create(2) and ftruncate(2) say.

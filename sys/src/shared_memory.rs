@@ -2,7 +2,7 @@
 //!
 //! Which word means what, and in which order things happen, is the business of the protocol above.
 //!
-//! | made by                    | this process  | whoever gets the descriptor |
+//! | made by                    | this process  | receiver of the descriptor  |
 //! |----------------------------|---------------|-----------------------------|
 //! | [`SharedWords::to_write`]  | reads, writes | reads                       |
 //! | [`SharedWords::to_read`]   | reads         | reads, writes               |
@@ -13,19 +13,21 @@
 //! Invariants
 //! - M1: a file that is mapped here cannot shrink: it is sealed by its maker, and `open` refuses
 //!   one that is not. So no access raises `SIGBUS`.
-//! - M2: `to_write` adds `F_SEAL_FUTURE_WRITE` after its own mapping. From then on nobody, however
-//!   they opened the file, maps it writable, makes a mapping writable, writes or punches holes.
+//! - M2: `to_write` adds `F_SEAL_FUTURE_WRITE` after its own mapping. From then on no process,
+//!   however they opened the file, maps it writable, makes a mapping writable, writes or punches
+//!   holes.
 //! - M3: words are accessed by relaxed atomic loads and stores only. What another process does to
 //!   them meanwhile is a race between atomics, and never undefined.
 //! - M4: bytes are handed out as a slice, and only of a file that is sealed as by M2. So the maker
 //!   alone could write to them, through the mapping that it made before the seal, and its protocol
-//!   promises not to: the server does not receive into a page with tokens out. Whoever opens bytes
-//!   trusts their maker with this, as a consumer trusts the server that it attaches to. A process
-//!   that opens bytes of its own making must keep the promise itself; the compiler does not see it.
+//!   promises not to: the server does not receive into a page with tokens out. A process that opens
+//!   bytes trusts their maker with this, as a consumer trusts the server that it attaches to. A
+//!   process that opens bytes of its own making must keep the promise itself; the compiler does not
+//!   see it.
 //!
-//! Ordering: none here; the protocol's bells order (see `flatpath-messages`).
+//! Ordering: none here; the protocol's doorbells order (see `flatpath-messages`).
 //!
-//! Cost: a load or a store; a word that nobody touched yet costs a page fault.
+//! Cost: a load or a store; the first touch of a page costs a page fault.
 
 use std::io;
 use std::ops::Range;
@@ -93,13 +95,13 @@ impl SharedWords {
         self.words
     }
 
-    /// Loads a word, whoever writes to it at this moment.
+    /// Loads a word, also while another process writes to it.
     ///
     /// # Panics
     /// If there is no such word.
     #[inline]
     pub fn load(&self, word: usize) -> u64 {
-        // ORDER: relaxed (M3): the bell of the protocol above orders it.
+        // ORDER: relaxed (M3): the doorbell of the protocol above orders it.
         u64::from_le(self.word(word).load(Ordering::Relaxed))
     }
 
@@ -110,7 +112,7 @@ impl SharedWords {
     #[inline]
     pub fn store(&self, word: usize, value: u64) {
         assert_eq!(self.access, Access::Write, "these words are for reading");
-        // ORDER: relaxed (M3): the bell of the protocol above orders it.
+        // ORDER: relaxed (M3): the doorbell of the protocol above orders it.
         self.word(word).store(value.to_le(), Ordering::Relaxed);
     }
 
@@ -132,7 +134,7 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// Maps the first `bytes` of a file that nobody but its maker can write to (M2).
+    /// Maps the first `bytes` of a file that only its maker can write to (M2).
     ///
     /// # Errors
     /// `InvalidInput` if the file is shorter, could shrink, or could be mapped for writing by
@@ -184,7 +186,7 @@ impl SharedBuffer {
         Ok((SharedBuffer { mapping }, file))
     }
 
-    /// The bytes, to be written; readers elsewhere read them when they are told to.
+    /// The bytes, to be written; readers elsewhere read them when notified.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let base = self.mapping.base().cast::<u8>();
@@ -194,7 +196,7 @@ impl SharedBuffer {
     }
 }
 
-/// Bytes of so many words.
+/// The bytes of this many words.
 fn bytes_of(words: usize) -> io::Result<usize> {
     words
         .checked_mul(size_of::<u64>())

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! - A1: a listener is watched only while an accept on it is armed. With the final completion the
-//!   caller may close it; its number may be another file's then, and means nothing here.
+//!   caller may close it, and its number may be another file's then.
 //!
 //! Cost: a single accept that had to wait takes two calls more than its part of one multishot
 //! accept, to begin and to end watching.
@@ -22,8 +22,8 @@ use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::socket::{Handle, Listener, Mode, Socket};
 
-/// Connections accepted from one listener in one turn: a millisecond of it. The caller parts crowds
-/// by address, and what is still in the backlog it cannot part.
+/// Connections accepted from one listener in one turn: a millisecond of it. The caller orders
+/// crowds by address, and cannot order what is still in the backlog.
 const ACCEPTS_PER_TURN_MAX: usize = 512;
 
 /// A listener that was accepted from.
@@ -52,7 +52,7 @@ impl Epoll {
             "C2: a second accept on listener {descriptor}"
         );
         accepting.operation = Some((user_data, mode));
-        // A1: it is not watched, so only a call tells.
+        // A1: it is not watched, so try.
         accepting.acceptable = true;
         self.queue_accept(index);
     }

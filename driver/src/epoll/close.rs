@@ -56,7 +56,7 @@ impl Epoll {
         let Some(descriptor) = &entry.socket else {
             unreachable!("C4: {socket:?} is finished after its close")
         };
-        // ENOTCONN: the peer was faster, and the next receive says so.
+        // ENOTCONN: the peer was faster, and the next receive reports it.
         let _ = shutdown(descriptor, Shutdown::Write);
         self.counters.system_calls += 1;
     }

@@ -1,13 +1,13 @@
-//! epoll: the same completions, made by trying calls and waiting for edges. Works on Linux 5.10.
+//! epoll: the same completions, made by trying calls and waiting for edges. Needs Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
 //! operation has a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with
-//! reset, finish and cancel).
+//! abort, shutdown_write and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
 //! kernel for events, but never twice in a row. Otherwise it asks, blocking if nothing is left to
-//! do, notes the readiness that events report, and does the work that follows from them.
+//! do, notes the readiness that events report, and does the work that follows.
 //!
 //! Invariants
 //! - E1: events are noted before any socket is closed, so an event never meets the next owner of

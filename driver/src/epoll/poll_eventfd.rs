@@ -1,7 +1,7 @@
 //! poll_eventfd: an eventfd among the descriptors that epoll reports, by edges, and one read for
 //! each.
 //!
-//! Every write is an edge, and what is there already when the watch begins is reported at once.
+//! Every write is an edge, and what is there already when the poll begins is reported at once.
 //!
 //! Invariants
 //! - W1: an entry of the table holds the eventfd open, and registered, from `start_poll_eventfd` to
@@ -15,11 +15,11 @@ use super::{Epoll, POLL_EVENTFD, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
 
-/// A watch under way.
+/// A poll under way.
 pub(super) struct EventfdPoll {
     user_data: u64,
     event: Arc<Eventfd>,
-    /// It stands in the work list.
+    /// It is in the work list.
     queued: bool,
 }
 
@@ -45,8 +45,8 @@ impl Epoll {
         });
     }
 
-    /// An event: something was written. One for a place that is vacant by now is dropped, and for
-    /// its next owner it costs a read in vain.
+    /// An event: something was written. One for a vacant entry is dropped; for the entry's next
+    /// owner it costs a read in vain.
     pub(super) fn poll_ready(&mut self, index: usize) {
         if let Some(watch) = self.polls.get_mut(index)
             && !watch.queued

@@ -58,7 +58,7 @@ pub(super) fn overflow_is_kept() -> io::Result<()> {
     Ok(())
 }
 
-/// A multishot poll fires for every write to an eventfd that nobody reads.
+/// A multishot poll fires for every write to an eventfd that is never read.
 pub(super) fn staying_poll() -> io::Result<()> {
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
     let mut bench = Bench::new()?;

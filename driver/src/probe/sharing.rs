@@ -2,7 +2,7 @@
 //!
 //! Kernels have had it wrong in several ways: a page said to be used up at the end of a stream, or
 //! after an error, when the kernel went on with it; more taken off it than was received. So each of
-//! these is done, with bytes received behind it, and every byte is compared.
+//! these is done, bytes are received after it, and every byte is compared.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -65,7 +65,7 @@ impl Stage {
         let count = result(&entry)?;
         let number = cqueue::buffer_select(entry.flags()).ok_or(Errno::OPNOTSUPP)?;
         expect(count as usize == bytes.len() && self.buffers.has(number))?;
-        // Nothing rests on it, but a kernel that says otherwise is none to build on.
+        // The driver does not need it, but a kernel that reports it wrongly is not to be trusted.
         let is_full = from + count == PAGE_BYTES;
         expect(cqueue::buffer_more(entry.flags()) != is_full)?;
         let piece = self.buffers.take(number, count);
@@ -100,12 +100,12 @@ fn pattern(from: usize, count: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Receives of several connections lie behind each other in a page, whatever happens between them.
+/// Receives of several connections lie one after the other in a page, whatever happens between.
 pub(crate) fn receives_share_pages() -> io::Result<()> {
     let mut stage = Stage::new()?;
     let (client, server) = pair()?;
     let (mut at, mut from) = (0, 0);
-    let mut go_on = |stage: &mut Stage, count: u32| {
+    let mut receive = |stage: &mut Stage, count: u32| {
         let bytes = pattern(at, count as usize);
         write(&client, &bytes)?;
         stage.receive(&server, &bytes, from)?;
@@ -113,18 +113,18 @@ pub(crate) fn receives_share_pages() -> io::Result<()> {
         from = (from + count) % PAGE_BYTES;
         Ok::<(), io::Error>(())
     };
-    go_on(&mut stage, 10)?;
+    receive(&mut stage, 10)?;
     // The end of a stream.
     let (other_client, other) = pair()?;
     write(&other_client, b"")?;
     finish(&other_client)?;
     stage.receive_nothing(&other)?;
-    go_on(&mut stage, 9)?;
+    receive(&mut stage, 9)?;
     // A broken connection.
     let (other_client, other) = pair()?;
     break_off(other_client)?;
     stage.receive_nothing(&other)?;
-    go_on(&mut stage, 8)?;
+    receive(&mut stage, 8)?;
     // A receive that waits, and is cancelled.
     let (_other_client, other) = pair()?;
     stage.start(&other)?;
@@ -132,7 +132,7 @@ pub(crate) fn receives_share_pages() -> io::Result<()> {
     stage.bench.cancel(CANCELLED)?;
     // To the last byte of the page; a whole page; past a page.
     for count in [37, PAGE_BYTES, 60, 4, 63] {
-        go_on(&mut stage, count)?;
+        receive(&mut stage, count)?;
     }
     // More than is left of a page: what is left is filled.
     let bytes = pattern(5, 50);

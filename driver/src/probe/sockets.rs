@@ -1,4 +1,4 @@
-//! Trials on connections over the loopback interface, or over what stands in for it.
+//! Trials on connections over the loopback interface, or over Unix sockets where it is down.
 
 use std::io;
 use std::io::Read;
@@ -32,7 +32,7 @@ pub(super) fn multishot_accept() -> io::Result<()> {
         let _client = connect(&listener)?;
         let entry = bench.next()?;
         let descriptor = result(&entry)?;
-        // SAFETY: just accepted, and nobody else's.
+        // SAFETY: just accepted, so this is its only owner.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor as i32) });
         expect(cqueue::more(entry.flags()))?;
     }
@@ -73,7 +73,7 @@ pub(super) fn multishot_receive() -> io::Result<()> {
     expect(result(&entry)? == 0)
 }
 
-/// The close follows the last byte, and says nothing when it succeeds.
+/// The close follows the last byte, and completes silently when it succeeds.
 pub(super) fn linked_close() -> io::Result<()> {
     let (mut client, server) = pair()?;
     let patience = Some(Duration::from_secs(2));
@@ -91,8 +91,7 @@ pub(super) fn linked_close() -> io::Result<()> {
     unsafe { bench.push(&close_entry(target).entry()) }?;
     let entry = bench.next()?;
     expect(entry.user_data() == 1 && result(&entry)? == 4)?;
-    // Lets the link go on where task work is deferred.
-    // SAFETY: it points to nothing.
+    // Lets the linked close run where task work is deferred. SAFETY: it points to nothing.
     unsafe { bench.push(&opcode::Nop::new().build().user_data(2)) }?;
     expect(bench.next()?.user_data() == 2)?;
     let mut bytes = vec![];

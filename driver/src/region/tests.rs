@@ -82,7 +82,7 @@ fn stress_what_others_read_is_not_received_into_until_they_drop_it() {
     assert_eq!((quota.held(), buffers.in_use()), (0, 0));
 }
 
-/// Whoever is alone with a page may write behind its bytes: all others have read by then.
+/// A holder that is alone with a page may write after its bytes: all others have read by then.
 #[test]
 fn stress_a_fragment_grows_only_after_its_other_readers_are_gone() {
     let (mut buffers, quota) = (buffers(), quota());

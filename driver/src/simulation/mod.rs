@@ -1,8 +1,8 @@
 //! A seeded simulation: clients, network, clock and kernel in one process, one thread, no waiting.
 //!
 //! It meets the promises of a driver in the worst ways they allow: short, late, reordered, ended
-//! early, out of buffers, out of descriptors; and it goes beyond them in one way that kernels have
-//! been seen to: a final completion may come twice. It asserts the promises of the caller (C1 to C6
+//! early, out of buffers, out of descriptors; and it breaks them in one way that kernels have: a
+//! final completion may come twice. It asserts the promises of the caller (C1 to C6
 //! of [`Driver`]) and panics with the seed when one is broken. The same seed and the same calls
 //! give the same run.
 //!
@@ -12,7 +12,7 @@
 //! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
 //! or by one step, whichever is first, so that clients driven by a test get their turn.
 //!
-//! Cost: none that matters; operations are looked through one by one.
+//! Cost: every wait looks at each operation.
 
 mod random;
 mod faults;

@@ -1,5 +1,4 @@
-//! The test's side of a simulation: the network it drives the clients of, and what it asks
-//! afterwards.
+//! The test's side of a simulation: the network, its clients, and what leaked.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +17,9 @@ pub struct Network(Arc<Mutex<World>>);
 pub struct Leaks {
     /// Sockets that are open.
     pub sockets: Vec<u32>,
-    /// Pieces that were not put back.
+    /// Pieces that were not recycled.
     pub pieces: u32,
-    /// Tokens of operations without a final completion.
+    /// The user_data of operations without a final completion.
     pub operations: Vec<u64>,
 }
 
@@ -37,7 +36,7 @@ impl Network {
     }
 
     pub(super) fn world(&self) -> MutexGuard<'_, World> {
-        // A test that failed with the lock held has said so already.
+        // A test that panicked with the lock held has failed already.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +114,7 @@ impl Network {
         self.world().injected
     }
 
-    /// What the driver's caller has not given back; to be asked when it claims to be done.
+    /// What the driver's caller has not given back; for when it claims to be done.
     pub fn leaks(&self) -> Leaks {
         let world = self.world();
         Leaks {

@@ -18,7 +18,7 @@ use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::segment::SendList;
 
-/// A duplicate comes before so many other operations have been started, or never.
+/// A duplicate comes before this many other operations have been started, or never.
 const STARTS_LATE_MAX: u64 = 200;
 
 /// What an operation does.
@@ -95,7 +95,7 @@ pub(super) struct Running {
     pub(super) cancelled: bool,
     /// Its final completion is on the way.
     pub(super) over: bool,
-    /// Completions on the way: when they are due, and what they say.
+    /// Completions on the way, and when they are due.
     way: VecDeque<(u64, Completion)>,
 }
 
@@ -104,13 +104,13 @@ pub(super) struct Running {
 pub(super) struct Operations {
     running: BTreeMap<u64, Running>,
     started: u64,
-    /// Final completions to deliver once more: when, and what they say.
+    /// Final completions to deliver once more: when, which, and how many operations had started.
     again: Vec<(u64, Completion, u64)>,
 }
 
 impl Operations {
     pub(super) fn start(&mut self, user_data: u64, kind: Kind, mode: OperationMode) {
-        // A caller's numbers return one day, after 256 operations of a connection at the earliest;
+        // A caller's numbers are used again, after 256 operations of a connection at the earliest;
         // no completion is that late.
         let oldest = (self.started + 1).saturating_sub(STARTS_LATE_MAX);
         self.again.retain(|(_, _, started)| *started >= oldest);
@@ -154,7 +154,7 @@ impl Operations {
         running
     }
 
-    /// Operations that may still come to something, in random order.
+    /// Operations that may still complete, in random order.
     pub(super) fn live(&self, random: &mut Random) -> Vec<u64> {
         let live = self.running.iter().filter(|(_, running)| !running.over);
         let mut numbers: Vec<u64> = live.map(|(number, _)| *number).collect();
@@ -164,7 +164,7 @@ impl Operations {
         numbers
     }
 
-    /// Puts a completion on its way, behind the operation's others.
+    /// Puts a completion on its way, after the operation's others.
     pub(super) fn complete(&mut self, number: u64, due_ns: u64, more: bool, outcome: Outcome) {
         let running = self.at(number);
         debug_assert!(!running.over, "O1: nothing follows a final completion");

@@ -1,4 +1,4 @@
-//! What operations come to: the simulated kernel at work, and most of the faults.
+//! How operations complete: the simulated kernel at work, and most of the faults.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::socket::{Handle, Socket};
 const COMPLETIONS_PER_TURN_MAX: usize = 8;
 
 impl World {
-    /// Lets every operation come to what it can come to now.
+    /// Completes every operation that can complete now.
     pub(super) fn progress(&mut self, buffers: &mut [Buffers]) {
         let live = self.operations.live(&mut self.random);
         for number in live {
@@ -40,7 +40,7 @@ impl World {
             if running.over {
                 return;
             }
-            let came_to_something = match running.kind {
+            let progressed = match running.kind {
                 Kind::Accept { listener } => self.progress_accept(number, listener),
                 Kind::Receive { socket, ref into } => {
                     let region_id = match into {
@@ -56,7 +56,7 @@ impl World {
                     self.progress_poll(number, &event)
                 }
             };
-            if !came_to_something {
+            if !progressed {
                 return;
             }
         }
@@ -77,8 +77,8 @@ impl World {
         true
     }
 
-    /// Whether an operation goes on after this shot.
-    fn goes_on(&mut self, number: u64) -> bool {
+    /// Whether an operation continues after this completion.
+    fn continues(&mut self, number: u64) -> bool {
         self.operations.at(number).mode == OperationMode::Multishot
             && !self.strikes(Fault::EarlyEnd)
     }
@@ -107,7 +107,7 @@ impl World {
         let socket = self.sockets_made;
         self.sockets_made += 1;
         self.sockets.insert(socket, connection);
-        let more = self.goes_on(number);
+        let more = self.continues(number);
         let socket = Socket::new(Handle::Simulated(socket));
         self.complete(number, more, Outcome::Accepted(socket));
         true
@@ -153,7 +153,7 @@ impl World {
             return self.fail(number, Errno::NOBUFS);
         };
         let bytes = self.read(socket, buffers.space(buffer));
-        let more = self.goes_on(number);
+        let more = self.continues(number);
         self.complete(
             number,
             more,
@@ -298,11 +298,11 @@ impl World {
         }
         let closed = over && after == AfterSend::Close;
         if closed {
-            let receives = |running: &Running| matches!(running.kind, Kind::Receive { socket: on, .. } if on == socket);
+            let is_receive = |kind: &Kind| matches!(kind, Kind::Receive { .. });
+            let receives =
+                |other: &Running| other.kind.socket() == Some(socket) && is_receive(&other.kind);
             if self.operations.has(receives) {
-                self.broken_promise(&format!(
-                    "C3: a send closes socket {socket} during a receive"
-                ));
+                self.broken_promise(&format!("C3: socket {socket} is closed during a receive"));
             }
             self.close_socket(socket, false);
         }

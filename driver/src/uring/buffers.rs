@@ -6,11 +6,11 @@
 //!
 //! Invariants
 //! - B1: a buffer is with the kernel, with the caller, or retained. `places` says which; it changes
-//!   in `take`, `put` and `reclaim` only, so a completion that names a buffer twice, or none of
-//!   ours, is found out.
+//!   in `take`, `recycle` and `reclaim` only, so a completion that names a buffer twice, or none
+//!   of ours, is detected.
 //! - B2: the memory is unmapped only after the io_uring that knows it has no operation left.
-//! - B3: at most `level` buffers are with the kernel; the others that nobody uses are `spare`. Each
-//!   that the kernel fills is followed by a spare one at once.
+//! - B3: at most `level` buffers are with the kernel; the others that are not in use are `spare`.
+//!   Each that the kernel fills is followed by a spare one at once.
 //! - B4: pages to be shared are fewer than half of the region's reserve, so they are never all that
 //!   is left for receives that want a whole one.
 //!
@@ -18,7 +18,7 @@
 //! its whole memory, cold every time. A listener's region gives it a few megabytes at a time, and
 //! the one that came back last goes back first.
 //!
-//! Cost: put writes 16 bytes and a tail; take is a test. No system call after set-up.
+//! Cost: `recycle` writes 16 bytes and a tail; `take` is a test. No system call after set-up.
 
 use io_uring::{IoUring, types};
 
@@ -32,7 +32,7 @@ use crate::waker::Waker;
 /// Memory of a listener's region that is with the kernel at a time, in bytes; about what stays in
 /// a cache.
 const LEVEL_BYTES: u32 = 4 << 20;
-/// At least so many buffers are with the kernel, if there are as many.
+/// At least this many buffers are with the kernel, if there are as many.
 const LEVEL_MIN: u32 = 16;
 
 /// The kernel's number of a ring with shared pages is that of the other one and this.
@@ -47,7 +47,7 @@ enum Place {
     Caller,
     /// With the kernel to be shared by receives, or shared by pieces that are out.
     Shared,
-    /// Some of it was retained when its piece was put back.
+    /// Some of it was retained when its piece was recycled.
     Retained,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct BufferRing {
     /// Most buffers that are with the kernel at a time, for receives that take a whole one.
     level: u32,
     with_kernel: u32,
-    /// Buffers that are with nobody, the warmest last.
+    /// Buffers that are not in use, the warmest last.
     spare: Vec<u16>,
     /// Kept for its room.
     retired: Vec<u16>,
@@ -216,7 +216,7 @@ impl BufferRing {
     /// A completion named this buffer and brought nothing, as some kernels do at the end of the
     /// stream or with an error.
     pub(crate) fn take_nothing(&mut self, number: u16) {
-        // H2: of a shared page nothing is gone.
+        // H2: a shared page has lost nothing.
         if self.places[usize::from(number - self.first)] != Place::Shared {
             let empty = self.take(number, 0);
             self.recycle(empty);
@@ -330,7 +330,7 @@ impl BufferRing {
         }
     }
 
-    /// Gives the kernel the pages that nobody keeps any more.
+    /// Gives the kernel the pages that are no longer retained.
     pub(crate) fn reclaim(&mut self) {
         let Some(region) = self.region.clone_if_idle() else {
             return;
@@ -338,13 +338,13 @@ impl BufferRing {
         region.reclaim(|page| {
             let place = &mut self.places[page as usize];
             match place {
-                // Of a piece that was dropped instead of put back, something was retained: it is
-                // gone too.
+                // A piece that was dropped instead of recycled is gone with what was retained of
+                // it.
                 Place::Retained | Place::Caller => *place = Place::Driver,
                 // The same, and the ring does not know that it may have the page again: it is lost,
                 // as the other pages of pieces that are dropped.
                 Place::Shared => return,
-                Place::Driver => unreachable!("B1: page {page} was neither kept nor out"),
+                Place::Driver => unreachable!("B1: page {page} was neither retained nor out"),
             }
             self.out_count -= 1;
             self.spare.push(page as u16);

@@ -44,7 +44,7 @@ impl Uring {
         // SAFETY: the table says that the descriptor is open and ours.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd_of(socket).0) };
         self.counters.system_calls += 1;
-        // ENOTCONN: the peer was faster, and the next receive says so.
+        // ENOTCONN: the peer was faster, and the next receive reports it.
         let _ = shutdown(borrowed, Shutdown::Write);
     }
 }

@@ -192,7 +192,7 @@ impl Uring {
                 }
             }
             Own::Close => {
-                // A close linked behind a send that fell short is cancelled, and linked anew.
+                // A close linked after a send that fell short is cancelled, and linked anew.
                 if result < 0 && result != -libc::ECANCELED {
                     log::warn!(
                         "closing a socket: {}",
@@ -206,7 +206,7 @@ impl Uring {
     }
 }
 
-/// Whether receives can share pages here; says so if not.
+/// Whether receives can share pages here; logs it if not.
 fn pages_are_shared() -> bool {
     let tried = receives_share_pages();
     if let Err(error) = &tried {

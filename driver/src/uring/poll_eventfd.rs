@@ -57,7 +57,7 @@ impl Uring {
             .push_plain(entry.of(Origin::PollEventfd { index }));
     }
 
-    /// A watch cannot be read: ends its poll, whose last completion says so.
+    /// An eventfd cannot be read: ends its poll, whose last completion reports it.
     #[cold]
     fn fail_poll(&mut self, index: u32, errno: Errno) {
         // W1: a watch that fires is in the table.
@@ -86,7 +86,7 @@ impl Uring {
         };
         let taken = match failed {
             None if !self.stopping => watch.event.take(),
-            // Nobody would hear of it.
+            // No completion would report it.
             _ => Err(Errno::AGAIN),
         };
         self.counters.system_calls += u64::from(failed.is_none());
@@ -143,7 +143,7 @@ mod tests {
         while completions.is_empty() {
             assert!(Instant::now() < deadline, "a deaf watch");
             let waited = uring.wait(Some(50_000_000), &|| false, &mut completions);
-            waited.expect("goes on");
+            waited.expect("the driver works");
         }
         let Some(Completion { more, outcome, .. }) = completions.pop() else {
             unreachable!("one has come")

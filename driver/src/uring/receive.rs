@@ -49,7 +49,7 @@ impl Uring {
             .push_plain(entry.of(Origin::Receive { user_data }));
     }
 
-    /// The buffer ring that a buffer number is of: numbers go on from ring to ring.
+    /// The buffer ring that a buffer number is of: numbers continue from one to the next.
     ///
     /// # Panics
     /// When it is of none.

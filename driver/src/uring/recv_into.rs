@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - F1: an entry of the table holds its buffer from `start_recv_into` to the completion; a
-//!   buffer's memory does not move when the buffer does, and nobody else reads or writes it
+//!   buffer's memory does not move when the buffer does, and nothing else reads or writes it
 //!   meanwhile.
 //!
 //! Cost: one entry in the queue; after warm-up no allocation.
@@ -52,8 +52,8 @@ impl Uring {
             self.sockets.is_open(socket),
             "C4: a splice from {socket:?}, which is closed"
         );
-        // SAFETY: the descriptor is open and ours until the caller closes the socket (C4), which
-        // nobody does during this call (C7).
+        // SAFETY: the descriptor is open and ours until the caller closes the socket (C4), not
+        // during this call (C7).
         let socket = unsafe { BorrowedFd::borrow_raw(fd_of(socket).0) };
         self.counters.system_calls += 1;
         let spliced = pipes.splice_from(socket, Mode::Blocking, bytes);

@@ -78,7 +78,7 @@ impl Ring {
         if self.backlog.is_empty() && self.try_push(&entry, linked.as_ref()) {
             return;
         }
-        // R1: behind what waits already.
+        // R1: after what waits already.
         self.backlog.push_back((entry, linked));
         self.submit_backlog();
     }
@@ -174,7 +174,7 @@ impl Ring {
         }
     }
 
-    /// Errors that a later turn gets over are none.
+    /// Errors from which a later turn recovers are none.
     fn excuse(&mut self, error: io::Error) -> io::Result<()> {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::TIME | Errno::INTR) => Ok(()),
@@ -192,7 +192,7 @@ impl Ring {
             }
             Some(Errno::BADR) => Err(io::Error::other(
                 "the kernel lost completions of this ring for want of memory (EBADR): its \
-                 operations cannot be told apart any more",
+                 operations can no longer be told apart",
             )),
             _ => Err(error),
         }

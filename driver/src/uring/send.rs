@@ -1,10 +1,10 @@
-//! Send: the whole list with one entry when it is short, piece by piece with visible progress when
-//! it is long, and the close behind the last byte.
+//! Send: the whole list with one entry when it is short, in parts with visible progress when it is
+//! long, and the close after the last byte.
 //!
 //! A list of at most 64 KiB (`WHOLE_BYTES_MAX`) is sent with MSG_WAITALL: the kernel waits for room
-//! and completes once. A close can be linked behind it, because a short send breaks the link. A
+//! and completes once. A close can be linked after it, because a short send breaks the link. A
 //! longer list is sent without: each completion then says how far a slow peer has come, and the
-//! rest is submitted again, behind a poll, because the socket was just found full.
+//! rest is submitted again, after a poll, because the socket was just found full.
 //!
 //! A list with a pipe in it is written by this thread, with calls that do not block: as an entry a
 //! splice would go through a kernel thread, which a slow peer then holds. Between the calls a poll
@@ -15,7 +15,7 @@
 //!   may read (bytes, vectors, header) is in it or owned by it, and it never moves: entries are
 //!   boxed.
 //! - P2: at most one submission per entry is under way.
-//! - P3: a list with a close behind it is sent with MSG_MORE: the last bytes leave with the close,
+//! - P3: a list with a close after it is sent with MSG_MORE: the last bytes leave with the close,
 //!   in one segment with the FIN. The kernel runs the linked close within the same call.
 //!
 //! Cost: after warm-up no allocation; one entry in the queue per send, two with a close.
@@ -56,7 +56,7 @@ impl Uring {
         if piped {
             // Completions come out of a wait only.
             let mut unasked = std::mem::take(&mut self.unasked);
-            self.go_on_writing(index, &mut unasked);
+            self.continue_writing(index, &mut unasked);
             self.unasked = unasked;
         } else {
             self.submit_send(index, 0);
@@ -64,8 +64,8 @@ impl Uring {
     }
 
     /// Writes what the socket takes of a list with a pipe; a poll waits for room for the rest. What
-    /// lies behind the last pipe is sent like any list.
-    fn go_on_writing(&mut self, index: u32, completions: &mut Vec<Completion>) {
+    /// lies after the last pipe is sent like any list.
+    fn continue_writing(&mut self, index: u32, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
         // SAFETY: the table says that the descriptor is open and ours during a send (C3).
         let socket = unsafe { BorrowedFd::borrow_raw(fd_of(send.socket).0) };
@@ -119,7 +119,8 @@ impl Uring {
         self.ring.push_plain(entry.of(Origin::Send { index }));
     }
 
-    /// There is room, or the connection broke, which the next call says; or the poll was cancelled.
+    /// There is room, or the connection broke, which the next call reports; or the poll was
+    /// cancelled.
     fn polled(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
         send.polls = false;
@@ -129,7 +130,7 @@ impl Uring {
             let errno = Errno::from_raw_os_error(-result);
             self.end_send(index, Outcome::Failed(errno), completions);
         } else {
-            self.go_on_writing(index, completions);
+            self.continue_writing(index, completions);
         }
     }
 
@@ -181,7 +182,7 @@ impl Uring {
         if self.sends.at(index).cancelled || self.stopping {
             self.end_send(index, Outcome::Failed(Errno::CANCELED), completions);
         } else if bytes == 0 {
-            // Not known to happen; going on would spin.
+            // Not known to happen; another attempt would spin.
             self.end_send(index, Outcome::Failed(Errno::IO), completions);
         } else {
             self.submit_send(index, POLL_FIRST);
@@ -193,7 +194,7 @@ impl Uring {
         let (socket, closed, linked) = (send.socket, send.after == AfterSend::Close, send.linked);
         self.end_send(index, Outcome::Sent { bytes, closed }, completions);
         if closed && linked {
-            // The kernel goes on to the linked close; the number is free from now on (K1).
+            // The kernel continues with the linked close; the number is free from now on (K1).
             self.sockets.close(socket);
         } else if closed {
             self.start_close(socket);

@@ -91,7 +91,7 @@ pub(crate) fn set_up_as(
 }
 
 /// Pages of all regions of a ring: a completion names its page by a number of 16 bits, and numbers
-/// go on from region to region.
+/// continue from region to region.
 const PAGES_MAX: u64 = 1 << 16;
 
 /// Refuses configurations that no kernel takes.
@@ -134,7 +134,7 @@ pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
             offered.is_feature_skip_cqe_on_success(),
         ),
         (
-            "linking a close behind a send",
+            "linking a close after a send",
             offered.is_feature_linked_file(),
         ),
     ];

@@ -1,18 +1,18 @@
 //! Pages that several receives share: a provided-buffer ring whose buffers the kernel fills little
 //! by little (IOU_PBUF_RING_INC, Linux 6.12).
 //!
-//! The kernel fills the oldest page, receive after receive, each behind the one before, and goes on
-//! to the next page when that one is full. It says with each completion whether the page will be
-//! named again, and that flag has been wrong in several releases, at the end of a stream above all.
-//! So nothing here rests on it:
+//! The kernel fills the oldest page, receive after receive, each after the one before, and
+//! continues with the next page when that one is full. A flag of each completion tells whether the
+//! page will be named again, and it has been wrong in several releases, at the end of a stream
+//! above all. So it is not used here:
 //!
 //! Invariants
 //! - H1: what a completion brings begins where the one before it on the same page ended. A page is
 //!   retired when its bytes add up, or when the kernel names a later page: it takes them in order.
-//! - H2: a completion without bytes says nothing about a page.
-//! - H3: a page in whose front part somebody keeps bytes has a count on behalf of this ring (its
-//!   base) until it is retired and all its pieces are put back. So its count does not leave and
-//!   come back to 0, and it is not idle, while the kernel writes to what is left of it.
+//! - H2: a completion without bytes tells nothing about a page.
+//! - H3: a page with retained bytes has a count on behalf of this ring (its base) until it is
+//!   retired and all its pieces are recycled. So its count does not leave and
+//!   return to 0, and it is not idle, while the kernel writes to what is left of it.
 //!
 //! `probe` tries H1 and H2 on this kernel; without them the ring is not made.
 //!
@@ -50,7 +50,7 @@ struct Begun {
 /// A retired page with no piece out.
 pub(super) struct Settled {
     pub(super) page: u16,
-    /// Somebody keeps bytes of it, or did: to be dropped when the page's place is changed.
+    /// Bytes of it are retained, or were: to be dropped when the page's place is changed.
     pub(super) base: Option<Pinned<RegionMemory>>,
 }
 
@@ -81,8 +81,8 @@ impl Sharing {
         self.queue.push_back(page);
     }
 
-    /// The kernel has received `bytes` into this page: where they begin. `retired` is told of each
-    /// page that the kernel is done with.
+    /// The kernel has received `bytes` into this page: where they begin. The pages that the
+    /// kernel is done with are added to `retired`.
     pub(super) fn receive(&mut self, page: u16, bytes: u32, retired: &mut Vec<u16>) -> u32 {
         // H1: it does not come back to those before.
         while self.queue.front().is_some_and(|first| *first != page) {
@@ -109,7 +109,7 @@ impl Sharing {
         }
     }
 
-    /// A piece is put back, with its base if something of it was retained.
+    /// A piece is recycled, with its base if something of it was retained.
     pub(super) fn put(&mut self, page: u16, base: Option<Pinned<RegionMemory>>) {
         let Some(begun) = self.begun.get_mut(&page) else {
             debug_assert!(false, "H3: a piece of page {page} is out");
@@ -130,7 +130,7 @@ impl Sharing {
         Some(Settled { page, base })
     }
 
-    /// The page that is being filled, if only this ring counts on it or somebody keeps bytes of it.
+    /// The page that is being filled, if this ring has a count of it (H3).
     pub(super) fn filling(&self) -> Option<u16> {
         let first = self.queue.front()?;
         self.begun.get(first)?.base.as_ref().map(|_| *first)

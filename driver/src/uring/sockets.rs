@@ -38,7 +38,7 @@ impl SocketTable {
     }
 
     /// Panics when a send is outstanding or the socket is not open: after that, its number may be
-    /// somebody else's.
+    /// that of another file.
     pub(super) fn close(&mut self, socket: Socket) {
         let state = self.state(socket);
         assert_ne!(*state, CLOSED, "C4: {socket:?} is closed already");

@@ -30,19 +30,19 @@ pub(super) struct RecvInto {
     pub(super) buffer: Buffer,
 }
 
-/// One watch under way.
+/// One poll of an eventfd under way.
 pub(super) struct EventfdPoll {
     pub(super) user_data: u64,
     pub(super) event: Arc<Eventfd>,
     pub(super) cancelled: bool,
-    /// It cannot be read: the poll is being ended, and then this is said.
+    /// It cannot be read: the poll is being ended, and then this is reported.
     pub(super) failed: Option<Errno>,
 }
 
 /// Receives into buffers of the caller under way, by index.
 pub(super) type RecvIntoTable = Slab<RecvInto>;
 
-/// Watches under way, by index.
+/// Polls of eventfds under way, by index.
 pub(super) type PollTable = Slab<EventfdPoll>;
 
 /// One send under way.
@@ -52,7 +52,7 @@ pub(super) struct Send {
     pub(super) socket: Socket,
     pub(super) list: SendList,
     pub(super) after: AfterSend,
-    /// The close is linked behind the submission under way.
+    /// The close is linked after the submission under way.
     pub(super) linked: bool,
     /// What is under way is a poll for room, not a send.
     pub(super) polls: bool,

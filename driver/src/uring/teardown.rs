@@ -51,7 +51,7 @@ impl Uring {
         false
     }
 
-    /// Nobody will look at these any more.
+    /// The caller will not see these.
     fn discard(&mut self, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
             match completion.outcome {
@@ -132,11 +132,11 @@ mod tests {
                 assert!(list.push(bytes.into()).is_ok());
                 uring.send(socket, user_data, list, AfterSend::KeepOpen);
             }
-            // Connections that nobody will take, and a send that cannot end.
+            // Connections that will not be accepted, and a send that cannot end.
             uring.accept(&listener, 100, OperationMode::Multishot);
             uring
                 .wait(Some(0), &|| false, &mut vec![])
-                .expect("goes on");
+                .expect("the driver works");
             assert!(uring.outstanding > 20, "{} operations", uring.outstanding);
             assert!(uring.empty(), "{} operations left", uring.outstanding);
             assert_eq!(uring.outstanding, 0);

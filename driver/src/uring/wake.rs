@@ -59,7 +59,7 @@ mod tests {
         let mut completions = vec![];
         uring
             .wait(Some(0), &|| false, &mut completions)
-            .expect("goes on");
+            .expect("the driver works");
         assert!(completions.is_empty());
         clients
             .iter_mut()
@@ -69,7 +69,7 @@ mod tests {
         while completions.len() < 20 {
             uring
                 .wait(Some(1_000_000_000), &|| false, &mut completions)
-                .expect("goes on");
+                .expect("the driver works");
         }
         assert!(
             uring.statistics().completion_overflows > 0,
@@ -85,7 +85,7 @@ mod tests {
         for _ in 0..3 {
             uring
                 .wait(Some(1_000_000), &|| false, &mut completions)
-                .expect("goes on");
+                .expect("the driver works");
         }
         assert_a_wake_arrives(&mut uring, &mut completions);
     }
@@ -110,7 +110,7 @@ mod tests {
             let timeout_ns = Some(PATIENCE.as_nanos() as u64);
             uring
                 .wait(timeout_ns, &ready, completions)
-                .expect("goes on");
+                .expect("the driver works");
             assert!(start.elapsed() < PATIENCE, "the wake-up was lost");
         });
     }

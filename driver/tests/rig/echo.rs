@@ -98,7 +98,7 @@ impl Echo {
         let mut completions = std::mem::take(&mut self.completions);
         driver
             .wait(Some(timeout_ns), &|| false, &mut completions)
-            .expect("the driver goes on");
+            .expect("the driver works");
         for completion in completions.drain(..) {
             self.handle(driver, completion);
         }

@@ -139,7 +139,7 @@ impl<D: Driver> Rig<D> {
         let turned = self
             .driver
             .wait(Some(50_000_000), &|| false, &mut self.arrived);
-        turned.expect("the driver goes on");
+        turned.expect("the driver works");
     }
 
     /// The next completion that fits; others stay for later, in order.
@@ -280,7 +280,7 @@ fn raise_descriptor_limit() {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // As far as it goes; a test that needs more says so by failing.
+    // As far as it goes; a test that needs more fails.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
