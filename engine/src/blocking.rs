@@ -23,8 +23,7 @@
 //!
 //! Cost: a lock and a reading of the clock to enter, and again to leave.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -276,37 +275,6 @@ impl Share {
 impl Drop for Inside {
     fn drop(&mut self) {
         self.share.leave();
-    }
-}
-
-/// Places inside shares for jobs that waited for them and are queued again, by index.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    by_index: Mutex<HashMap<u32, Inside>>,
-    /// How many there are, so that a job without one takes no lock.
-    count: AtomicUsize,
-}
-
-impl Grants {
-    /// Call it before the index is queued: the queue publishes the count to whoever pops it.
-    pub(crate) fn put(&self, index: u32, grant: Inside) {
-        self.by_index().insert(index, grant);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The place of the job whose index was popped, if it waited for one.
-    pub(crate) fn take(&self, index: u32) -> Option<Inside> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let grant = self.by_index().remove(&index)?;
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        Some(grant)
-    }
-
-    fn by_index(&self) -> MutexGuard<'_, HashMap<u32, Inside>> {
-        // Only inserted to and removed from under the lock.
-        self.by_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

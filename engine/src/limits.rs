@@ -204,13 +204,13 @@ pub(crate) const TICK_NS: u64 = 1 << 23;
 /// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
 pub(crate) const WHEEL_SLOTS: u32 = 4096;
 
-/// A sampling period of the scaler, in nanoseconds: work that waited this long with every worker
-/// busy starts another worker.
-pub(crate) const GROWTH_PERIOD_NS: u64 = 1_000_000;
+/// A sampling period of the scaler: work that waited this long with every worker busy starts
+/// another worker.
+pub(crate) const GROWTH_PERIOD: Duration = Duration::from_millis(1);
 
-/// Between two attempts to start a worker while the kernel refuses threads, at most, in
-/// nanoseconds. The first is repeated after [`GROWTH_PERIOD_NS`], and each wait doubles.
-pub(crate) const GROWTH_RETRY_NS_MAX: u64 = 1_000_000_000;
+/// Between two attempts to start a worker while the kernel refuses threads, at most. The first is
+/// repeated after [`GROWTH_PERIOD`], and each wait doubles.
+pub(crate) const GROWTH_RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// A send of no more than this is short and never waits for the next turn, in bytes.
 pub(crate) const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;

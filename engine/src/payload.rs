@@ -78,7 +78,7 @@ impl Part {
 }
 
 impl Payload {
-    /// Nothing.
+    /// An empty payload.
     pub fn new() -> Payload {
         Payload::default()
     }
@@ -151,11 +151,6 @@ impl Payload {
     pub fn append(&mut self, other: &mut Payload) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.parts.append(&mut other.parts);
-    }
-
-    /// The bytes as slices for a vectored call.
-    pub fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
-        self.parts.iter().map(|part| IoSlice::new(part.bytes()))
     }
 
     /// Writes everything with as few vectored calls as the kernel allows, and gives each part back

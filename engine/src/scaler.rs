@@ -1,7 +1,7 @@
 //! The scaler: starts workers when all are busy and work waits, and sees them out.
 //!
 //! A network thread that wakes nobody because nobody is idle wakes the scaler, if there is room for
-//! another worker. The scaler then samples once per [`GROWTH_PERIOD_NS`] for as long as work waits
+//! another worker. The scaler then samples once per [`GROWTH_PERIOD`] for as long as work waits
 //! with nobody idle. When nothing was taken from the queue for a whole period but by workers that
 //! were started for it (every worker blocks), it starts one more, and twice as many each time that
 //! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
@@ -11,7 +11,7 @@
 //! of threads, tens of microseconds on a virtual machine.
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
-//! attempt doubles up to [`GROWTH_RETRY_NS_MAX`], and the log has one line when that begins and one
+//! attempt doubles up to [`GROWTH_RETRY_MAX`], and the log has one line when that begins and one
 //! when it is over. The workers that run serve meanwhile.
 //!
 //! Ordering
@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::LeftBehind;
-use crate::limits::{GROWTH_PERIOD_NS, GROWTH_RETRY_NS_MAX};
+use crate::limits::{GROWTH_PERIOD, GROWTH_RETRY_MAX};
 use crate::worker::{Shared, work};
 
 /// Samples with work waiting, in spite of progress, before another worker is started.
@@ -274,13 +274,8 @@ impl Refusals {
 
     /// How long to wait before the next sample.
     fn wait(&self) -> Duration {
-        let doublings = u32::try_from(self.count).unwrap_or(u32::MAX).min(30);
-        let doubled = GROWTH_PERIOD_NS.saturating_mul(1 << doublings);
-        let most = match self.count {
-            0 => GROWTH_PERIOD_NS,
-            _ => GROWTH_RETRY_NS_MAX,
-        };
-        Duration::from_nanos(doubled.min(most))
+        let doubled = GROWTH_PERIOD.saturating_mul(1 << self.count.min(30));
+        doubled.min(GROWTH_RETRY_MAX)
     }
 }
 
@@ -318,8 +313,7 @@ mod tests {
     #[test]
     fn refused_threads_are_asked_for_less_and_less_often_and_told_once() {
         let mut refusals = Refusals::default();
-        let period = Duration::from_nanos(GROWTH_PERIOD_NS);
-        let most = Duration::from_nanos(GROWTH_RETRY_NS_MAX);
+        let (period, most) = (GROWTH_PERIOD, GROWTH_RETRY_MAX);
         for _ in 0..2 {
             assert_eq!(refusals.wait(), period);
             assert_eq!(refusals.end(), None);

@@ -33,7 +33,7 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
-use crate::blocking::{Grants, Home, Inside, Share, Visitor};
+use crate::blocking::{Home, Inside, Share, Visitor};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
 use crate::holdings::Holdings;
@@ -78,6 +78,8 @@ struct Place {
     running: Option<ConnectionId>,
     /// When it was dispatched, by the driver's clock.
     dispatched_ns: u64,
+    /// A place in a share that it has waited for.
+    granted: Option<Inside>,
 }
 
 /// What all threads of one server share.
@@ -88,8 +90,6 @@ pub(crate) struct Shared {
     pub(crate) workers_max: u32,
     /// Listeners of the server, however many network threads accept for each.
     listeners: usize,
-    /// Places in shares for jobs that waited for them and are queued again, by index.
-    grants: Grants,
     places: Box<[Mutex<Place>]>,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
@@ -127,7 +127,6 @@ impl Shared {
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
             listeners,
-            grants: Grants::default(),
             places: (0..places).map(|_| Mutex::default()).collect(),
             inboxes: (0..rings)
                 .map(|_| Inbox {
@@ -217,47 +216,42 @@ impl Shared {
     /// share full that it has to enter stays where it lies.
     fn run(self: &Arc<Self>, index: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
-        let task = {
-            let mut place = self.place(index);
-            let task = place.task.take();
-            place.running = task.as_ref().map(|task| task.connection());
-            task
+        let mut place = self.place(index);
+        let mut task = place.task.take().expect("W1: a queued place has a job");
+        let granted = place.granted.take();
+        let home = task.connection();
+        place.running = Some(home);
+        drop(place);
+        let mut scope = WorkerScope {
+            pool: self.pools.handle(home.ring, home.key.index),
+            descriptors: &self.descriptors,
+            visitor: Visitor {
+                workers_max: self.workers_max,
+                granted,
+                parked: None,
+            },
         };
-        debug_assert!(task.is_some(), "a queued place holds a job");
-        if let Some(mut task) = task {
-            let home = task.connection();
-            let mut scope = WorkerScope {
-                pool: self.pools.handle(home.ring, home.key.index),
-                descriptors: &self.descriptors,
-                visitor: Visitor {
-                    workers_max: self.workers_max,
-                    granted: self.grants.take(index),
-                    parked: None,
-                },
-            };
-            let has_run = contain(|| task.run(&mut scope)).is_some();
-            let parked = scope.visitor.parked.take();
-            // A place that it did not use after all goes to another job.
-            drop(scope);
-            if !has_run {
-                self.statistics.handler_panics.add(1);
-                // A second panic inside the protocol's own error reply drops only this reply.
-                contain(|| task.panicked());
-            }
-            let ring = usize::from(home.ring);
-            let mut place = self.place(index);
-            (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
-            drop(place);
-            match parked {
-                Some(share) if has_run => return self.park(home, index, &share),
-                Some(share) => share.give_up(),
-                None => {}
-            }
-            let inbox = &self.inboxes[ring];
-            inbox.arrived.push(index);
-            if let Some(waker) = inbox.waker.get() {
-                waker.wake();
-            }
+        let has_run = contain(|| task.run(&mut scope)).is_some();
+        let parked = scope.visitor.parked.take();
+        // A place that it did not use after all goes to another job.
+        drop(scope);
+        if !has_run {
+            self.statistics.handler_panics.add(1);
+            // A second panic inside the protocol's own error reply drops only this reply.
+            contain(|| task.panicked());
+        }
+        let mut place = self.place(index);
+        (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
+        drop(place);
+        match parked {
+            Some(share) if has_run => return self.park(home, index, &share),
+            Some(share) => share.give_up(),
+            None => {}
+        }
+        let inbox = &self.inboxes[usize::from(home.ring)];
+        inbox.arrived.push(index);
+        if let Some(waker) = inbox.waker.get() {
+            waker.wake();
         }
     }
 
@@ -298,19 +292,14 @@ impl Home for Shared {
     }
 
     fn resume(&self, index: u32, grant: Option<Inside>) {
-        let home = self
-            .place(index)
-            .task
-            .as_ref()
-            .map(|task| task.connection());
-        if let Some(home) = home {
-            // Before the job can come back: the queue and the inbox are the edges.
-            let inbox = &self.inboxes[usize::from(home.ring)];
-            inbox.parked.remove(home.listener);
-        }
-        if let Some(grant) = grant {
-            self.grants.put(index, grant);
-        }
+        let mut place = self.place(index);
+        let task = place.task.as_ref().expect("S2: a parked job lies here");
+        // Before the job can come back: the queue and the inbox are the edges.
+        let home = task.connection();
+        let inbox = &self.inboxes[usize::from(home.ring)];
+        inbox.parked.remove(home.listener);
+        place.granted = grant;
+        drop(place);
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
         if self.worker_pool.wake_one() == Wake::NoneIdle {

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use flatpath_structures::panics::drop_contained;
 use flatpath_structures::worker_pool::Wake;
@@ -26,22 +27,16 @@ pub(crate) struct Dispatcher {
     reservations: Reservations,
     /// Which jobs may occupy workers, and those that wait for that.
     shares: Shares<Box<dyn Task>>,
-    /// Jobs that found no small buffer, and those that found no large one, oldest first.
-    without_small: VecDeque<Box<dyn Task>>,
-    without_large: VecDeque<Box<dyn Task>>,
+    /// Jobs that found no memory, by what they want, oldest first.
+    without_memory: [VecDeque<Box<dyn Task>>; 2],
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
-    /// What queueing them took, while somebody wants to know.
-    stopwatch: Option<Stopwatch>,
+    /// What queueing them took, where that is measured: two readings of the clock each, about
+    /// 50 ns.
+    queueing: Option<Duration>,
     pub(crate) draining: bool,
     /// Connections to be called by [`Protocol::notified`](crate::Protocol::notified).
     pub(crate) notified: LocalWaker,
-}
-
-/// Sums up what parts of a turn take. Two readings of the clock each, about 50 ns.
-#[derive(Debug, Default)]
-struct Stopwatch {
-    sum: std::time::Duration,
 }
 
 impl Dispatcher {
@@ -58,14 +53,13 @@ impl Dispatcher {
             .map(|index| u32::try_from(index).expect("checked in Shared::new"))
             .collect();
         Dispatcher {
-            stopwatch: shared.observes_dispatch.then(Stopwatch::default),
+            queueing: shared.observes_dispatch.then_some(Duration::ZERO),
             shared,
             ring,
             free,
             reservations: Reservations::new(in_flight_max, listeners),
             shares: Shares::new(rule),
-            without_small: VecDeque::new(),
-            without_large: VecDeque::new(),
+            without_memory: [VecDeque::new(), VecDeque::new()],
             queued: 0,
             draining: false,
             notified: LocalWaker::default(),
@@ -74,10 +68,10 @@ impl Dispatcher {
 
     /// Does a part of dispatch, and adds up what it took if that is wanted.
     fn timed<R>(&mut self, act: impl FnOnce(&mut Dispatcher) -> R) -> R {
-        let began = self.stopwatch.is_some().then(std::time::Instant::now);
+        let began = self.queueing.is_some().then(Instant::now);
         let result = act(self);
-        if let (Some(began), Some(stopwatch)) = (began, &mut self.stopwatch) {
-            stopwatch.sum += began.elapsed();
+        if let (Some(began), Some(sum)) = (began, &mut self.queueing) {
+            *sum += began.elapsed();
         }
         result
     }
@@ -114,19 +108,12 @@ impl Dispatcher {
 
     /// Holds a job back until there may be memory for it; see [`Dispatcher::try_memory`].
     pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>, wanted: Wanted) {
-        self.without(wanted).push_back(task);
-    }
-
-    fn without(&mut self, wanted: Wanted) -> &mut VecDeque<Box<dyn Task>> {
-        match wanted {
-            Wanted::Small => &mut self.without_small,
-            Wanted::Large => &mut self.without_large,
-        }
+        self.without_memory[wanted as usize].push_back(task);
     }
 
     /// Jobs that wait for memory.
     pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.without_small.len() + self.without_large.len()
+        self.without_memory.iter().map(VecDeque::len).sum()
     }
 
     /// Whether any job waits here: for memory, or for its listener's share of the workers.
@@ -137,16 +124,13 @@ impl Dispatcher {
 
     /// Those of them that wait for so much.
     pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
-        match wanted {
-            Wanted::Small => self.without_small.len(),
-            Wanted::Large => self.without_large.len(),
-        }
+        self.without_memory[wanted as usize].len()
     }
 
     /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
     pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {
-            let Some(task) = self.without(wanted).pop_front() else {
+            let Some(task) = self.without_memory[wanted as usize].pop_front() else {
                 break;
             };
             let listener = task.connection().listener;
@@ -183,10 +167,9 @@ impl Dispatcher {
         });
         let statistics = &self.shared.statistics;
         statistics.dispatched.add(queued);
-        if let Some(stopwatch) = &mut self.stopwatch {
-            let sum = std::mem::take(&mut stopwatch.sum);
-            let nanoseconds = u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX);
-            statistics.dispatch_ns.add(nanoseconds);
+        if let Some(sum) = &mut self.queueing {
+            let sum = std::mem::take(sum);
+            statistics.dispatch_ns.add(sum.as_nanos() as u64);
         }
     }
 
@@ -281,10 +264,10 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
-        for wanted in [Wanted::Small, Wanted::Large] {
-            let tasks = std::mem::take(self.without(wanted));
-            tasks.into_iter().for_each(drop_contained);
-        }
+        let tasks = self.without_memory.iter_mut();
+        tasks
+            .flat_map(|tasks| tasks.drain(..))
+            .for_each(drop_contained);
         self.shares.take_all().into_iter().for_each(drop_contained);
     }
 }
