@@ -106,21 +106,21 @@ enum At {
     Digits,
     /// White space after the size, which only an extension may follow.
     SizeGap,
-    /// Behind the semicolon of an extension: its name.
+    /// After the semicolon of an extension: its name.
     ExtensionName,
     /// Inside the name of an extension.
     InName,
     /// White space after a name.
     NameGap,
-    /// Behind the equals sign: a value.
+    /// After the equals sign: a value.
     ExtensionValue,
     /// Inside a value that is a token.
     InToken,
     /// Inside a value that is a quoted string.
     InQuotes,
-    /// Behind a backslash in a quoted string.
+    /// After a backslash in a quoted string.
     QuotedPair,
-    /// Behind a quoted string.
+    /// After a quoted string.
     QuotesEnd,
     /// White space after a value.
     ValueGap,

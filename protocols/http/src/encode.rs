@@ -82,7 +82,7 @@ pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
 fn status_line_of(out: &mut impl Sink, status: StatusCode) {
     out.put(b"HTTP/1.1 ");
     out.put(status.as_str().as_bytes());
-    // The space stands even where no reason follows (RFC 9112 section 4).
+    // The space is there even where no reason follows (RFC 9112 section 4).
     out.put(b" ");
     out.put(status.canonical_reason().unwrap_or("").as_bytes());
     out.put(b"\r\n");
@@ -117,8 +117,8 @@ pub(crate) fn chunked_header(out: &mut impl Sink) {
     out.put(b"Transfer-Encoding: chunked\r\n");
 }
 
-/// What stands at the end of every head: the date, what becomes of the connection (RFC 9112
-/// section 9.3), an empty line.
+/// The end of every head: the date, whether the connection continues (RFC 9112 section 9.3), an
+/// empty line.
 pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], request: RequestMeta) {
     out.put(date_line);
     out.put(match (request.keep_alive, request.is_http_10) {

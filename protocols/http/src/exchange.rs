@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_500_before_the_head_and_a_failure_behind_it() {
+    fn a_panic_is_a_500_before_the_head_and_a_failure_after_it() {
         let pool = pool();
         let mut fresh = begun((&pool).into(), META);
         fresh.panicked();

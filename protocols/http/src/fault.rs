@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and the status that says so.
+//! What can be wrong with a request, and the status that answers it.
 
 use http::StatusCode;
 

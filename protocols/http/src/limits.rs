@@ -60,20 +60,20 @@ pub const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 /// Largest first buffer for a body, however long it says it is: memory follows what has arrived.
 pub const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
 
-/// Data of a streamed body that is handed to a worker at once, if so much comes.
+/// Data of a streamed body that is worth a worker.
 pub const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
 
 /// The same while memory runs short: a buffer of the smallest class.
 pub const UPLOAD_PRESSED_BYTES: usize = 4 * 1024;
 
-/// The same in parts: well below the fragments that a connection may hold, so that it goes on
+/// The same in parts: well below the fragments that a connection may hold, so that it continues
 /// receiving while a worker has this many.
 pub const UPLOAD_PIECE_PARTS: usize = 12;
 
 /// Data of a streamed body that waits for its worker; with more the connection stalls.
 pub const UPLOAD_WAITING_BYTES_MAX: usize = 1024 * 1024;
 
-/// Data shorter than this is copied where framing stands around it: chunks may be of one byte.
+/// Data shorter than this is copied where framing surrounds it: chunks may be of one byte.
 pub const UPLOAD_COPY_BYTES_MAX: usize = 1024;
 
 /// A body announced with more than this is received into the listener's own pages.
@@ -108,8 +108,8 @@ pub const SCRATCH_KEPT_MAX: usize = 64 * 1024;
 /// Recycled things of one kind that a network thread keeps.
 pub const SPARES_MAX: usize = 1024;
 
-/// Shared bodies up to this many bytes are copied after an inline head at once; what becomes of
-/// longer ones is for the engine to say.
+/// Shared bodies up to this many bytes are copied after an inline head at once; the engine
+/// decides about longer ones.
 pub const INLINE_COPY_BYTES_MAX: usize = 1024;
 
 /// What a server may set: sizes in bytes, times in nanoseconds.

@@ -26,7 +26,7 @@ pub(crate) struct PendingBody {
     pub(crate) gathered: Gathered,
 }
 
-/// What becomes of data that arrives.
+/// What is done with data that arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BodyMode {
     /// Gathered in buffers until it is complete.

@@ -20,13 +20,13 @@ use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::service::Service;
-use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, ThreadState};
+use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState};
 use crate::{upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
 type Passage<S> = (Job<Http<S>>, Buffer);
 
-/// No request is taken any more.
+/// No more requests are taken.
 pub(crate) fn end_input<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.stage = Stage::Over;
     upload::abandon(connection);
@@ -44,12 +44,8 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     let number = connection.session.take_number();
     write_fault(connection, fault);
     if connection.session.owed() > 1 {
-        let text = ReplyBytes {
-            bytes: connection.thread.scratch.clone(),
-            shared: None,
-            keep_alive: false,
-        };
-        return write::keep(connection, number, QueuedReply::Bytes(Box::new(text)));
+        let text = QueuedReply::last(connection.thread.scratch.clone());
+        return write::keep(connection, number, text);
     }
     // Without room for words the end has to do.
     let _ = connection.io.write(&connection.thread.scratch);
@@ -277,7 +273,7 @@ fn decode<S: Service>(
             return Ok(Step::Blocked(input.len() - rest_before.len(), stall));
         }
         pending_body.bytes += data.len() as u64;
-        // A client that sends its body does not wait for leave any more.
+        // A client that sends its body no longer waits for `100 Continue`.
         connection.session.owes_continue &= data.is_empty();
         if pending_body.decoder.is_complete() {
             return Ok(Step::On(input.len() - rest.len()));

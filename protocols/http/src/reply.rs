@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(counted.count_total, 0, "{counted:?}");
     }
 
-    /// What stands in a buffer of the output after `before`, and in scratch space, after a reply
-    /// of so many bytes, and what of the body is in neither.
+    /// What a reply with a body of this length leaves in a buffer of the output (after `before`),
+    /// in scratch space, and in neither.
     fn reserved(body_bytes: usize) -> (String, String, Rest) {
         let pool = Pool::new(PoolConfig {
             classes: vec![4 * 1024],

@@ -1,7 +1,7 @@
 //! A request of the http crate that is filled again and again.
 //!
 //! Target and values are copied once, into one arena, and the request's parts are slices of it.
-//! When the request is cleared nothing refers to the arena any more and it is used again; a handler
+//! When the request is cleared nothing refers to the arena and it is used again; a handler
 //! that kept a value keeps the old arena alive, and the next request gets another.
 //!
 //! Cost: one copy of target and values. No allocation once arena and header map have grown, but for

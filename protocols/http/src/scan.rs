@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_behind_its_empty_line() {
+    fn a_head_ends_after_its_empty_line() {
         assert_eq!(whole(b"GET / HTTP/1.1\r\nA: b\r\n\r\nbody"), Ok(Some(24)));
         assert_eq!(whole(b"GET / HTTP/1.1\r\n\r\n"), Ok(Some(18)));
         assert_eq!(whole(b"GET / HTTP/1.1\r\nA: b\r\n\r"), Ok(None));

@@ -41,7 +41,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///
-    /// Where the worker's scope was told to come back later ([`flatpath::blocking::Entry::Later`]),
+    /// Where a share let the worker come back later ([`flatpath::blocking::Entry::Later`]),
     /// what is returned is dropped, and the same request comes again; so it is for
     /// [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;

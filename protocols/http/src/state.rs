@@ -1,6 +1,6 @@
 //! What HTTP keeps: for a listener, for a network thread, for a connection.
 //!
-//! A session knows where its input stands and which replies are still owed. Requests are numbered
+//! A session knows how far its input was taken and which replies are still owed. Requests are numbered
 //! as they are taken. A reply is queued when all before it are; one that comes back early waits in
 //! the reorder buffer, at its number modulo the buffer's size.
 //!
@@ -130,10 +130,21 @@ pub(crate) enum QueuedReply<S: Service> {
 }
 
 /// A reply in memory of its own.
+#[derive(Default)]
 pub(crate) struct ReplyBytes {
     pub(crate) bytes: Vec<u8>,
     pub(crate) shared: Option<Bytes>,
     pub(crate) keep_alive: bool,
+}
+
+impl<S: Service> QueuedReply<S> {
+    /// The last reply of a connection.
+    pub(crate) fn last(bytes: Vec<u8>) -> Self {
+        Self::Bytes(Box::new(ReplyBytes {
+            bytes,
+            ..ReplyBytes::default()
+        }))
+    }
 }
 
 /// Replies that came back before their turn.
@@ -267,7 +278,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The reorder buffer, once nothing is owed any more.
+    /// The reorder buffer, once no reply is owed.
     pub(crate) fn take_reorder_buffer(&mut self) -> Option<Box<ReorderBuffer<S>>> {
         if self.owed() == 0 {
             self.reorder_buffer.take()
@@ -290,12 +301,7 @@ mod tests {
     type Echo = Handler<fn(&Request) -> Response>;
 
     fn text(number: u32) -> QueuedReply<Echo> {
-        let bytes = number.to_be_bytes().to_vec();
-        QueuedReply::Bytes(Box::new(ReplyBytes {
-            bytes,
-            shared: None,
-            keep_alive: true,
-        }))
+        QueuedReply::last(number.to_be_bytes().to_vec())
     }
 
     fn number(waiting: &QueuedReply<Echo>) -> u32 {

@@ -136,7 +136,7 @@ impl Exchange {
                     self.chunk = Some(buffer);
                 }
             }
-            // An error, or an end before the length that was told: nothing that looks like the end
+            // An error, or an end before the stated length: nothing that looks like the end
             // of the reply may follow.
             _ => {
                 self.stream = None;

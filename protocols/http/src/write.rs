@@ -103,7 +103,7 @@ pub(crate) fn queue_inline<S: Service>(
     Step::Blocked(head_bytes - 1, Stall::Memory)
 }
 
-/// Queues what stands in the scratch space and a shared body after it; all or nothing.
+/// Queues the scratch space and a shared body after it; all or nothing.
 fn queue_scratch<S: Service>(
     connection: &mut Connection<'_, S>,
     shared: Option<&Bytes>,
@@ -283,15 +283,15 @@ fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static st
 /// The reply that is due will last, and so will what waits after it.
 fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.is_streaming = true;
-    for behind in 1..connection.session.owed() as u32 {
-        let number = connection.session.next_reply.wrapping_add(behind);
+    for after in 1..connection.session.owed() as u32 {
+        let number = connection.session.next_reply.wrapping_add(after);
         if let Some(job) = connection.session.take_kept(number) {
             keep_job(connection, job);
         }
     }
 }
 
-/// Keeps a reply that came back before its turn. Behind a stream it waits as long as that, so
+/// Keeps a reply that came back before its turn. After a stream it waits as long as that, so
 /// it is refused where no more may.
 pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
     let number = job.number;
@@ -299,12 +299,7 @@ pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: 
         return keep(connection, number, QueuedReply::Job(job));
     }
     recycle(connection, job);
-    let text = ReplyBytes {
-        bytes: REFUSAL.into(),
-        shared: None,
-        keep_alive: false,
-    };
-    keep(connection, number, QueuedReply::Bytes(Box::new(text)));
+    keep(connection, number, QueuedReply::last(REFUSAL.into()));
 }
 
 /// A stream ended before its end. The client must be able to tell: a length is cut short, the

@@ -134,12 +134,12 @@ fn frame_body(
             let mut framed = Vec::new();
             let mut rest = body.as_slice();
             while !rest.is_empty() {
-                let (chunk, behind) = rest.split_at(1 + random.below(rest.len()));
+                let (chunk, after) = rest.split_at(1 + random.below(rest.len()));
                 let extension = random.pick(&["", ";a", ";a=b", "; a = \"b\""]);
                 framed.extend(format!("{:x}{extension}\r\n", chunk.len()).into_bytes());
                 framed.extend_from_slice(chunk);
                 framed.extend_from_slice(b"\r\n");
-                rest = behind;
+                rest = after;
             }
             framed.extend_from_slice(random.pick(&[&b"0\r\n\r\n"[..], b"000;x\r\nA: b\r\n\r\n"]));
             (body, framed)
@@ -404,10 +404,10 @@ fn check_wire(wire: &[u8], status: u16, headers: &http::HeaderMap, body: &[u8], 
         assert!(decoder.is_complete() && rest.is_empty());
         assert_eq!(found, body);
     } else {
-        let told =
+        let stated =
             value("content-length").map(|length| String::from_utf8_lossy(length).into_owned());
         let closes = value("connection") == Some(b"close");
-        assert!(told == Some(body.len().to_string()) || (told.is_none() && closes));
+        assert!(stated == Some(body.len().to_string()) || (stated.is_none() && closes));
         assert_eq!(rest, body);
     }
 }

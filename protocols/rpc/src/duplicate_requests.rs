@@ -78,7 +78,7 @@ struct Entry {
     state: State,
     origin: Arc<Origin>,
     begun_ns: u64,
-    /// Tells entries of one key apart.
+    /// Distinguishes entries of one key.
     serial: u64,
 }
 

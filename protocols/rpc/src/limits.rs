@@ -97,7 +97,7 @@ pub const CACHED_REPLY_MOVED_NS_MAX: u64 = 30_000_000_000;
 /// connection seems to repeat, or the end of a call whose client is on another connection now.
 pub const LOOKUP_PAUSES_MAX: u32 = 20;
 
-/// Calls of a sixteenth of the cache that another client's calls cannot be told from but by their
+/// Calls of a sixteenth of the cache that differ from another client's calls only by their
 /// connection.
 pub const CACHED_TWINS_MAX: usize = 16;
 

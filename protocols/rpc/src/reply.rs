@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - Y1: the marker is written last, when the length is known; a reply is one fragment.
-//! - Y2: whatever happens to a call there is room to say so: the first buffer is never given up.
+//! - Y2: there is room for an answer whatever happens to a call: the first buffer is never given up.
 
 use std::io::IoSliceMut;
 
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_every_length_lies_behind_its_head_with_padding() {
+    fn data_of_every_length_follows_its_head_with_padding() {
         let pool = pool(16 << 20);
         for asked in [0, 1, 3, 4, 4096, 65_535, 262_144, 1_048_576] {
             for came in [0, asked / 2, asked] {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn data_in_a_pipe_lies_behind_its_head_with_padding() {
+    fn data_in_a_pipe_follows_its_head_with_padding() {
         let (pool, pipes) = (pool(1 << 20), flatpath::memory::Pipes::new(1));
         let mut file = tempfile::tempfile().expect("a file");
         let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();

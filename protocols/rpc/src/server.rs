@@ -59,7 +59,7 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
-    /// [`PAGE_BYTES`]) for long records, and the replies of so many calls. Smaller pages cost more
+    /// [`PAGE_BYTES`]) for long records, and the replies of `cached_replies` calls. Smaller pages cost more
     /// receives for each record.
     pub fn bounded(self, page_bytes: u32, cached_replies: usize) -> Rpc<S> {
         Rpc {

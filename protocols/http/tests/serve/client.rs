@@ -83,7 +83,7 @@ impl Client {
     pub(crate) fn finish(&self) {
         self.stream
             .shutdown(Shutdown::Write)
-            .expect("the connection stands");
+            .expect("the connection is open");
     }
 
     /// Reads once; false at the end.
@@ -95,7 +95,7 @@ impl Client {
                 self.arrived.extend_from_slice(&room[..bytes]);
                 Ok(true)
             }
-            // A ring that this thread once opened may still be on its way out.
+            // An io_uring that this thread once opened may still be on its way out.
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(Ending::Reset),
             Err(error) => panic!("nothing came in time: {error}"),
@@ -105,7 +105,7 @@ impl Client {
     fn read_more(&mut self) {
         match self.read() {
             Ok(true) => {}
-            other => panic!("the connection ended ({other:?}) behind {:?}", self.shown()),
+            other => panic!("the connection ended ({other:?}) after {:?}", self.shown()),
         }
     }
 

@@ -56,7 +56,7 @@ fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
     });
 }
 
-/// It is told of its late head, and then takes too long to close.
+/// It gets a 408 for its late head, and then takes too long to close.
 fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
     let limits = Limits {
         head_timeout: Duration::from_nanos(SHORT_NS),

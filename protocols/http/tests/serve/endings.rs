@@ -1,4 +1,4 @@
-//! Drain: what is in flight is finished, and clients are told.
+//! Drain: what is in flight is finished, and clients are notified.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn a_drain_finishes_what_is_in_flight_and_says_so(choice: DriverChoice) {
     let (door, handler) = behind_a_door();
     let (server, address) = serve(choice, Http::pooled(handler));
     let mut client = Client::connect(address);
-    client.send(get("/door") + &get("/behind"));
+    client.send(get("/door") + &get("/after"));
     door.until_waited(1);
     // Until it is with a worker too, the second request may be one for another connection.
     let mut idle = Client::connect(address);
@@ -44,7 +44,7 @@ fn a_drain_finishes_what_is_in_flight_and_says_so(choice: DriverChoice) {
     assert_eq!(first.text(), "/door");
     assert!(!first.closes(), "another reply follows");
     let second = client.reply();
-    assert!(second.text() == "/behind" && second.closes());
+    assert!(second.text() == "/after" && second.closes());
     assert_eq!(client.rest().0, b"");
     server.wait().expect("the drain is complete");
 }
@@ -61,7 +61,7 @@ fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: Drive
     let (request, posted) = (get("/head"), post("/body", "hello"));
     head.send(&request[..10]);
     body.send(&posted[..posted.len() - 3]);
-    // A request on another connection behind theirs: they have arrived when it is answered.
+    // A request on another connection after theirs: they have arrived when it is answered.
     assert_eq!(Client::connect(address).get("/").text(), "/");
     server.handle().drain();
     assert_eq!(idle.rest(), (Vec::new(), Ending::Closed));

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use flatpath::{DriverChoice, Protocol, Running, Server};
 
-/// Runs a test once on each driver. Where io_uring is refused, its test says so and stops there.
+/// Runs a test once on each driver. Where io_uring is refused, its test reports it and stops there.
 #[macro_export]
 macro_rules! on_each_driver {
     ($($name:ident),+ $(,)?) => {
@@ -84,7 +84,7 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn open(&self) {
-        *self.is_open.lock().expect("nobody panics here") = true;
+        *self.is_open.lock().expect("no panic while it is locked") = true;
         self.moved.notify_all();
     }
 
@@ -92,22 +92,22 @@ impl Door {
     pub(crate) fn pass(&self) {
         let patience = Duration::from_secs(15);
         self.waited.fetch_add(1, Ordering::SeqCst);
-        let is_open = self.is_open.lock().expect("nobody panics here");
+        let is_open = self.is_open.lock().expect("no panic while it is locked");
         let closed = |is_open: &mut bool| !*is_open;
         let (_guard, waited) = self
             .moved
             .wait_timeout_while(is_open, patience, closed)
-            .expect("nobody panics here");
-        assert!(!waited.timed_out(), "nobody opened the door");
+            .expect("no panic while it is locked");
+        assert!(!waited.timed_out(), "the door stayed closed");
     }
 
-    /// Waits until so many have come to the door.
+    /// Waits until this many handlers have come to the door.
     pub(crate) fn until_waited(&self, count: u64) {
         let deadline = std::time::Instant::now() + Duration::from_secs(15);
         while self.waited.load(Ordering::SeqCst) < count {
             assert!(
                 std::time::Instant::now() < deadline,
-                "nobody came to the door"
+                "no handler came to the door"
             );
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -77,11 +77,7 @@ fn head_gets_the_head_of_get(choice: DriverChoice) {
             (reply.status, reply.header("content-length")),
             (200, Some("9"))
         );
-        assert_eq!(
-            client.get("/b").text(),
-            "GET /b 1",
-            "no body stands in between"
-        );
+        assert_eq!(client.get("/b").text(), "GET /b 1", "no body lies between");
     }
 }
 
@@ -285,6 +281,6 @@ fn faults_are_answered_and_end_the_connection(choice: DriverChoice) {
         assert!(reply.closes() && !reply.body.is_empty());
         client.send_if_taken(get("/ignored"));
         client.finish();
-        assert_eq!(client.rest().0, b"", "nothing behind a fault is answered");
+        assert_eq!(client.rest().0, b"", "nothing after a fault is answered");
     }
 }

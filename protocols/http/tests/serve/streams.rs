@@ -19,7 +19,7 @@ on_each_driver!(
     head_of_a_stream_has_no_body,
 );
 
-/// Counts up; breaks off where it is told to.
+/// Counts up; breaks off at a given byte.
 struct Source {
     at: u64,
     end: u64,
@@ -63,8 +63,8 @@ fn is_pattern(body: &[u8], bytes: u64) -> bool {
     body.len() as u64 == bytes && (0..).zip(body).all(|(at, byte)| *byte == pattern(at))
 }
 
-/// `/BYTES/PIECE/KIND`: so many bytes, read in such pieces, told (`t`) or not (`u`), or more told
-/// than come (`m`), or breaking off with an error (`e`) or a panic (`p`).
+/// `/BYTES/PIECE/KIND`: this many bytes, read in pieces of that size, with their length (`t`) or
+/// without (`u`), with a greater length (`m`), or breaking off with an error (`e`) or a panic (`p`).
 fn stream(request: &Request, read: &Arc<AtomicU64>) -> Response {
     let mut words = request.uri().path()[1..].split('/');
     let end: u64 = words
@@ -104,12 +104,12 @@ fn streaming() -> impl Fn(&Request) -> Response + Send + Sync + 'static {
 fn all_framings(mut client: Client) {
     for bytes in [0, 1, 1000, 65_472, 65_473, 1_000_000, 5_000_000] {
         for piece in [100_000, 5000] {
-            let told = client.get(&format!("/{bytes}/{piece}/t"));
+            let stated = client.get(&format!("/{bytes}/{piece}/t"));
             assert_eq!(
-                told.header("content-length"),
+                stated.header("content-length"),
                 Some(bytes.to_string().as_str())
             );
-            assert!(is_pattern(&told.body, bytes), "{bytes} bytes");
+            assert!(is_pattern(&stated.body, bytes), "{bytes} bytes");
             let chunked = client.get(&format!("/{bytes}/{piece}/u"));
             assert_eq!(chunked.header("transfer-encoding"), Some("chunked"));
             assert!(is_pattern(&chunked.body, bytes), "{bytes} bytes in chunks");

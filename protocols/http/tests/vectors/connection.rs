@@ -1,4 +1,4 @@
-//! RFC 9112 section 9, RFC 9110 section 10.1.1: what becomes of the connection.
+//! RFC 9112 section 9, RFC 9110 section 10.1.1: whether the connection continues.
 
 use flatpath_http::{Fault, testing};
 

@@ -162,7 +162,10 @@ fn another_connection_is_answered_only_after_the_first_one_broke() {
     assert!(!answered(&first, &second, 0), "it had its replies");
     assert!(answered(&first, &origin(700), 0), "the same port");
     let (unknown, other) = (Origin::new(None), Origin::new(None));
-    assert!(!answered(&unknown, &other, 0), "nobody is like nobody");
+    assert!(
+        !answered(&unknown, &other, 0),
+        "two unknown peers are not alike"
+    );
     assert!(answered(&unknown, &unknown, 0));
 }
 

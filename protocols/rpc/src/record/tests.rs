@@ -210,9 +210,9 @@ fn model_round(random: &mut Random, pool: &Pool) {
     for record in &records {
         let mut rest = &record[..];
         for _ in 0..random.below(10) {
-            let (front, behind) = rest.split_at(random.below(rest.len() + 1));
+            let (front, after) = rest.split_at(random.below(rest.len() + 1));
             stream.extend(marked(false, front));
-            rest = behind;
+            rest = after;
         }
         stream.extend(marked(true, rest));
     }
