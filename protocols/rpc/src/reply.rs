@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - Y1: the marker is written last, when the length is known; a reply is one fragment.
-//! - Y2: there is room for an answer whatever happens to a call: the first buffer is never given up.
+//! - Y2: there is room for an answer whatever happens: the first buffer is never given up.
 
 use std::io::IoSliceMut;
 

@@ -59,8 +59,8 @@ impl<S: Programs> Rpc<S> {
     }
 
     /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
-    /// [`PAGE_BYTES`]) for long records, and the replies of `cached_replies` calls. Smaller pages cost more
-    /// receives for each record.
+    /// [`PAGE_BYTES`]) for long records, and the replies of `cached_replies` calls. Smaller pages
+    /// cost more receives for each record.
     pub fn bounded(self, page_bytes: u32, cached_replies: usize) -> Rpc<S> {
         Rpc {
             duplicates: DuplicateRequestCache::new(cached_replies),

@@ -64,7 +64,7 @@ fn is_pattern(body: &[u8], bytes: u64) -> bool {
 }
 
 /// `/BYTES/PIECE/KIND`: this many bytes, read in pieces of that size, with their length (`t`) or
-/// without (`u`), with a greater length (`m`), or breaking off with an error (`e`) or a panic (`p`).
+/// without (`u`), with a greater length (`m`), or broken off by an error (`e`) or a panic (`p`).
 fn stream(request: &Request, read: &Arc<AtomicU64>) -> Response {
     let mut words = request.uri().path()[1..].split('/');
     let end: u64 = words
