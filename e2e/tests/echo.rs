@@ -81,7 +81,7 @@ fn a_client_that_only_sends_is_held_back(driver: Driver) {
             sender.send(&bytes);
             sender.finish();
         });
-        // The sender is stuck by then: nobody has read a byte.
+        // The sender is stuck by then: its peer has read no byte.
         let mut most = 0;
         for _ in 0..20 {
             std::thread::sleep(std::time::Duration::from_millis(50));

@@ -20,7 +20,7 @@ each_driver!(
     a_consumer_in_python_gets_what_producers_send,
     a_consumer_in_python_gets_the_messages_of_its_token_only,
     the_example_of_the_readme_adds_up_batches,
-    the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced,
+    the_socket_is_gone_with_the_server_and_one_that_was_left_is_replaced,
 );
 
 const KILLS: u32 = 200;
@@ -47,7 +47,7 @@ impl Rig {
         self.directory.path().join("ingest")
     }
 
-    /// Ends the server; the figures in its log, by the word behind them.
+    /// Ends the server; the figures in its log, by the word after them.
     fn end(mut self) -> HashMap<String, u64> {
         self.server.terminate();
         assert!(self.server.exit_status().success());
@@ -60,7 +60,7 @@ fn start(driver: Driver, directory: &Path) -> Server {
     launch(driver, directory).start()
 }
 
-/// Sends until told to stop; how many messages that was.
+/// Sends until the flag is set; how many messages that was.
 fn sender(address: SocketAddr, which: u64, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
@@ -274,8 +274,8 @@ fn a_consumer_in_python_gets_the_messages_of_its_token_only(driver: Driver) {
         let refused = Consumer::attach_for(&socket, 7).expect_err("taken");
         assert!(refused.to_string().contains("token"), "{refused}");
         let mut others = Consumer::attach(&socket).expect("attached");
-        let mut anybody = TcpStream::connect(address).expect("connect");
-        anybody.write_all(&framed(b"for anybody")).expect("sent");
+        let mut unnamed = TcpStream::connect(address).expect("connect");
+        unnamed.write_all(&framed(b"for any")).expect("sent");
         // A length that no message has, and a token.
         let naming = [&[0xff; 4][..], &7_u64.to_be_bytes()].concat();
         stream.write_all(&naming).expect("sent");
@@ -283,7 +283,7 @@ fn a_consumer_in_python_gets_the_messages_of_its_token_only(driver: Driver) {
         stream.write_all(&framed(b"again")).expect("sent");
         let patience = Duration::from_secs(60);
         let got = others.receive_timeout(patience).expect("attached");
-        assert_eq!(got.expect("a message").to_vec(), b"for anybody");
+        assert_eq!(got.expect("a message").to_vec(), b"for any");
     });
     assert_eq!(said, "for seven\nagain\n");
 }
@@ -330,7 +330,7 @@ fn the_example_of_the_readme_adds_up_batches(driver: Driver) {
     assert_eq!(said.trim().parse::<f64>(), Ok(expected));
 }
 
-fn the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced(driver: Driver) {
+fn the_socket_is_gone_with_the_server_and_one_that_was_left_is_replaced(driver: Driver) {
     let rig = Rig::new(driver);
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("ingest");
@@ -345,7 +345,7 @@ fn the_socket_is_gone_with_the_server_and_one_left_behind_is_replaced(driver: Dr
         .with(["serve", "--ingest", "127.0.0.1:0"])
         .with([Path::new("--ingest-socket"), &rig.socket()])
         .try_start();
-    let log = refused.err().expect("somebody listens there").log;
+    let log = refused.err().expect("the first server listens there").log;
     assert!(log.contains("--ingest-socket"), "{log}");
 }
 

@@ -14,7 +14,7 @@ each_driver!(ten_thousand_producers_at_once_lose_and_change_nothing);
 
 /// Wished for; fewer where this process may open fewer descriptors.
 const PRODUCERS: usize = 10_000;
-/// Each producer sends so many messages, one in a round.
+/// Messages of each producer, one in a round.
 const ROUNDS: u64 = 3;
 
 /// One server at a time: two crowds would need more descriptors than a process may have.
@@ -48,7 +48,7 @@ fn length(producer: usize, round: u64) -> usize {
 /// Checksums of payloads by seed.
 type Sums = HashMap<u64, u64>;
 
-/// What was sent: the payload begins with its seed, behind the length.
+/// What was sent: the payload begins with its seed, after the length.
 fn sent(producers: usize, round: u64) -> (Vec<Vec<u8>>, Sums) {
     let messages = (0..producers).map(|each| message(seed(each, round), length(each, round)));
     let messages: Vec<Vec<u8>> = messages.collect();
@@ -106,7 +106,7 @@ fn ten_thousand_producers_at_once_lose_and_change_nothing(driver: Driver) {
         .with(["--ingest-consumers", "1"])
         .start();
 
-    // The first round: nobody is there to take it, so everybody waits.
+    // The first round: no consumer is attached, so every producer waits.
     let (messages, mut expected) = sent(producers, 0);
     let mut swarm = crowd(&server, producers, &messages);
     until("all producers to wait", || {

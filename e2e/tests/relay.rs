@@ -137,15 +137,15 @@ fn a_file_goes_through_the_relay_with_the_real_client(driver: Driver) {
     server.terminate();
     server.await_log("stopped");
     let log = server.log();
-    let told = log.lines().rfind(|line| line.contains("relay: 0 waiting"));
-    let told = told.expect("a relay that did something tells it at the end");
-    let bytes = told
+    let last = log.lines().rfind(|line| line.contains("relay: 0 waiting"));
+    let last = last.expect("a relay that did something logs it at the end");
+    let bytes = last
         .split(" bytes relayed")
         .next()
         .and_then(|front| front.rsplit(' ').next());
     let bytes: usize = bytes.and_then(|bytes| bytes.parse().ok()).expect("a count");
-    assert!(told.contains(" 1 matched "), "{told}");
-    assert!(bytes > BYTES, "{told}");
+    assert!(last.contains(" 1 matched "), "{last}");
+    assert!(bytes > BYTES, "{last}");
 }
 
 /// Python starts slowly on a busy machine.

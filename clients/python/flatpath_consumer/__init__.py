@@ -1,7 +1,7 @@
 """Consume messages that ``flatpath serve --ingest`` receives, without copying them.
 
 A message comes whole and consists of fragments: read-only memoryviews of the memory that the
-kernel received to. Each fragment holds a page of the server's until it is released. Who keeps many
+kernel received to. Each fragment holds a page of the server's until it is released. A consumer that keeps many
 gets no more (the window), and the producers wait.
 
     from flatpath_consumer import Consumer

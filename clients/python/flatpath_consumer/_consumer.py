@@ -51,7 +51,7 @@ class _ReturnQueue:
         # A fragment may be collected, and so released, while this thread is in here.
         self._lock = threading.RLock()
         self._written = 0
-        self._untold = 0
+        self._unannounced = 0
         self._waiting = False
         self._used: List["Fragment"] = []
         self._batch = max(1, min(_BATCH_MAX, entries // 8))
@@ -61,7 +61,7 @@ class _ReturnQueue:
         with self._lock:
             used = self._write(fragments)
             self._used.extend(used)
-            if self._waiting or self._untold >= self._batch:
+            if self._waiting or self._unannounced >= self._batch:
                 self._tell()
             return not used
 
@@ -106,16 +106,16 @@ class _ReturnQueue:
                 continue
             place = self._written % self._entries * wire.RETURN.size
             self._written += 1
-            self._untold += 1
+            self._unannounced += 1
             wire.RETURN.pack_into(self._ring, place, fragment._token, fragment._region)
         return used
 
     def _tell(self) -> None:
-        if not self._untold or not self._open:
+        if not self._unannounced or not self._open:
             return
-        untold, self._untold = self._untold, 0
+        unannounced, self._unannounced = self._unannounced, 0
         try:
-            os.write(self._doorbell, wire.announcement(untold))
+            os.write(self._doorbell, wire.announcement(unannounced))
         except (BrokenPipeError, BlockingIOError):
             # A server that is gone needs nothing back; the pipe has room for every entry.
             pass
@@ -130,7 +130,7 @@ def _connect(to: socket.socket, path: Union[str, bytes]) -> None:
 
 
 def _users(view: memoryview) -> int:
-    """References to the buffer behind a view: one for each view and array made of it."""
+    """References to the buffer of a view: one for each view and array made of it."""
     return sys.getrefcount(gc.get_referents(view)[0])
 
 
@@ -212,7 +212,7 @@ class Fragment(_Held):
         return [self]
 
     def __del__(self) -> None:
-        # Nobody can release it any more. Not there: a constructor that failed.
+        # No caller can release it any more. The attribute is missing if the constructor failed.
         if not getattr(self, "_released", True):
             self.release()
 
@@ -330,7 +330,7 @@ class Consumer:
 
     @property
     def number(self) -> int:
-        """The server's number for this consumer, as it stands in its log."""
+        """The server's number for this consumer, as in its log."""
         return self._welcome.consumer
 
     @property
@@ -357,12 +357,12 @@ class Consumer:
             if self._ended:
                 return None
             try:
-                told = os.read(self._doorbell, wire.DOORBELL_BYTES_MAX)
+                announced = os.read(self._doorbell, wire.DOORBELL_BYTES_MAX)
             except BlockingIOError:
                 self._wait(deadline)
                 continue
-            if told:
-                self._collect(wire.announced(told))
+            if announced:
+                self._collect(wire.announced(announced))
             else:
                 self._ended = True
 
@@ -432,7 +432,7 @@ class Consumer:
                 raise ProtocolError("a fragment outside its region")
             if bool(flags & wire.FIRST) != (not self._partial):
                 raise ProtocolError("a message inside another one")
-            # A buffer of its own, so that it can be told who uses it.
+            # A buffer of its own, so that its users can be counted.
             data = memoryview(self._regions[region])[offset : offset + length]
             self._partial.append(Fragment(data, token, region, self._returns))
             if flags & wire.LAST:

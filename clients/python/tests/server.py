@@ -95,13 +95,13 @@ class Server:
         self.ring(len(pieces))
 
     def returned(self) -> List[int]:
-        """Tokens that were told of since the last call."""
+        """Tokens that were announced since the last call."""
         try:
-            told = os.read(self.return_doorbell, 4096)
+            announced = os.read(self.return_doorbell, 4096)
         except BlockingIOError:
             return []
         tokens = []
-        for _ in range(wire.announced(told)):
+        for _ in range(wire.announced(announced)):
             place = self.read % ENTRIES * wire.RETURN.size
             token, region = wire.RETURN.unpack_from(self.returns, place)
             assert region == 0

@@ -105,7 +105,7 @@ class ConsumerTest(unittest.TestCase):
         self.assertEqual(raised.exception.filename, "/no/such/directory/ingest")
         self.assertIn("no server attaches consumers here", str(raised.exception))
 
-    def test_a_release_while_another_thread_waits_is_told_at_once(self) -> None:
+    def test_a_release_while_another_thread_waits_is_announced_at_once(self) -> None:
         self.server.deliver(b"abc", token=7)
         message = self.message()
         got = []
@@ -140,7 +140,7 @@ class ConsumerTest(unittest.TestCase):
         self.assertEqual(seen, [b"abc"] * 3)
         self.assertIsNone(self.consumer.receive())
 
-    def test_a_message_told_of_in_two_parts_comes_whole(self) -> None:
+    def test_a_message_announced_in_two_parts_comes_whole(self) -> None:
         self.server.write(1, 0, 1, wire.FIRST, 2)
         self.server.ring(1)
         with self.assertRaises(TimeoutError):
@@ -164,7 +164,7 @@ class ConsumerTest(unittest.TestCase):
                 items.clear()
             del message
 
-    def test_bytes_behind_the_last_item_come_last(self) -> None:
+    def test_bytes_after_the_last_item_come_last(self) -> None:
         self.server.deliver(b"abcde", b"fg")
         with self.message() as message:
             items = [bytes(item) for item in message.items(4)]
@@ -255,7 +255,7 @@ class AttachTest(unittest.TestCase):
             self.refused(packet, ProtocolError)
         self.assertIn("descriptors", self.refused(good, ProtocolError))
 
-    def test_nobody_listening_is_an_error_of_the_system(self) -> None:
+    def test_a_socket_without_a_listener_is_an_error_of_the_system(self) -> None:
         with self.assertRaises(FileNotFoundError):
             Consumer("/nonexistent/ingest")
 
@@ -263,9 +263,9 @@ class AttachTest(unittest.TestCase):
 class WireTest(unittest.TestCase):
     def test_what_is_announced_is_what_is_read(self) -> None:
         for entries in (0, 1, 254, 255, 256, 511, wire.ENTRIES_MAX):
-            told = wire.announcement(entries)
-            self.assertEqual(wire.announced(told), entries)
-            self.assertLessEqual(len(told), entries)
+            announcement = wire.announcement(entries)
+            self.assertEqual(wire.announced(announcement), entries)
+            self.assertLessEqual(len(announcement), entries)
 
     def test_a_descriptor_lies_as_the_rust_side_has_it(self) -> None:
         # The same bytes as in the test of protocols/messages/src/layout.rs.

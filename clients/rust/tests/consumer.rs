@@ -100,7 +100,7 @@ impl Server {
         self.ring(1);
     }
 
-    /// What was returned and told of.
+    /// What was returned and announced.
     fn returned(&mut self) -> Vec<u64> {
         let mut bytes = [0; 4096];
         let count = match self.return_doorbell.read(&mut bytes) {
@@ -222,7 +222,7 @@ fn returns_are_gathered_and_told_of_before_waiting_and_at_once_while_waiting() {
     drop(kept);
     drop(messages);
     let mut tokens = vec![];
-    // The bell of the returns rings once both are told of: at the drop or when the wait begins.
+    // The doorbell announces both returns at once: at the drop or when the wait begins.
     while tokens.len() < 2 {
         let mut waited = [rustix::event::PollFd::new(
             &server.return_doorbell,

@@ -1,4 +1,4 @@
-//! Calls as bytes: a client that can be told to do everything wrong.
+//! Calls as bytes: a client that can do everything wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! kill -9 in the middle of writing: what was promised is there, handles go on, and the verifier
-//! tells what was not promised.
+//! kill -9 in the middle of writing: what was promised is there, handles stay valid, and the
+//! verifier tells what was not promised.
 
 use flatpath_testkit::{Driver, Site, each_driver};
 use rustix::process::Signal;

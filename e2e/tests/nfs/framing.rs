@@ -15,7 +15,7 @@ each_driver!(
     many_calls_of_one_connection_are_all_answered,
     a_megabyte_is_written_and_read_whole,
     a_call_sent_twice_is_executed_once_even_after_a_reset,
-    half_a_marker_holds_nobody_up,
+    half_a_marker_delays_no_other_client,
     what_is_no_record_ends_its_connection_and_no_other,
     replies_still_come_after_the_clients_last_byte,
 );
@@ -121,7 +121,7 @@ fn a_call_sent_twice_is_executed_once_even_after_a_reset(driver: Driver) {
     assert_eq!(other.reply().status(), 2, "a new number is a new call");
 }
 
-fn half_a_marker_holds_nobody_up(driver: Driver) {
+fn half_a_marker_delays_no_other_client(driver: Driver) {
     let (site, state) = (Site::new(), Site::new());
     let server = serve(driver, &site, &state, &[]);
     let mut stuck: Vec<Connection> = (0..40)

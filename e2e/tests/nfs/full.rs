@@ -128,7 +128,7 @@ fn put_in_parts(server: &Server, disk: &Disk) {
         507
     );
     assert!(disk.free() < 100_000, "what arrived is kept");
-    // Others are served meanwhile, and told the same.
+    // Others are served meanwhile, with the same status.
     assert_eq!(server.client().get("/kept").status, 200);
     assert_eq!(
         send(&mut server.client(), ("PUT", "/other"), &[], 1_000_000),

@@ -1,6 +1,6 @@
 //! Calls of one connection run side by side: one that waits, as for a slow disk, holds up nothing.
 //!
-//! The program here waits until it is told to go on, so the order of replies is the test's.
+//! The program here waits until the test lets it continue, so the order of replies is the test's.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,7 +121,7 @@ fn replies_overtake_those_that_wait(driver: Driver) {
     let calls: Vec<u8> = (1..WORKERS).flat_map(waiting).collect();
     client.send(&calls);
     for number in (1..WORKERS).rev() {
-        // Sent behind them all, answered before any.
+        // Sent after all of them, answered before any.
         let quick = client.call(NFS, 2, &Words::default().word(1000 + number));
         assert_eq!(quick.word(0), 1000 + number);
         gate.open(number);
@@ -149,7 +149,7 @@ fn other_connections_are_served_while_one_waits(driver: Driver) {
 
 fn a_call_repeated_while_it_is_executed_is_executed_and_answered_once(driver: Driver) {
     // Of two workers one is at the gate, so the other takes what is sent in order: an answer to
-    // what was sent behind a repetition says that the repetition was dropped.
+    // a reply to what was sent after a repetition proves that the repetition was dropped.
     let (running, gate) = serve_with(2, driver);
     let address = running.addresses()[0].address;
     let (mut client, mut other) = (Connection::open(address), Connection::open(address));

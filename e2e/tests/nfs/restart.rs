@@ -56,7 +56,7 @@ fn outlive(driver: Driver, privileged: bool) {
     let gone = lookup(&mut client, &root, "gone");
     server.process().signal(Signal::KILL);
     server.exit_status();
-    // Nobody sees where they go.
+    // No server sees where they go.
     std::fs::rename(site.at("a/b7/file"), site.at("moved")).expect("renamed");
     std::fs::rename(site.at("a"), site.at("z")).expect("renamed");
     std::fs::remove_file(site.at("gone")).expect("removed");

@@ -10,7 +10,7 @@ use crate::serve;
 
 each_driver!(
     libnfs_lists_reads_and_writes,
-    libnfs_sees_what_changes_behind_the_server,
+    libnfs_sees_what_other_processes_change,
     libnfs_is_refused_where_it_may_not_come_from,
 );
 
@@ -58,7 +58,7 @@ fn libnfs_lists_reads_and_writes(driver: Driver) {
     assert_eq!(std::fs::read(site.at("uploaded")).expect("copied"), large);
 }
 
-fn libnfs_sees_what_changes_behind_the_server(driver: Driver) {
+fn libnfs_sees_what_other_processes_change(driver: Driver) {
     let site = Site::new().with("file", "before");
     let state = Site::new();
     let server = serve(driver, &site, &state, &[]);

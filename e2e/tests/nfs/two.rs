@@ -70,7 +70,7 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     .await
 }
 
-/// GUARDED create: the handle, or `None` when somebody else has made it.
+/// GUARDED create: the handle, or `None` when another client has made it.
 async fn create(nfs: &mut Mounted, root: &nfs_fh3, name: &str) -> Option<nfs_fh3> {
     let made = nfs
         .create(&CREATE3args {

@@ -20,7 +20,7 @@ fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
     let (site, state) = (Site::new(), Site::new());
     let large = File::create(site.at("large")).expect("created");
     large.set_len(64 << 20).expect("a sparse file");
-    // Whoever waits for the time-out of those that do not read waits longer than this test.
+    // The time-out of clients that do not read is longer than this test.
     let more = ["--memory", "64M", "--write-timeout", "600"];
     let server = serve(driver, &site, &state, &more);
     let mut innocent = Connection::open(server.address("nfs"));

@@ -57,7 +57,7 @@ fn many_messages_of_one_receive_share_its_page() {
             let message = message(1, number, 50);
             stream.extend((message.len() as u32).to_be_bytes());
             stream.extend(message);
-            // A sign of life, delivered to nobody.
+            // A sign of life, which is not delivered.
             stream.extend([0; 4]);
         }
         producer.stream.write_all(&stream).expect("written");
@@ -108,7 +108,7 @@ fn producers_take_turns_among_consumers_and_stay() {
             for number in 0..5 {
                 connection.send(&message(producer, number, 1000));
             }
-            // The next producer's first message comes behind.
+            // The next producer's first message comes after it.
             let mine = &mut consumers[producer as usize % 3];
             for number in 0..5 {
                 assert_eq!(check(&next(mine).to_vec()), (producer, number));
@@ -138,7 +138,7 @@ fn without_a_consumer_producers_wait_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_slow_consumer_stops_its_producers_and_nobody_else() {
+fn a_slow_consumer_stops_its_producers_and_no_others() {
     on_every_driver(Settings::new, |rig| {
         let slow = rig.consumer();
         let mut quick = rig.consumer();
@@ -147,12 +147,12 @@ fn a_slow_consumer_stops_its_producers_and_nobody_else() {
         // In turn: the first to begin a message gets the slow one.
         stopped.send(&message(1, 0, 8));
         rig.wait("the first message", |figures| figures.messages == 1);
-        // More and more until it is told to stop, however much the sockets on the way take.
+        // More and more until the flag is set, however much the sockets on the way take.
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let is_over = Arc::clone(&stop);
         let stopping = std::thread::spawn(move || {
             let mut number = 1;
-            while !told.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 stopped.send(&message(1, number, length));
                 number += 1;
             }

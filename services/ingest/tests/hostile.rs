@@ -1,4 +1,4 @@
-//! Consumers that lie, cheat or die: nobody else notices, and everything comes back.
+//! Consumers that lie, cheat or die: no other notices, and everything comes back.
 
 mod rig;
 
@@ -78,7 +78,7 @@ impl Hostile {
     }
 }
 
-/// A consumer beside the hostile one, and a producer that is seated with each.
+/// A consumer beside the hostile one, and a producer that is assigned to each.
 struct Pair {
     hostile: Hostile,
     honest: Consumer,
@@ -160,7 +160,7 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
             let third = Hostile::new(&rig);
             let mut producer = rig.producer();
             producer.send(&message(3, 0, 100));
-            rig.wait("seated with one of three", |figures| figures.held == 5);
+            rig.wait("assigned to one of three", |figures| figures.held == 5);
             let token = third.read(1)[0].token;
             (third, producer, token)
         };
@@ -190,7 +190,7 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
 }
 
 #[test]
-fn whoever_breaks_the_rules_is_detached_and_taken_back_from() {
+fn a_consumer_that_breaks_the_rules_is_detached_and_taken_back_from() {
     type Offence = (&'static str, fn(&mut Hostile));
     let offences: [Offence; 6] = [
         ("more returns than the ring has", |hostile| {
@@ -271,7 +271,7 @@ fn a_consumer_that_fills_its_own_doorbell_does_not_stop_the_server() {
 }
 
 #[test]
-fn a_return_ring_that_changes_while_it_is_read_harms_nobody() {
+fn a_return_ring_that_changes_while_it_is_read_harms_no_other() {
     on_every_driver(Settings::new, |rig| {
         let Pair {
             mut hostile,
@@ -317,7 +317,7 @@ fn nothing_that_is_for_reading_can_be_written() {
 }
 
 #[test]
-fn strangers_that_say_nothing_or_nonsense_are_sent_away() {
+fn clients_that_say_nothing_or_nonsense_are_sent_away() {
     on_every_driver(Settings::new, |rig| {
         let knock = |path: &Path| {
             let socket = rustix::net::socket_with(
@@ -360,7 +360,7 @@ fn strangers_that_say_nothing_or_nonsense_are_sent_away() {
 }
 
 #[test]
-fn as_many_consumers_attach_as_may_and_the_next_is_told() {
+fn as_many_consumers_attach_as_may_and_the_next_is_refused() {
     on_every_driver(Settings::new, |rig| {
         let consumers: Vec<Consumer> = (0..4).map(|_| rig.consumer()).collect();
         let refused = Consumer::attach(&rig.socket).expect_err("full").to_string();
@@ -462,7 +462,7 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
     });
 }
 
-/// Six producers that send until they are told to stop; then how much that was.
+/// Six producers that send until the flag is set; how much that was.
 struct Senders {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<u32>>,
@@ -557,16 +557,16 @@ fn what_the_doorbell_announces_is_what_was_delivered() {
             producer.send(&message(1, number, 10));
         }
         rig.wait("all are delivered", |figures| figures.messages == 50);
-        let mut told = 0;
+        let mut count = 0;
         let mut bytes = [0; 4096];
         let deadline = Instant::now() + PATIENCE;
-        while told < 50 {
-            assert!(Instant::now() < deadline, "the doorbell told of {told}");
-            if let Ok(count) = rustix::io::read(&hostile.attached.descriptor_doorbell, &mut bytes) {
-                told += announced(&bytes[..count]);
+        while count < 50 {
+            assert!(Instant::now() < deadline, "the doorbell announced {count}");
+            if let Ok(read) = rustix::io::read(&hostile.attached.descriptor_doorbell, &mut bytes) {
+                count += announced(&bytes[..read]);
             }
         }
-        assert_eq!(told, 50);
+        assert_eq!(count, 50);
         assert_eq!(
             hostile
                 .read(50)

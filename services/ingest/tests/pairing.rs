@@ -35,17 +35,17 @@ fn a_token_brings_its_producer_and_its_consumer_together() {
         let mut seventh = consume(&rig, 7);
         let _seven = paired::produce(rig.address, 7, &[b"for seven", b"again"]).expect("sent");
         let mut producer = rig.producer();
-        producer.send(b"for anybody");
+        producer.send(b"for any");
         assert_eq!(next(&mut seventh).to_vec(), b"for seven");
         assert_eq!(next(&mut seventh).to_vec(), b"again");
-        assert_eq!(next(&mut others).to_vec(), b"for anybody");
+        assert_eq!(next(&mut others).to_vec(), b"for any");
         nothing(&mut seventh);
         nothing(&mut others);
     });
 }
 
 #[test]
-fn whoever_of_a_pair_comes_first_waits() {
+fn the_first_of_a_pair_waits() {
     on_every_driver(Settings::new, |rig| {
         let mut others = rig.consumer();
         let _nine = paired::produce(rig.address, 9, &[b"early"]).expect("sent");
@@ -76,7 +76,7 @@ fn a_token_that_is_taken_is_refused_and_its_owner_not_disturbed() {
 }
 
 #[test]
-fn a_token_names_nobody_when_it_is_empty_or_comes_after_a_message() {
+fn a_token_names_no_consumer_when_it_is_empty_or_comes_after_a_message() {
     on_every_driver(Settings::new, |rig| {
         let mut consumer = rig.consumer();
         let empty = paired::produce(rig.address, 0, &[]).expect("sent");

@@ -89,7 +89,7 @@ fn a_page_shared_by_two_consumers_outlives_the_first_of_them() {
         let counts = (figures.held, figures.reclaimed, figures.refused);
         assert_eq!(counts, (half, half, 0));
         assert_eq!(figures.pages_with_consumers > 1, !shares(&rig));
-        // More is received behind it: nothing of it changes.
+        // More is received after it: nothing of it changes.
         send_one_by_one(&rig, half);
         for got in &messages {
             check(&got.to_vec());

@@ -5,7 +5,7 @@
 //! because the control has no thread here: the run gives it its rounds. Always
 //! - a message comes whole and unchanged, those of a producer in order, none twice;
 //! - each fragment that was delivered is returned or taken back, and no return is refused;
-//! - at the end no page is kept, nobody is left, and nothing is leaked.
+//! - at the end no page is kept, no peer is left, and nothing is leaked.
 //!
 //! In a world without losses, with consumers that stay, every message comes.
 //!
@@ -83,7 +83,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Attaches: blocks, so somebody else does it while the control has its rounds.
+    /// Attaches: blocks, so another thread does it while the control has its rounds.
     fn attach(socket: &Path, control: &mut Control) -> Reader {
         let consumer = std::thread::scope(|scope| {
             let attaching = scope.spawn(|| Consumer::attach(socket));
@@ -113,7 +113,7 @@ impl Reader {
         // What is held cannot fill the window for ever.
         while self.kept.len() > 2 || !self.kept.is_empty() && dice.below(3) == 0 {
             let which = dice.below(self.kept.len());
-            // Nobody wrote to it meanwhile.
+            // It was not written to meanwhile.
             check(&self.kept[which].to_vec());
             drop(self.kept.swap_remove(which));
         }
@@ -136,7 +136,7 @@ impl Seen {
         let before = self.last.insert(producer, number);
         assert!(
             before.is_none_or(|before| number > before),
-            "message {number} of producer {producer} behind {before:?}"
+            "message {number} of producer {producer} after {before:?}"
         );
         self.count += 1;
     }
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Somebody may come, everybody does a little, somebody may die.
+    /// A peer may come, each does a little, one may die.
     fn turn(&mut self, producers: usize) {
         let dice = &mut self.dice;
         let came = self.producers.len();

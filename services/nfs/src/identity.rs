@@ -15,7 +15,7 @@ use rustix::process::{Gid, getegid, geteuid, getgroups};
 /// The number of the user and the group `nobody`.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// Which callers become nobody.
+/// Which callers become `nobody`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
     /// User 0 and group 0, wherever they are listed.

@@ -1,7 +1,7 @@
 //! MOUNT version 3 (RFC 1813 appendix I): from a path to the first handle.
 //!
 //! The export has the directory's own path on the server; `/` works too, and so do directories
-//! below either. Who has mounted is not kept: the protocol cannot know, and nothing depends on it.
+//! below either. The clients that have mounted are not listed: the protocol cannot know them.
 
 use std::os::unix::ffi::OsStrExt;
 

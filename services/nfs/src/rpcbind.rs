@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_leaves_nothing_behind() {
+    fn a_refusal_leaves_nothing_registered() {
         let (address, mappings) = portmapper(Manner::Refuses(NFS.number));
         let refused = Registration::begin_at(address, 4049).expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);

@@ -37,7 +37,7 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// What clients may do.
     pub access: Access,
-    /// Which callers become nobody.
+    /// Which callers become `nobody`.
     pub squash: Squash,
     /// Networks that clients may come from; empty: all.
     pub allowed: Vec<Network>,

@@ -80,7 +80,7 @@ impl Visitor {
         self.heard.extend(self.client.read());
         let welcome = self.heard.starts_with(b"ok\n");
         let state = self.client.state();
-        // Who was welcomed has its say, also to one who has finished.
+        // A client that was sent `ok` still sends, also to one that has finished.
         if state == ClientState::Reset
             || state == ClientState::Finished && welcome == self.said_words
         {

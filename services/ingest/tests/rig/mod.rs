@@ -87,13 +87,13 @@ impl Rig {
         }
     }
 
-    /// Waits until so many consumers are gone since the start, and what they held is taken back: a
-    /// consumer is counted as the last thing of its end, and is removed from the set before it.
+    /// Waits until this many consumers are gone since the start, and what they held is taken back:
+    /// a consumer is counted as the last thing of its end, and is removed from the set before it.
     pub fn wait_for_detached(&self, count: u64) {
         self.wait("it is gone", |_| self.ingest.figures().detached == count);
     }
 
-    /// Waits until no page and no token is with anybody.
+    /// Waits until no page and no token is with any consumer.
     pub fn wait_for_rest(&self) {
         self.wait("all is back", |figures| {
             figures.held == 0 && figures.pages_retained == 0

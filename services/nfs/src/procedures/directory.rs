@@ -2,7 +2,8 @@
 //!
 //! A cookie is the file system's own position after an entry, so it stays right when entries come
 //! and go, and after a restart. The verifier belongs to the directory and never changes: with a
-//! verifier that changed with the directory, a client that removes what it lists could not go on.
+//! verifier that changed with the directory, a client could not list on after
+//! it has removed what it listed.
 //!
 //! Entries are collected first, because they are looked up as the caller while the reply's buffer
 //! is borrowed; one that does not fit is listed again from the cookie before it.

@@ -1,4 +1,4 @@
-//! Removed files give their space back, and a handle of one is stale whoever asks.
+//! Removed files give their space back, and a handle of one is stale for every client.
 
 use std::fs;
 use std::path::{Path, PathBuf};
