@@ -255,7 +255,7 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         (settings.write_timeout, &mut limits.write_timeout),
         (settings.drain_timeout, &mut limits.drain_timeout),
         (settings.relay_wait, &mut limits.wait_timeout),
-        (settings.relay_idle, &mut limits.joined_timeout),
+        (settings.relay_idle, &mut limits.spliced_timeout),
     ] {
         if let Some(time) = time {
             *limit = time;

@@ -134,7 +134,7 @@ impl Connection {
                     limits.body_timeout
                 }
                 Phase::Wait => limits.wait_timeout,
-                Phase::Spliced => limits.joined_timeout,
+                Phase::Spliced => limits.spliced_timeout,
                 Phase::Work => return,
             };
             visit(end_ns(since_ns, timeout), Overdue::Phase(phase));
@@ -150,7 +150,7 @@ pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
         limits.idle_timeout,
         limits.body_timeout,
         limits.wait_timeout,
-        limits.joined_timeout,
+        limits.spliced_timeout,
     ];
     end_ns(0, of_phases.into_iter().fold(shortest, Duration::min))
 }

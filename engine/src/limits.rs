@@ -19,21 +19,21 @@ pub(crate) const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
 /// Output queued on one end of a spliced pair at which the other is not received from any more, in
 /// bytes. With the buffer that was being filled at that time it bounds a direction of a pair.
-pub(crate) const JOINED_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const SPLICE_BYTES_MAX: usize = 256 * 1024;
 
 /// Buffer that a stream between spliced connections is received into and sent from, in bytes.
-pub(crate) const JOINED_FILL_BYTES: usize = 64 * 1024;
+pub(crate) const SPLICE_FILL_BYTES: usize = 64 * 1024;
 
 /// From this length on what such a stream has brought is moved on by reference, in bytes: below it,
 /// the system calls that takes cost more than the copies.
-pub(crate) const JOINED_PULL_BYTES_MIN: usize = 32 * 1024;
+pub(crate) const SPLICE_PULL_BYTES_MIN: usize = 32 * 1024;
 
 /// The most that is moved at once, in bytes: what a fast stream brings until its turn comes again.
-pub(crate) const JOINED_PULL_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const SPLICE_PULL_BYTES_MAX: usize = 1024 * 1024;
 
 /// Pipes of one network thread for that, two descriptors each; with more streams than that under
 /// way, the others are copied.
-pub(crate) const JOINED_PIPES_MAX: usize = 64;
+pub(crate) const SPLICE_PIPES_MAX: usize = 64;
 
 /// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
@@ -303,7 +303,7 @@ pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Bytes of a large page that are appended at a time to a remainder before it: enough for most
 /// heads, so that the rest of the page is offered where it lies.
-pub(crate) const JOIN_BYTES_MAX: usize = 4 * 1024;
+pub(crate) const APPEND_BYTES_MAX: usize = 4 * 1024;
 
 /// Bounds an operator may set. All durations are deadlines, none is a hint.
 #[derive(Clone, Debug)]
@@ -347,7 +347,7 @@ pub struct Limits {
     /// In [`Phase::Wait`](crate::Phase::Wait).
     pub wait_timeout: Duration,
     /// between spliced connections without a byte in either direction.
-    pub joined_timeout: Duration,
+    pub spliced_timeout: Duration,
     /// Reading on after the last reply of a connection that is being closed.
     pub linger_timeout: Duration,
     /// From the start of a drain until what is left is cut off.
@@ -388,7 +388,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(5),
             wait_timeout: Duration::from_secs(600),
-            joined_timeout: Duration::from_secs(3600),
+            spliced_timeout: Duration::from_secs(3600),
             linger_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
             drain_idle_timeout: Duration::from_millis(500),

@@ -17,7 +17,7 @@ pub enum Phase {
     /// `wait_timeout`.
     Wait,
     /// Spliced to another connection ([`Io::splice`](crate::Io::splice) sets it). Guarded by
-    /// `joined_timeout`, which counts from the last byte in either direction.
+    /// `spliced_timeout`, which counts from the last byte in either direction.
     Spliced,
 }
 

@@ -68,16 +68,16 @@ pub struct Statistics {
     pub holders_ended: Counter,
     /// Requests that were stalled and then refused for want of room.
     pub stalls_refused: Counter,
-    /// Pairs of connections that were joined.
-    pub joined: Counter,
-    /// Pairs whose end has begun; those between `joined` and this are joined now.
-    pub parted: Counter,
-    /// Joins that were refused, because the other end was gone by then or joined already.
-    pub joins_refused: Counter,
+    /// Pairs of connections that were spliced.
+    pub spliced: Counter,
+    /// Pairs whose end has begun; those between `spliced` and this are spliced now.
+    pub unspliced: Counter,
+    /// Splices that were refused, because the other end was gone by then or spliced already.
+    pub splices_refused: Counter,
     /// Bytes that went from one connection to another without a worker.
-    pub joined_bytes: Counter,
+    pub spliced_bytes: Counter,
     /// Of those, bytes that were moved by reference and not copied.
-    pub joined_bytes_moved: Counter,
+    pub spliced_bytes_moved: Counter,
     /// Times a network thread called the function of an eventfd that was written to.
     pub signals: Counter,
     /// Jobs sent to workers.

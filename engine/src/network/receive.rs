@@ -9,7 +9,7 @@ use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Closing, Ended, Receive};
-use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, JOIN_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, APPEND_BYTES_MAX, LINGER_BYTES_MAX};
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
 
@@ -222,28 +222,28 @@ impl<D: Driver> Event<'_, D> {
         let mut bytes = &self.thread.driver.bytes(&piece)[from as usize..];
         let length = bytes.len();
         if piece.region_id() > 0 {
-            bytes = &bytes[..length.min(JOIN_BYTES_MAX)];
+            bytes = &bytes[..length.min(APPEND_BYTES_MAX)];
         }
         let needed = input.filled().len() + bytes.len();
-        let mut joined = input;
-        if joined.room() < bytes.len() {
+        let mut whole = input;
+        if whole.room() < bytes.len() {
             if needed > INPUT_BYTES_MAX {
                 return self.input_too_long(piece);
             }
             let pool = common.shared.pools.handle(common.ring, self.key.index);
             let phase = self.connection.control.phase;
             if let Some(mut larger) = for_input(pool, phase, needed) {
-                larger.append(joined.filled());
-                joined = larger;
-            } else if joined.room() > 0 {
+                larger.append(whole.filled());
+                whole = larger;
+            } else if whole.room() > 0 {
                 // A short request needs no more than there is.
-                bytes = &bytes[..joined.room()];
+                bytes = &bytes[..whole.room()];
             } else {
-                self.connection.input = Some(joined);
+                self.connection.input = Some(whole);
                 return self.hold(piece, from);
             }
         }
-        joined.append(bytes);
+        whole.append(bytes);
         let taken = bytes.len();
         if taken == length {
             self.thread.driver.recycle(piece);
@@ -252,7 +252,7 @@ impl<D: Driver> Event<'_, D> {
             let held = &mut self.connection.held;
             held.push_front((piece, from + small(taken)));
         }
-        self.offer_kept(joined);
+        self.offer_kept(whole);
     }
 
     fn offer_kept(&mut self, mut input: Buffer) {

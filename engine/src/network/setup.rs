@@ -13,7 +13,7 @@ use crate::common::Common;
 use crate::deadlines::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
-use crate::limits::{ACCEPT_ONE_BY_ONE, JOINED_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
+use crate::limits::{ACCEPT_ONE_BY_ONE, SPLICE_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
 use crate::returns::Returns;
 use crate::turn::Turn;
@@ -66,7 +66,7 @@ fn name_regions(
 
 /// Pipes for spliced connections; none is opened while descriptors are short.
 fn counted_pipes(budget: DescriptorBudget) -> Pipes {
-    let pipes = Pipes::new(JOINED_PIPES_MAX);
+    let pipes = Pipes::new(SPLICE_PIPES_MAX);
     pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
     pipes
 }

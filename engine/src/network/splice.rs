@@ -6,7 +6,7 @@
 //! spliced is asked once, at the top of an event: what it does then is in this file.
 //!
 //! - Back-pressure: a connection is received from only while its peer has less than
-//!   [`JOINED_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
+//!   [`SPLICE_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
 //!   that and one buffer for each direction of a pair.
 //! - Streams: a receive that filled its buffer shows a stream. What has come after it is moved to
 //!   the peer through a pipe, without a copy, when it is much and the driver can; else a pooled
@@ -18,7 +18,8 @@
 //!
 //! Invariants
 //! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
-//! - J2: a pair is counted in `joined` when both peers are set and in `parted` when both are taken.
+//! - J2: a pair is counted in `spliced` when both peers are set and in `unspliced` when both are
+//!   taken.
 //! - J3: bytes leave in the order in which they came; the words of `Protocol::spliced` go first.
 
 use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment};
@@ -28,7 +29,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Connection, Ended, Peer, Receive};
 use crate::connection_handle::ConnectionId;
 use crate::limits::{
-    JOINED_BYTES_MAX, JOINED_FILL_BYTES, JOINED_PULL_BYTES_MAX, JOINED_PULL_BYTES_MIN,
+    SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
 };
 use crate::phase::{Phase, Stall};
 
@@ -55,7 +56,7 @@ impl<D: Driver> Network<D> {
 
     /// What the protocol wishes then is carried out later, should it be another splice.
     fn refuse_splice(&mut self, key: Key) {
-        self.thread.common.shared.statistics.joins_refused.add(1);
+        self.thread.common.shared.statistics.splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
             event.call(|protocol, io| protocol.splice_refused(io));
             event.wait(Wait::Again);
@@ -74,7 +75,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn splice(&mut self, key: Key, peer: Key) {
-        self.thread.common.shared.statistics.joined.add(1);
+        self.thread.common.shared.statistics.spliced.add(1);
         for (one, other) in [(peer, key), (key, peer)] {
             let Some(mut event) = self.event(one) else {
                 continue;
@@ -295,7 +296,7 @@ impl<D: Driver> Network<D> {
     /// Counts, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
         let statistics = &self.thread.common.shared.statistics;
-        statistics.joined_bytes.add(bytes as u64);
+        statistics.spliced_bytes.add(bytes as u64);
         self.touch(key);
         self.touch(peer);
     }
@@ -318,7 +319,7 @@ impl<D: Driver> Network<D> {
     fn peer_has_room(&self, key: Key) -> bool {
         self.peer_of(key)
             .and_then(|peer| self.connections.get(peer))
-            .is_none_or(|peer| peer.output.queued_bytes() < JOINED_BYTES_MAX)
+            .is_none_or(|peer| peer.output.queued_bytes() < SPLICE_BYTES_MAX)
     }
 
     /// The end of an event of a spliced connection, as `reconcile` is of any other.
@@ -368,7 +369,7 @@ impl<D: Driver> Network<D> {
         let common = &event.thread.common;
         let pool = common.shared.pools.handle(common.ring, key.index);
         // A buffer of its own, for a connection that streams.
-        let buffer = streams.then(|| pool.take(JOINED_FILL_BYTES)).flatten();
+        let buffer = streams.then(|| pool.take(SPLICE_FILL_BYTES)).flatten();
         let user_data = event.begin_receive(Receive::Once);
         let (socket, driver) = (event.connection.socket, &mut event.thread.driver);
         match buffer {
@@ -387,16 +388,16 @@ impl<D: Driver> Network<D> {
         let Some(peer) = connection.peer.as_mut().filter(|peer| peer.streams) else {
             return false;
         };
-        let bounds = JOINED_PULL_BYTES_MIN..=JOINED_PULL_BYTES_MAX;
+        let bounds = SPLICE_PULL_BYTES_MIN..=SPLICE_PULL_BYTES_MAX;
         let Some(piped) = self.thread.driver.splice_from(socket, &self.pipes, bounds) else {
             return false;
         };
         let count = piped.len();
         // All that there was has been moved: what comes next is waited for.
-        peer.streams = count == JOINED_PULL_BYTES_MAX;
+        peer.streams = count == SPLICE_PULL_BYTES_MAX;
         let peer = peer.key;
         let statistics = &self.thread.common.shared.statistics;
-        statistics.joined_bytes_moved.add(count as u64);
+        statistics.spliced_bytes_moved.add(count as u64);
         self.passed(key, peer, count);
         if let Some(mut event) = self.event(peer) {
             event.connection.output.push(Segment::Piped(piped));
@@ -465,7 +466,7 @@ impl<D: Driver> Network<D> {
 
     /// Takes both peers; the other end ends as `closing` says.
     fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
-        self.thread.common.shared.statistics.parted.add(1);
+        self.thread.common.shared.statistics.unspliced.add(1);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.peer = None;
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Counters and gauges of one relay. The bytes that went through are the engine's:
-/// [`flatpath::statistics::Statistics::joined_bytes`].
+/// [`flatpath::statistics::Statistics::spliced_bytes`].
 #[derive(Debug, Default)]
 pub struct Statistics {
     pub(crate) waiting: AtomicU64,

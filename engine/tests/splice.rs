@@ -91,9 +91,9 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
         assert_eq!(one.read(&mut [0; 9]).expect("an end"), 0);
         let handle = running.handle();
         until_true("both closed", || handle.statistics().closed.read() == 2);
-        assert_eq!(handle.statistics().joined.read(), 1);
-        assert_eq!(handle.statistics().parted.read(), 1);
-        assert_eq!(handle.statistics().joined_bytes.read(), 5 + 4 + 21);
+        assert_eq!(handle.statistics().spliced.read(), 1);
+        assert_eq!(handle.statistics().unspliced.read(), 1);
+        assert_eq!(handle.statistics().spliced_bytes.read(), 5 + 4 + 21);
         assert_eq!(handle.statistics().dispatched.read(), 0);
         end(running);
     });
@@ -124,8 +124,8 @@ fn streams_arrive_whole_in_both_directions_at_once() {
         });
         let handle = running.handle();
         until_true("both closed", || handle.statistics().closed.read() == 2);
-        assert_eq!(handle.statistics().joined_bytes.read(), 2 * bytes as u64);
-        let moved = handle.statistics().joined_bytes_moved.read();
+        assert_eq!(handle.statistics().spliced_bytes.read(), 2 * bytes as u64);
+        let moved = handle.statistics().spliced_bytes_moved.read();
         assert!(moved > 0, "all of two streams was copied");
         end(running);
     });
@@ -196,13 +196,13 @@ fn a_reset_is_passed_on() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         let handle = running.handle();
         until_true("both closed", || handle.statistics().closed.read() == 2);
-        assert_eq!(handle.statistics().parted.read(), 1);
+        assert_eq!(handle.statistics().unspliced.read(), 1);
         end(running);
     });
 }
 
 #[test]
-fn a_join_to_itself_or_to_one_that_is_gone_is_refused() {
+fn a_splice_to_itself_or_to_one_that_is_gone_is_refused() {
     on_both(|choice| {
         let (running, address) = start(choice, Limits::default());
         let handle = running.handle();
@@ -214,13 +214,13 @@ fn a_join_to_itself_or_to_one_that_is_gone_is_refused() {
         hear(&mut one, b"tied\n");
         hear(&mut other, b"tied\n");
         hear(&mut client(address, b"stale2\n"), b"gone\n");
-        assert_eq!(handle.statistics().joins_refused.read(), 3);
+        assert_eq!(handle.statistics().splices_refused.read(), 3);
         cut(running);
     });
 }
 
 #[test]
-fn one_that_had_finished_before_is_joined_half_closed() {
+fn one_that_had_finished_before_is_spliced_half_closed() {
     on_both(|choice| {
         let (running, address) = start(choice, Limits::default());
         let mut one = client(address, b"mute\n");
@@ -238,11 +238,11 @@ fn one_that_had_finished_before_is_joined_half_closed() {
 }
 
 #[test]
-fn waiting_and_joined_connections_have_deadlines_of_their_own() {
+fn waiting_and_spliced_connections_have_deadlines_of_their_own() {
     on_both(|choice| {
         let limits = Limits {
             wait_timeout: Duration::from_millis(20),
-            joined_timeout: Duration::from_millis(20),
+            spliced_timeout: Duration::from_millis(20),
             ..Limits::default()
         };
         let (running, address) = start(choice, limits);

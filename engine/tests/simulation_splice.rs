@@ -3,10 +3,10 @@
 //! Clients in pairs say a name, then each sends and reads at its own pace. Checked are
 //! - without losses: each hears `tied` and then exactly what the other said, and the end behind it;
 //! - with losses: what is heard is the beginning of that;
-//! - always: every pair that was joined is parted, the server ends when it drains, and has given
-//!   everything back.
+//! - always: every pair that was spliced is unspliced, the server ends when it drains, and has
+//!   given everything back.
 //!
-//! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_join` runs one seed alone.
+//! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_splice` runs one seed alone.
 
 mod knots;
 
@@ -106,7 +106,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
             write_timeout: Duration::from_secs(100_000),
             stall_timeout: Duration::from_secs(100_000),
             wait_timeout: Duration::from_secs(100_000),
-            joined_timeout: Duration::from_secs(100_000),
+            spliced_timeout: Duration::from_secs(100_000),
             drain_timeout: Duration::from_secs(100_000),
             ..Limits::default()
         },
@@ -147,12 +147,12 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
         assert!(turns < 2 * TURNS_MAX, "the drain is stuck");
     }
     let statistics = server.statistics();
-    assert_eq!(statistics.joined.read(), statistics.parted.read());
-    let joined = statistics.joined.read();
+    assert_eq!(statistics.spliced.read(), statistics.unspliced.read());
+    let spliced = statistics.spliced.read();
     let (leaks, pooled_bytes) = server.leaks();
     assert!(leaks.is_none(), "leaked: {leaks:?}");
     assert_eq!(pooled_bytes, 0, "pooled buffers leaked");
-    joined
+    spliced
 }
 
 fn check(halves: &[[Half; 2]], lossless: bool) {
@@ -169,17 +169,17 @@ fn check(halves: &[[Half; 2]], lossless: bool) {
 }
 
 fn run_all(faults: impl Fn(u64) -> Faults, lossless: bool) -> u64 {
-    let joined = each_seed(SEEDS, |seed| run(seed, faults(seed), lossless));
-    joined.iter().sum()
+    let spliced = each_seed(SEEDS, |seed| run(seed, faults(seed), lossless));
+    spliced.iter().sum()
 }
 
 #[test]
-fn sim_joined_streams_arrive_whole_in_a_calm_world() {
+fn sim_spliced_streams_arrive_whole_in_a_calm_world() {
     assert!(run_all(|_| Faults::none(), true) > 0);
 }
 
 #[test]
-fn sim_joined_streams_arrive_whole_while_no_connection_is_lost() {
+fn sim_spliced_streams_arrive_whole_while_no_connection_is_lost() {
     assert!(run_all(|seed| Faults::mixed(seed).without_losses(), true) > 0);
 }
 
