@@ -60,7 +60,6 @@ struct Chosen {
     media: String,
     /// What the choice hangs on, beside the file that is sent.
     observations: Vec<Observation>,
-    /// Where all that lies.
     locality: Locality,
 }
 

@@ -70,7 +70,6 @@ impl Default for CacheLimits {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: unsync::Cache<Key, Rc<Entry>, ByBytes>,
@@ -97,7 +96,6 @@ impl Equivalent<Key> for KeyRef<'_> {
     }
 }
 
-/// One answer.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) answer: Prebuilt,

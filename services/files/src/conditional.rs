@@ -29,7 +29,6 @@ const DATE_SECONDS_END: u64 = 253_402_300_800;
 pub(crate) struct Validators {
     /// The entity tag, which is strong, once it can be trusted.
     pub(crate) tag: Option<HeaderValue>,
-    /// When the content last changed.
     pub(crate) modified: Modified,
 }
 
@@ -47,11 +46,9 @@ pub(crate) enum Modified {
 /// What the conditions of a GET or HEAD come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Answer as if there had been none.
     Proceed,
     /// 304: the client has it already.
     NotModified,
-    /// 412.
     PreconditionFailed,
 }
 

@@ -53,7 +53,6 @@ pub(crate) fn read_whole(
     })
 }
 
-/// Reads one part of a file.
 #[derive(Debug)]
 pub(crate) struct Span {
     file: Source,
@@ -132,7 +131,6 @@ impl Multipart {
         Self { file, left }
     }
 
-    /// Bytes that it will bring.
     pub(crate) fn length(&self) -> u64 {
         let length = |piece: &Piece| match piece {
             Piece::Text(text) => text.len() as u64,

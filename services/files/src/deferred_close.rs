@@ -67,7 +67,6 @@ impl TempFile {
         Self(Some(Unfinished { file, name: None }))
     }
 
-    /// A file with a temporary name.
     pub(crate) fn named(file: File, directory: Arc<File>, name: Vec<u8>) -> Self {
         let name = Some((directory, name));
         Self(Some(Unfinished { file, name }))
@@ -170,7 +169,6 @@ impl Drop for Source {
     }
 }
 
-/// A file of a local file system.
 #[cfg(test)]
 impl From<File> for Source {
     fn from(file: File) -> Self {

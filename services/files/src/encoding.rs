@@ -7,14 +7,12 @@
 //!
 //! Cost: one pass over the header.
 
-/// A form in which a file can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Coding {
     /// Brotli, from a sibling that ends in `.br`.
     Brotli,
     /// Gzip, from a sibling that ends in `.gz`.
     Gzip,
-    /// The file as it is.
     Identity,
 }
 
@@ -33,7 +31,6 @@ const ALL: [Coding; CODINGS] = [Coding::Brotli, Coding::Gzip, Coding::Identity];
 const WEIGHT_MAX: u16 = 1_000;
 
 impl Coding {
-    /// What the sibling's name ends in.
     pub(crate) fn suffix(self) -> &'static [u8] {
         match self {
             Self::Brotli => b".br",

@@ -33,7 +33,6 @@ pub(crate) enum FilesError {
 }
 
 impl FilesError {
-    /// The status that a client sees.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,

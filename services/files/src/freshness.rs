@@ -36,7 +36,6 @@ use crate::stat::Locality;
 /// What a worker knew when it began to look at a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupStart {
-    /// When that was.
     pub(crate) at: Instant,
     /// [`Mounts::version`](crate::mounts::Mounts::version) at that moment.
     pub(crate) mounts_version: u64,
@@ -44,7 +43,6 @@ pub(crate) struct LookupStart {
     pub(crate) writes: u64,
 }
 
-/// Where the file of an entry lies, which decides how it is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookup {
     pub(crate) began: LookupStart,
@@ -73,7 +71,6 @@ pub(crate) enum Validity {
     },
     /// By its age alone.
     Age {
-        /// When a worker began to look.
         looked_ns: u64,
         /// A request was sent to look again.
         is_asked: bool,
@@ -156,13 +153,10 @@ impl Lookup {
 /// What a worker found beneath the root, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
-    /// A regular file in this state.
     File(Vec<u8>, Identity),
-    /// Nothing at all.
     Nothing(Vec<u8>),
 }
 
-/// One thing to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FreshnessCheck {
     path: CString,
@@ -217,7 +211,6 @@ impl FreshnessCheck {
         hold.then(|| checks.into())
     }
 
-    /// Whether it is still so.
     pub(crate) fn confirms(&self, root: &Root) -> bool {
         let found = root.inspect(&self.path);
         match (self.expected, found) {

@@ -4,7 +4,6 @@ use flatpath_http::Head;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// Something that has headers.
 pub(crate) trait Headers {
     /// All values of one header, in their order, without the white space around them.
     fn all<'a>(&'a self, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]>;
@@ -16,7 +15,6 @@ pub(crate) trait Headers {
         if values.next().is_some() { None } else { first }
     }
 
-    /// Whether a header is there at all.
     fn holds(&self, name: &HeaderName) -> bool {
         self.all(name).next().is_some()
     }

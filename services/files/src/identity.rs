@@ -15,13 +15,9 @@ use crate::limits::{RACY_COARSE_NS, RACY_NS};
 /// A file in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The file system's device number.
     pub(crate) device: u64,
-    /// The inode number within it.
     pub(crate) inode: u64,
-    /// Bytes.
     pub(crate) size: u64,
-    /// When its content last changed.
     pub(crate) modified: Stamp,
     /// When its content or its attributes last changed. No process can set it.
     pub(crate) changed: Stamp,
@@ -44,7 +40,6 @@ impl Identity {
         .union(StatxFlags::MTIME)
         .union(StatxFlags::CTIME);
 
-    /// From `fstat`.
     pub(crate) fn from_stat(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev,
@@ -55,7 +50,6 @@ impl Identity {
         }
     }
 
-    /// From `statx`.
     pub(crate) fn from_statx(statx: &Statx) -> Self {
         Self {
             device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),

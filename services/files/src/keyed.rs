@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The keys that are held now.
 pub(crate) struct KeyedLock<K> {
     held: Mutex<HashSet<K>>,
     released: Condvar,

@@ -50,23 +50,19 @@ a{text-decoration:none}a:hover{text-decoration:underline}";
 /// What a browser may do with a listing: show it, with the style in it, and nothing else.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The name, as the file system has it.
     pub(crate) name: Vec<u8>,
     /// What it is, or leads to.
     pub(crate) kind: Kind,
     /// Bytes; of a directory not shown.
     pub(crate) size: u64,
-    /// When it last changed.
     pub(crate) modified: Stamp,
 }
 
 /// The entries of a directory, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
-    /// What is shown.
     pub(crate) shown: Vec<Entry>,
     /// How many names there are, if they are more than `LISTING_ENTRIES_MAX`: then the first of
     /// them are shown.

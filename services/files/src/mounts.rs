@@ -58,15 +58,12 @@ struct Mount {
     number: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     known: Arc<Known>,
-    /// Ends the watcher.
     end: Option<OwnedFd>,
 }
 
-/// What the watcher keeps up to date.
 #[derive(Debug)]
 struct Known {
     version: AtomicU64,

@@ -34,9 +34,7 @@ use crate::limits::RACY_NS;
 use crate::responses::{Refusal, Result, bare, with};
 use crate::writing::{Durability, Existing, allow, existing_at};
 
-/// A file that is to get a name.
 pub(crate) struct Publication<'a> {
-    /// Where it goes.
     pub(crate) directory: &'a File,
     pub(crate) name: &'a [u8],
     /// What must hold for the file that is replaced.
@@ -47,7 +45,6 @@ pub(crate) struct Publication<'a> {
     pub(crate) durability: Durability,
 }
 
-/// What became of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Published {
     Created,

@@ -33,17 +33,19 @@ use rustix::io::Errno;
 use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::{Headers, number};
+use crate::limits::NAME_BYTES_MAX;
 use crate::publish::{Publication, fresh_name, refuse_part};
 use crate::responses::{Refusal, Result};
+use crate::target::PathForm;
 use crate::tus::ledger::Uploads;
 use crate::writing::{
-    MODE_NEW, WriteOptions, allow, conditions_of, existing_at, locate, raw_target,
+    MODE_NEW, WriteOptions, allow, conditions_of, directory_at, existing_at, raw_target,
+    split_name, writable_path,
 };
 
 /// Tries to find a hidden name that no file has.
 const NAME_TRIES_MAX: usize = 8;
 
-/// A PUT whose body is arriving.
 struct Upload {
     directory: Arc<File>,
     name: Vec<u8>,
@@ -73,15 +75,20 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    let (directory, name) = locate(&uploads.root, uploads.hidden, raw_target(request))?;
-    let existing = existing_at(&directory, &name)?;
+    let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
+    let (parent, name) = split_name(&path);
+    if form == PathForm::Directory || name.len() > NAME_BYTES_MAX {
+        return Err(StatusCode::CONFLICT.into());
+    }
+    let directory = directory_at(&uploads.root, parent)?;
+    let existing = existing_at(&directory, name)?;
     let conditions = conditions_of(headers);
     allow(&existing, &conditions)?;
     let directory = Arc::new(directory);
     let file = open_new(&directory)?;
     Ok(Upload {
         directory,
-        name,
+        name: name.to_vec(),
         conditions,
         file,
         written: 0,

@@ -39,7 +39,6 @@ pub(crate) use crate::stat::Locality;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// The directory that is served.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
@@ -62,26 +61,22 @@ pub enum Resolution {
 /// An open file or directory beneath the root.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Open for reading.
     pub(crate) file: File,
     /// When it was asked for: the identity is of this moment or later.
     pub(crate) looked_at: SystemTime,
     /// What it was when it was opened.
     pub(crate) identity: Identity,
-    /// Which of the two it is.
     pub(crate) kind: Kind,
     /// Whether its file system answers at once.
     pub(crate) locality: Locality,
 }
 
-/// How far a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Not beyond the mount of the root: what lies there is [`FilesError::OtherMount`], found out
     /// without walking into it. So is a link that leaves the root. A walk without `openat2` does
     /// not stop at mounts.
     OwnMount,
-    /// To every mount beneath the root.
     Everywhere,
 }
 
@@ -92,12 +87,9 @@ impl Opened {
     }
 }
 
-/// The two kinds of files that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
 }
 
@@ -144,7 +136,6 @@ impl Root {
         self.locality
     }
 
-    /// What resolves paths.
     pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }
@@ -191,7 +182,6 @@ impl Root {
         })
     }
 
-    /// The directory itself.
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }

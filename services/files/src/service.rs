@@ -45,26 +45,14 @@ pub struct Files {
     mounts: Mounts,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
-    /// Of the unfinished uploads.
     ledger: Arc<Ledger>,
     _sweeper: Option<Sweeper>,
 }
 
-/// What writes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteKind {
     Put,
     Tus,
-}
-
-/// As many workers are in a mount as may be.
-struct Busy;
-
-/// What a worker lends to an answer.
-pub(crate) type Lent<'a> = (PoolHandle<'a>, &'a DescriptorBudget);
-
-fn lent<'a>(scope: &WorkerScope<'a>) -> Lent<'a> {
-    (scope.pool(), scope.descriptors())
 }
 
 /// What one network thread keeps: its cache of small files.
@@ -189,28 +177,27 @@ impl Files {
         self.mounts.share_of(target.path())
     }
 
-    /// Enters the share of what a request leads to by its path, if that has one. An error: it is
-    /// not the request's turn, or will not be.
+    /// Enters the share of what a request leads to by its path, if that has one. `None`: it is not
+    /// the request's turn, or will not be.
     fn enter(
         &self,
         request: &Request,
         scope: &mut WorkerScope<'_>,
-    ) -> Result<(Option<Share>, Option<Inside>), Busy> {
+    ) -> Option<(Option<Share>, Option<Inside>)> {
         let Some(share) = self.share_of(request) else {
-            return Ok((None, None));
+            return Some((None, None));
         };
         match share.enter(scope) {
-            Entry::Inside(inside) => Ok((Some(share), Some(inside))),
+            Entry::Inside(inside) => Some((Some(share), Some(inside))),
             // What is returned after `Later` is dropped.
-            Entry::Later | Entry::Full => Err(Busy),
+            Entry::Later | Entry::Full => None,
         }
     }
 
-    /// Answers a request that reads.
     fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
         let share = self.share_of(request);
         if share.is_none() {
-            let answerer = self.answerer(lent(scope), Reach::OwnMount, None);
+            let answerer = self.answerer(scope.pool(), scope.descriptors(), Reach::OwnMount, None);
             if let Some(response) = answerer.answer(request) {
                 return response;
             }
@@ -221,13 +208,19 @@ impl Files {
             // What is returned after `Later` is dropped.
             Entry::Later | Entry::Full => return busy(),
         };
-        let answerer = self.answerer(lent(scope), Reach::Everywhere, Some(share));
+        let answerer = self.answerer(
+            scope.pool(),
+            scope.descriptors(),
+            Reach::Everywhere,
+            Some(share),
+        );
         answerer.answer(request).unwrap_or_else(busy)
     }
 
     pub(crate) fn answerer<'a>(
         &'a self,
-        (pool, descriptors): Lent<'a>,
+        pool: PoolHandle<'a>,
+        descriptors: &'a DescriptorBudget,
         reach: Reach,
         share: Option<Share>,
     ) -> Answerer<'a> {
@@ -305,7 +298,7 @@ impl Service for Files {
         let Some((uploads, kind)) = self.write_of(request) else {
             return UploadDecision::Response(self.read(request, scope));
         };
-        let Ok((share, _inside)) = self.enter(request, scope) else {
+        let Some((share, _inside)) = self.enter(request, scope) else {
             return UploadDecision::Response(busy());
         };
         let descriptors = match kind {
@@ -334,7 +327,7 @@ impl Service for Files {
         let Some((uploads, kind)) = self.write_of(request) else {
             return self.read(request, scope);
         };
-        let Ok(_inside) = self.enter(request, scope) else {
+        let Some(_inside) = self.enter(request, scope) else {
             return busy();
         };
         let response = match begin(&uploads, kind, request) {

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use crate::identity::Identity;
 use crate::limits::LOCAL_FILE_SYSTEMS;
 
-/// Where a file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
     /// On the mount of the root, whose file system is in memory or on a disk of this machine.
@@ -19,7 +18,6 @@ pub(crate) enum Locality {
 }
 
 impl Locality {
-    /// Where two files lie together.
     pub(crate) fn beside(self, other: Self) -> Self {
         match (self, other) {
             (Self::Local, Self::Local) => Self::Local,
@@ -37,7 +35,6 @@ pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
     }
 }
 
-/// What the kernel tells of a descriptor.
 pub(crate) struct FileStat {
     pub(crate) file_type: FileType,
     pub(crate) identity: Identity,

@@ -99,7 +99,6 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The last name of a path.
 pub(crate) fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
@@ -169,7 +168,6 @@ fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), F
     Ok(())
 }
 
-/// Whether a name is hidden by custom.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(b".")
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::conditional::{Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
-use crate::limits::{NAME_BYTES_MAX, UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
+use crate::limits::{UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
 use crate::responses::Result;
 use crate::root::{Kind, Root};
 use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
@@ -65,7 +65,6 @@ pub enum Durability {
     Disk,
 }
 
-/// What exists at the target.
 pub(crate) enum Existing {
     Nothing,
     File { identity: Identity, mode: Mode },
@@ -118,16 +117,6 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     let name = name_of(path);
     let parent = &path[..path.len() - name.len()];
     (parent.strip_suffix(b"/").unwrap_or_default(), name)
-}
-
-/// The directory and the name that a PUT is about.
-pub(crate) fn locate(root: &Root, hidden: Hidden, raw: &str) -> Result<(File, Vec<u8>)> {
-    let (path, form) = writable_path(raw, hidden)?;
-    let (parent, name) = split_name(&path);
-    if form == PathForm::Directory || name.len() > NAME_BYTES_MAX {
-        return Err(StatusCode::CONFLICT.into());
-    }
-    Ok((directory_at(root, parent)?, name.to_vec()))
 }
 
 /// Opens the directory at `path`; 409 where there is none.

@@ -151,14 +151,13 @@ impl Site {
         }
     }
 
-    fn lent(&self) -> crate::service::Lent<'_> {
-        ((&self.pool).into(), &self.descriptors)
-    }
-
     /// What a worker answers.
     fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
-        let own = self.files.answerer(self.lent(), Reach::OwnMount, None);
-        let everywhere = self.files.answerer(self.lent(), Reach::Everywhere, None);
+        let within = |reach| {
+            let pool = (&self.pool).into();
+            self.files.answerer(pool, &self.descriptors, reach, None)
+        };
+        let (own, everywhere) = (within(Reach::OwnMount), within(Reach::Everywhere));
         let answer = own.answer(request).or_else(|| everywhere.answer(request));
         answer.expect("nothing is beyond that reach")
     }

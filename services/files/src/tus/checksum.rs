@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::HeaderValue;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 
 use flatpath::memory::Payload;
 
@@ -13,14 +14,8 @@ pub(super) const ALGORITHMS: HeaderValue = HeaderValue::from_static("sha1,sha256
 
 /// A digest being computed, and what it must come to.
 pub(super) struct Checksum {
-    digest: Digest,
+    digest: Box<dyn DynDigest + Send>,
     expected: Vec<u8>,
-}
-
-enum Digest {
-    Sha1(Sha1),
-    Sha256(Sha256),
-    Sha512(Box<Sha512>),
 }
 
 impl Checksum {
@@ -28,10 +23,10 @@ impl Checksum {
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let space = value.iter().position(|byte| *byte == b' ')?;
         let (name, encoded) = (&value[..space], value[space + 1..].trim_ascii());
-        let digest = match name {
-            b"sha1" => Digest::Sha1(Sha1::new()),
-            b"sha256" => Digest::Sha256(Sha256::new()),
-            b"sha512" => Digest::Sha512(Box::new(Sha512::new())),
+        let digest: Box<dyn DynDigest + Send> = match name {
+            b"sha1" => Box::<Sha1>::default(),
+            b"sha256" => Box::<Sha256>::default(),
+            b"sha512" => Box::<Sha512>::default(),
             _ => return None,
         };
         let expected = STANDARD.decode(encoded).ok()?;
@@ -41,21 +36,13 @@ impl Checksum {
     /// Takes more of the body. Linear in its length.
     pub(super) fn update(&mut self, piece: &Payload) {
         for part in piece.parts() {
-            match &mut self.digest {
-                Digest::Sha1(digest) => digest.update(part.bytes()),
-                Digest::Sha256(digest) => digest.update(part.bytes()),
-                Digest::Sha512(digest) => digest.update(part.bytes()),
-            }
+            self.digest.update(part.bytes());
         }
     }
 
     /// Whether the body was the expected one.
     pub(super) fn matches(self) -> bool {
-        match self.digest {
-            Digest::Sha1(digest) => digest.finalize()[..] == self.expected,
-            Digest::Sha256(digest) => digest.finalize()[..] == self.expected,
-            Digest::Sha512(digest) => digest.finalize()[..] == self.expected,
-        }
+        self.digest.finalize()[..] == self.expected
     }
 }
 

@@ -32,7 +32,7 @@ use super::headers::{self, number_of};
 use super::ledger::Uploads;
 use super::metadata;
 use super::patch::{self, Begun, Patch};
-use super::record::{Record, Stage};
+use super::record::Record;
 use super::store::{Id, Store};
 use super::upload::{State, Upload, refuse_bytes};
 
@@ -69,7 +69,7 @@ pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
         conditions,
         epoch: 0,
         verified: None,
-        stage: Stage::Receiving,
+        is_publishing: false,
     };
     let upload = make(uploads, id, directory, &record)?;
     let mut begun = Patch::created(upload, &record, checksum);

@@ -30,7 +30,6 @@ type Directory = (u64, u64);
 
 static LEDGERS: LazyLock<Mutex<HashMap<Directory, Weak<Ledger>>>> = LazyLock::new(Mutex::default);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     sizes: Mutex<Sizes>,
@@ -81,7 +80,6 @@ impl Sizes {
 }
 
 impl Ledger {
-    /// The ledger of a directory.
     pub(crate) fn of(directory: impl AsFd) -> Arc<Ledger> {
         let Ok(stat) = rustix::fs::fstat(directory) else {
             return Arc::default();
@@ -111,12 +109,10 @@ impl Ledger {
         });
     }
 
-    /// All bytes now.
     pub(super) fn total(&self) -> u64 {
         self.sizes().total
     }
 
-    /// The upload has `bytes`.
     pub(super) fn enter(&self, id: &Id, bytes: u64) {
         self.sizes().enter(id, bytes);
     }
@@ -132,12 +128,10 @@ impl Ledger {
         fits
     }
 
-    /// The upload is no more.
     pub(super) fn leave(&self, id: &Id) {
         self.sizes().leave(id);
     }
 
-    /// Those that are entered now.
     pub(super) fn entered(&self) -> Vec<Id> {
         self.sizes().of.keys().cloned().collect()
     }

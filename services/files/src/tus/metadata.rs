@@ -33,7 +33,6 @@ pub(super) fn file_name(value: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     Ok(named.map(|at| pairs.swap_remove(at).1))
 }
 
-/// It does not follow the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -31,7 +31,6 @@ use super::record::Record;
 use super::store::Id;
 use super::upload::{Locked, State, Upload, elsewhere};
 
-/// "460 Checksum Mismatch".
 const MISMATCH: u16 = 460;
 
 /// A request that began: its body is taken, or it is answered.
@@ -52,7 +51,6 @@ pub(super) struct Patch {
 struct Body {
     /// The epoch that it began with its first byte (T3); until then others may come first.
     epoch: Option<u64>,
-    /// Where it began.
     first: u64,
     /// Where its next byte goes.
     offset: u64,
@@ -157,7 +155,6 @@ impl Patch {
         expect_at_most(request, end).map_err(|refusal| self.located(refusal))
     }
 
-    /// Takes more of the body.
     pub(super) fn append(&mut self, piece: &mut Payload) -> Result<()> {
         let bytes = piece.len() as u64;
         let locked = self.body.own(self.upload.lock()?.receiving()?)?;
@@ -180,7 +177,6 @@ impl Patch {
         Ok(())
     }
 
-    /// The body is complete.
     pub(super) fn conclude(mut self) -> Response {
         let response = self.end_of_body().unwrap_or_else(|refusal| *refusal.0);
         marked(self.locate(response))

@@ -10,7 +10,6 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 const FIRST: &str = "flatpath-upload 1";
 const LAST: &str = "end";
 
-/// One upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Bytes of the complete file; `None` until the client knows.
@@ -26,16 +25,8 @@ pub(super) struct Record {
     pub(super) epoch: u64,
     /// The offset from which bytes still wait for their checksum.
     pub(super) verified: Option<u64>,
-    pub(super) stage: Stage,
-}
-
-/// How far an upload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Bytes are still to come.
-    Receiving,
-    /// All are there. Without its hidden file the upload has been published.
-    Publishing,
+    /// All bytes are there: without its hidden file the upload has been published.
+    pub(super) is_publishing: bool,
 }
 
 impl Record {
@@ -57,7 +48,7 @@ impl Record {
         if let Some(verified) = self.verified {
             line("verified", &verified.to_string());
         }
-        if self.stage == Stage::Publishing {
+        if self.is_publishing {
             line("publishing", "");
         }
         text + LAST + "\n"
@@ -74,7 +65,7 @@ impl Record {
             conditions: HeaderMap::new(),
             epoch: 0,
             verified: None,
-            stage: Stage::Receiving,
+            is_publishing: false,
         };
         let decoded = |value: &str| percent_decode(value.as_bytes()).collect::<Vec<u8>>();
         for line in body.lines() {
@@ -92,7 +83,7 @@ impl Record {
                 }
                 "epoch" => record.epoch = value.parse().ok()?,
                 "verified" => record.verified = Some(value.parse().ok()?),
-                "publishing" => record.stage = Stage::Publishing,
+                "publishing" => record.is_publishing = true,
                 _ => return None,
             }
         }
@@ -118,7 +109,7 @@ mod tests {
             conditions,
             epoch: 12,
             verified: Some(3),
-            stage: Stage::Publishing,
+            is_publishing: true,
         }
     }
 
@@ -131,7 +122,7 @@ mod tests {
             metadata: Vec::new(),
             conditions: HeaderMap::new(),
             verified: None,
-            stage: Stage::Receiving,
+            is_publishing: false,
             ..record()
         };
         for record in [full, bare] {

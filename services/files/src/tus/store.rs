@@ -31,13 +31,14 @@ const DIGITS: usize = 32;
 
 /// An upload's number: 128 random bits as hexadecimal digits, which only its client knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Id([u8; DIGITS]);
+pub(super) struct Id(String);
 
 impl Id {
     pub(super) fn parse(digits: &[u8]) -> Option<Self> {
         let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let digits: [u8; DIGITS] = digits.try_into().ok()?;
-        digits.iter().all(is_hex).then_some(Self(digits))
+        let is_id = digits.len() == DIGITS && digits.iter().all(is_hex);
+        let digits = std::str::from_utf8(digits).ok().filter(|_| is_id)?;
+        Some(Self(digits.into()))
     }
 
     pub(super) fn fresh() -> Result<Self> {
@@ -45,16 +46,11 @@ impl Id {
         if getrandom::fill(&mut random).is_err() {
             return Err(StatusCode::SERVICE_UNAVAILABLE.into());
         }
-        let mut digits = [0; DIGITS];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
-            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-        }
-        Ok(Self(digits))
+        Ok(Self(format!("{:032x}", u128::from_ne_bytes(random))))
     }
 
     pub(super) fn digits(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("it is made of hexadecimal digits alone")
+        &self.0
     }
 
     /// The hidden name of the file that takes the bytes.
@@ -69,12 +65,10 @@ impl Id {
     }
 }
 
-/// The open directory of records.
 pub(super) struct Store {
     directory: File,
 }
 
-/// What is in it.
 pub(super) struct Listed {
     pub(super) uploads: Vec<Id>,
     /// Files of records that were never finished.
@@ -183,7 +177,6 @@ impl Store {
         time_of(&stat)
     }
 
-    /// All that is there. Linear in the number of uploads, which is bounded.
     pub(super) fn list(&self) -> Result<Listed> {
         let mut listed = Listed {
             uploads: Vec::new(),
@@ -202,7 +195,6 @@ impl Store {
     }
 }
 
-/// When the content was last written.
 pub(super) fn time_of(stat: &Stat) -> Option<SystemTime> {
     Identity::from_stat(stat).modified.to_system_time()
 }

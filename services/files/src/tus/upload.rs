@@ -20,7 +20,7 @@ use crate::writing::{Durability, directory_at};
 
 use super::headers;
 use super::ledger::Uploads;
-use super::record::{Record, Stage};
+use super::record::Record;
 use super::store::{Id, Store, time_of};
 
 /// Uploads that a request of this process changes now.
@@ -120,8 +120,8 @@ impl Upload {
             (same, &self.directory, self.data.as_deref(), file_lock)
         else {
             self.uploads.ledger.leave(&self.id);
-            return Ok(match (record.stage, record.length) {
-                (Stage::Publishing, Some(length)) => State::Finished {
+            return Ok(match record.length {
+                Some(length) if record.is_publishing => State::Finished {
                     length,
                     epoch: record.epoch,
                 },
@@ -176,7 +176,6 @@ impl Locked<'_> {
             .map_or(self.size, |at| at.min(self.size))
     }
 
-    /// Writes the record.
     pub(super) fn save(&self) -> Result<()> {
         let Upload { store, id, .. } = self.upload;
         store.write(id, &self.record, self.upload.uploads.options.durability)
@@ -208,7 +207,6 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Cuts the file.
     pub(super) fn cut(&mut self, bytes: u64) -> Result<()> {
         self.data.set_len(bytes)?;
         self.size = bytes;
@@ -225,7 +223,7 @@ impl Locked<'_> {
             self.cut(length)?;
         }
         // From here on a hidden file that is gone means that it was published.
-        self.record.stage = Stage::Publishing;
+        self.record.is_publishing = true;
         self.record.verified = None;
         self.save()?;
         let hidden = self.upload.id.data_name();
@@ -242,7 +240,6 @@ impl Locked<'_> {
         Ok(publication.answer(published))
     }
 
-    /// Removes the upload and what arrived of it.
     pub(super) fn remove(self) -> Result<()> {
         let name = self.upload.id.data_name();
         match rustix::fs::unlinkat(self.directory, &name[..], AtFlags::empty()) {
