@@ -76,20 +76,12 @@ pub struct Exchange {
 }
 
 /// A request body on its way to its sink.
-#[derive(Default)]
 pub(crate) struct Upload {
-    sink: Option<Box<dyn Sink>>,
+    pub(crate) sink: Box<dyn Sink>,
     /// What arrived since the last run.
     pub(crate) piece: Payload,
     /// The piece is the last one.
     pub(crate) is_last: bool,
-}
-
-impl Upload {
-    /// See [`Sink::keeps_parts`].
-    pub(crate) fn keeps_parts(&self) -> bool {
-        self.sink.as_ref().is_some_and(|sink| sink.keeps_parts())
-    }
 }
 
 impl Exchange {
@@ -110,7 +102,6 @@ impl Exchange {
     /// Makes this the request that is in the builder, whose body is to come.
     pub(crate) fn begin_upload(&mut self, number: u32, request: RequestMeta) {
         self.begin(number, request, None);
-        self.upload = Some(Box::default());
         self.state = State::Opening;
     }
 
@@ -162,13 +153,14 @@ impl Exchange {
         self.builder.clear();
         match opened {
             UploadDecision::Sink(sink) => {
-                if let Some(upload) = &mut self.upload {
-                    upload.sink = Some(sink);
-                }
+                self.upload = Some(Box::new(Upload {
+                    sink,
+                    piece: Payload::new(),
+                    is_last: false,
+                }));
                 self.state = State::Receiving;
             }
             UploadDecision::Response(response) => {
-                self.upload = None;
                 self.request.keep_alive = false;
                 self.answer(response, scope.pool());
             }
@@ -181,13 +173,8 @@ impl Exchange {
             self.state = State::Failed;
             return;
         };
-        let Some(mut sink) = upload.sink.take() else {
-            self.state = State::Failed;
-            return;
-        };
-        let written = sink.write(&mut upload.piece, scope);
+        let written = upload.sink.write(&mut upload.piece, scope);
         if scope.is_parked() {
-            upload.sink = Some(sink);
             self.upload = Some(upload);
             return;
         }
@@ -195,16 +182,13 @@ impl Exchange {
         upload.piece = Payload::new();
         match written {
             Ok(()) if upload.is_last => {
-                let response = sink.finish(scope);
+                let response = upload.sink.finish(scope);
                 self.answer(response, scope.pool());
             }
-            Ok(()) => {
-                upload.sink = Some(sink);
-                self.upload = Some(upload);
-            }
+            Ok(()) => self.upload = Some(upload),
             Err(response) => {
-                drop(sink);
                 self.request.keep_alive &= upload.is_last;
+                drop(upload);
                 self.answer(*response, scope.pool());
             }
         }

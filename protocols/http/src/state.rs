@@ -1,8 +1,8 @@
 //! What HTTP keeps: for a listener, for a network thread, for a connection.
 //!
 //! A session knows how far its input was taken and which replies are still owed. Requests are
-//! numbered as they are taken. A reply is queued when all before it are; one that comes back early waits in
-//! the reorder buffer, at its number modulo the buffer's size.
+//! numbered as they are taken. A reply is queued when all before it are; one that comes back early
+//! waits in the reorder buffer, at its number modulo the buffer's size.
 //!
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).

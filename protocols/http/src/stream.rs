@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write as _};
 
 use flatpath::WorkerScope;
-use flatpath::blocking::{Entry, Share};
+use flatpath::blocking::Entry;
 use flatpath::memory::{Buffer, PoolHandle};
 
 use crate::exchange::{Exchange, State};
@@ -30,26 +30,22 @@ const _: () = assert!(
 
 /// A body that is being read.
 pub(crate) struct Stream {
-    source: Box<dyn Read + Send>,
-    left: Option<u64>,
-    share: Option<Share>,
+    /// Its length is what is left of it.
+    rest: Reader,
     is_short: bool,
 }
 
 impl Exchange {
     /// What is left of the reply is to be read by workers.
     pub(crate) fn stream_body(&mut self, reader: Reader) {
-        let left = reader.length;
-        self.state = if left == Some(0) {
-            State::Answered
-        } else {
-            State::Streaming
+        self.state = match reader.length {
+            Some(0) => State::Answered,
+            _ => State::Streaming,
         };
+        let is_short = matches!(reader.length, Some(left) if left <= STREAM_PRESSED_BYTES as u64);
         self.stream = Some(Stream {
-            source: reader.source,
-            left,
-            share: reader.share,
-            is_short: left.is_some_and(|left| left <= STREAM_PRESSED_BYTES as u64),
+            rest: reader,
+            is_short,
         });
     }
 
@@ -61,7 +57,8 @@ impl Exchange {
     /// Reads the next chunk of the stream where that may block now. None is read when there is no
     /// buffer for it, or when its turn to read has not come.
     pub(crate) fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) {
-        let share = self.stream.as_ref().and_then(|stream| stream.share.clone());
+        let stream = self.stream.as_ref();
+        let share = stream.and_then(|stream| stream.rest.share.clone());
         let _inside = match share.map(|share| share.enter(scope)) {
             Some(Entry::Later) => return,
             Some(Entry::Full) => {
@@ -83,7 +80,8 @@ impl Exchange {
             self.state = State::Failed;
             return;
         };
-        let left = stream.left.map_or(usize::MAX, |left| {
+        let Reader { source, length, .. } = &mut stream.rest;
+        let left = length.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX)
         });
         let chunk_bytes_max = match pool.fair_bytes() {
@@ -110,11 +108,8 @@ impl Exchange {
         if is_chunked {
             buffer.append(CHUNK_PREFIX);
         }
-        match read_some(
-            stream.source.as_mut(),
-            &mut buffer.spare_mut()[..data_bytes_max],
-        ) {
-            Ok(0) if stream.left.is_none() => {
+        match read_some(source.as_mut(), &mut buffer.spare_mut()[..data_bytes_max]) {
+            Ok(0) if length.is_none() => {
                 buffer.clear();
                 if is_chunked {
                     buffer.append(LAST_CHUNK);
@@ -126,11 +121,8 @@ impl Exchange {
                 if is_chunked {
                     close_chunk(&mut buffer, bytes);
                 }
-                let left = stream.left.as_mut().map(|left| {
-                    *left -= bytes as u64;
-                    *left
-                });
-                if left == Some(0) {
+                *length = length.map(|left| left - bytes as u64);
+                if *length == Some(0) {
                     self.end_stream(buffer);
                 } else {
                     self.chunk = Some(buffer);

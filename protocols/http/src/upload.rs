@@ -262,7 +262,7 @@ fn pass_remainder<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<H
     let mut is_passed = false;
     if let (Some(upload), Some(pending_body)) = (&mut job.upload, &mut pending_body)
         && !pending_body.piece.is_empty()
-        && upload.keeps_parts()
+        && upload.sink.keeps_parts()
     {
         upload.piece = std::mem::take(&mut pending_body.piece);
         is_passed = true;
