@@ -21,7 +21,6 @@ use server::Server;
 
 mod server;
 
-/// How clients come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     AtOnce(u32),
@@ -60,7 +59,6 @@ impl Load {
     }
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let most = profile.pick(10_000, 10_000, 50).min(descriptors());

@@ -41,13 +41,10 @@ fn rounds(profile: Profile) -> usize {
     profile.pick(7, 9, 1)
 }
 
-/// Where buffers come from.
 pub(crate) trait Recycler: Sync {
     /// What is handed out.
     type Item: Send;
-    /// An idle one.
     fn take(&self) -> Option<Self::Item>;
-    /// Makes it idle.
     fn put(&self, item: Self::Item);
 }
 
@@ -75,7 +72,6 @@ fn pool(in_use: usize, threads: usize) -> (Pool, Vec<Buffer>) {
     (pool, held)
 }
 
-/// How buffers come and go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
     /// Taken and put by each of these threads, which holds up to `hold` at a time.
@@ -117,7 +113,6 @@ impl Load {
     }
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let walked = walked(stage);
     for (threads, name) in [("1", "walk-1-thread"), ("2", "walk-2-threads")] {

@@ -15,9 +15,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use flatpath_bench::{BENCHES, Bench, Stage};
 use flatpath_bench_common::options::Common;
 
-/// Names every bench.
 const ALL: &str = "all";
-/// The server under test.
 const SERVER: &str = "flatpath";
 /// Names it in the environment; `flatpath bench` sets it to itself.
 const SERVER_VARIABLE: &str = "FLATPATH";

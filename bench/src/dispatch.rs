@@ -52,14 +52,12 @@ pub(crate) trait Dispatcher {
     fn stop(self) -> Option<Wakes>;
 }
 
-/// How often workers were woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wakes {
     pub(crate) all: u64,
     pub(crate) found_nothing: u64,
 }
 
-/// How items come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Always more than the workers can do.
@@ -93,7 +91,6 @@ pub(crate) struct Enqueued {
 /// A candidate: its name, its part, and what it does in a slice.
 pub(crate) type Measured = (&'static str, Role, fn(&Load) -> Enqueued);
 
-/// How much a dispatcher is given to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) workers: usize,
@@ -108,12 +105,10 @@ impl Work {
         })
     }
 
-    /// How many items there are.
     pub(crate) fn items(&self) -> usize {
         self.away.len()
     }
 
-    /// A worker does an item.
     pub(crate) fn run(&self, item: u32) {
         spin(*SPINS);
         self.away[item as usize].0.store(false, Ordering::Release);

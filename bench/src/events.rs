@@ -107,7 +107,6 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |cause| io::Error::other(format!("{what}: {cause}"))
 }
 
-/// Everything that runs for one way.
 struct Rig {
     burst: Arc<Burst>,
     eventfds: Vec<Arc<Eventfd>>,
@@ -224,7 +223,6 @@ impl Drop for Rig {
     }
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let sizes: &[usize] = profile.pick(&[1, 16, 256], &[1, 16, 256], &[1]);

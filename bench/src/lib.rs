@@ -46,7 +46,6 @@ pub use flatpath_bench_common::report::{BenchReport, Report, Role};
 /// A core's share that other processes may use before the figures are called disturbed.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
-/// One bench.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
     /// As on the command line.
@@ -116,9 +115,7 @@ pub const BENCHES: [Bench; 9] = [
     },
 ];
 
-/// How to run.
 pub struct Stage {
-    /// How thorough.
     pub profile: Profile,
     /// Turns of each candidate, where that is not the profile's choice. Of `neighbours` there is
     /// one.

@@ -33,7 +33,6 @@ const LISTS: &str = "two lists";
 const OURS: &str = "ours";
 pub(crate) const LOCKED_MAP: &str = "one locked map";
 
-/// Which side of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Producer = 0,
@@ -396,7 +395,6 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
     turn / STEPS
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let candidates = candidates();
     let few = few_table(stage, &candidates);

@@ -31,7 +31,6 @@ const OURS: &str = "ours";
 /// A queue made for `numbers` numbers, measured with so many producers and consumers.
 pub(crate) type Measured = (&'static str, Role, fn(&Load) -> Passed);
 
-/// Who takes part, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     producers: usize,
@@ -159,7 +158,6 @@ fn candidates() -> Vec<Measured> {
     all
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     const FULL: &[(usize, usize)] = &[(1, 1), (4, 1), (8, 2), (64, 1), (64, 2), (64, 8)];

@@ -186,7 +186,6 @@ fn death<R: Opens>(region: &R, held: u32) -> (f64, usize) {
     (begin.elapsed().as_nanos() as f64, bytes)
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let costs = costs(stage);
     let (ends, bytes) = ends(stage);

@@ -67,7 +67,6 @@ const WORST: usize = STEPS.len() - 1;
 /// How long the timers are let expire: all of them, and a little more.
 const TICKS: u64 = 61_000;
 
-/// What one candidate did.
 #[derive(Default)]
 struct Samples {
     /// Each round's figures, in the order of [`STEPS`] without the last.
@@ -138,7 +137,6 @@ fn pass(timers: &mut impl Timers, count: u32, samples: &mut Samples) {
     samples.rounds.push([arm, random, onwards, cancel, each]);
 }
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let profile = stage.profile;
     let counts: &[u32] = profile.pick(

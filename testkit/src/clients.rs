@@ -42,9 +42,6 @@ pub struct Connection {
 
 impl Clients {
     /// None yet.
-    ///
-    /// # Errors
-    /// What `epoll_create1` reports.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -56,9 +53,6 @@ impl Clients {
 
     /// Puts a non-blocking socket, connected or about to be, in the place of this index, which may
     /// be the next one. It sends `output` as soon as a wait finds that it can.
-    ///
-    /// # Errors
-    /// What `epoll_ctl` reports.
     pub fn insert(&mut self, index: usize, stream: TcpStream, output: Vec<u8>) -> io::Result<()> {
         let edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(
@@ -109,9 +103,6 @@ impl Clients {
 
     /// Waits until a connection can move, at most for `limit`; moves what can be moved. Returns the
     /// connections that had an event.
-    ///
-    /// # Errors
-    /// What `epoll_wait` reports.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Vec<usize>> {
         let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
         self.events.clear();

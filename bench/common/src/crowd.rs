@@ -18,7 +18,6 @@ const MESSAGE_BYTES: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How a crowd comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// Clients dialled between two looks at what has arrived. No client sends before a look.
@@ -41,7 +40,6 @@ impl Arrival {
     };
 }
 
-/// What became of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Clients that got their bytes back.

@@ -32,20 +32,15 @@ const SEED: u64 = 1;
 const WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_CONNECTIONS: usize = 32;
 
-/// What to send.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whom to drive.
     pub address: SocketAddr,
     /// Connections at once.
     pub connections: usize,
     /// Not counted: until caches, threads and connections are there.
     pub settle: Duration,
-    /// How long to count.
     pub counted: Duration,
-    /// The path of the quick requests.
     pub quick_path: String,
-    /// The path of the others.
     pub sleep_path: String,
     /// How many of a thousand requests are others.
     pub sleepers_per_mille: u32,
@@ -53,15 +48,12 @@ pub struct Plan {
     pub requests_per_second: Option<f64>,
 }
 
-/// What was counted.
 pub struct Counted {
     /// Latencies of the quick requests, in microseconds.
     pub quick: Histogram<u64>,
-    /// Latencies of the others.
     pub sleepers: Histogram<u64>,
     /// Broken connections and replies that are not 200.
     pub errors: u64,
-    /// How long the counting took.
     pub elapsed: Duration,
 }
 
@@ -252,7 +244,6 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// Grants requests at a steady rate.
 struct Pacing {
     begin: Instant,
     requests_per_second: f64,

@@ -12,14 +12,12 @@ const HEADERS_MAX: usize = 32;
 /// Longer than the head and body of any reply here.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// How long a single reply may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A whole reply at the front of what was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Framed {
-    /// 200 and so on.
     pub status: u16,
-    /// Where the body is.
     pub body: Range<usize>,
 }
 
@@ -69,17 +67,11 @@ pub fn request(path: &str) -> Vec<u8> {
 }
 
 /// A connection on which a reply may take five seconds.
-///
-/// # Errors
-/// What the socket reports.
 pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     patient(TcpStream::connect_timeout(&address, PATIENCE)?)
 }
 
 /// The same for a connection that is there.
-///
-/// # Errors
-/// What the socket reports.
 pub fn patient(socket: TcpStream) -> io::Result<TcpStream> {
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -91,6 +83,15 @@ pub fn patient(socket: TcpStream) -> io::Result<TcpStream> {
 /// # Errors
 /// `InvalidData` for another reply; what the socket reports otherwise.
 pub fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+    let (received, framed) = exchange(socket, request)?;
+    match framed.status {
+        200 => Ok((received[framed.body.clone()].to_vec(), framed.bytes())),
+        status => Err(invalid(&format!("status {status}"))),
+    }
+}
+
+/// Asks once: what was received, with a whole reply at the front.
+pub fn exchange(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, Framed)> {
     socket.write_all(request)?;
     let mut received = Vec::new();
     let mut buffer = [0; 16 * 1024];
@@ -103,12 +104,8 @@ pub fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, usize
             }
             Err(error) => return Err(error),
         }
-        match frame(&received)? {
-            None => {}
-            Some(framed) if framed.status == 200 => {
-                return Ok((received[framed.body.clone()].to_vec(), framed.bytes()));
-            }
-            Some(framed) => return Err(invalid(&format!("status {}", framed.status))),
+        if let Some(framed) = frame(&received)? {
+            return Ok((received, framed));
         }
     }
 }

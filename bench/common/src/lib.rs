@@ -27,6 +27,9 @@
 //!
 //! Processes are started, pinned, awaited and ended by the test kit's `child`.
 //!
+//! An error is what the kernel, a peer or a program reported, with the name of what could not be
+//! done; a doc names only those that callers tell apart.
+//!
 //! Every candidate gets the same work, in the same run, in turns. A missed target is printed; it
 //! fails nothing.
 #![forbid(unsafe_code)]

@@ -9,13 +9,10 @@ use crate::profile::cores;
 /// The machine, and how this program was built.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// As the kernel names it.
     pub cpu: String,
     /// Cores this process may use.
     pub cores: usize,
-    /// Memory of the machine.
     pub memory_mib: u64,
-    /// Kernel release.
     pub kernel: String,
     /// Whether a hypervisor runs it: wake-ups cost more then.
     pub virtual_machine: bool,

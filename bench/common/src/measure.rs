@@ -231,10 +231,7 @@ pub fn shuffled(seed: u64, end: u32) -> Vec<u32> {
 /// A value alone on its pair of cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Padded<T>(
-    /// The value.
-    pub T,
-);
+pub struct Padded<T>(pub T);
 
 #[cfg(test)]
 mod tests {

@@ -22,9 +22,6 @@ pub const HOST: &str = "host";
 const ADDRESS: &str = "192.0.2.1/32";
 
 /// The congestion control of the sockets made here.
-///
-/// # Errors
-/// The setting cannot be read.
 pub fn congestion_control() -> io::Result<String> {
     Ok(std::fs::read_to_string(SETTING)?.trim().to_owned())
 }
@@ -32,9 +29,6 @@ pub fn congestion_control() -> io::Result<String> {
 /// Runs this program again, with the same arguments, in a namespace that has `congestion`; how it
 /// ended. `None`: this is that run, and the namespace is ready; or `congestion` is [`HOST`], and
 /// there is none. Needs root, `unshare` and `ip`.
-///
-/// # Errors
-/// A program or a right that is missing, or a congestion control that the kernel does not have.
 pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
     if congestion == HOST {
         return Ok(None);

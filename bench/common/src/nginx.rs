@@ -32,7 +32,6 @@ pub const fn connections_of(places: u32) -> u32 {
     (places - SPARE_PLACES) / PLACES_PER_CONNECTION
 }
 
-/// How files are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// As the package does.
@@ -45,25 +44,18 @@ pub enum Files {
     StoredTuned,
 }
 
-/// What differs from one start to the next.
 pub struct Config<'a> {
     /// For everything nginx writes.
     pub directory: &'a Path,
-    /// The files to serve.
     pub documents: &'a Path,
-    /// Where to listen.
     pub address: SocketAddr,
     /// How many connections must be possible.
     pub connections: u32,
-    /// How files are sent.
     pub files: Files,
 }
 
 impl Config<'_> {
     /// Writes the configuration: the command that starts nginx with it on these cores.
-    ///
-    /// # Errors
-    /// nginx is not installed, or the directory cannot be written.
     pub fn command(&self, cores: &[usize]) -> io::Result<Command> {
         let file = self.directory.join("nginx.conf");
         fs::write(&file, self.render())?;

@@ -12,7 +12,6 @@ use crate::profile::Profile;
 use crate::report::Report;
 use flatpath_testkit::{child, process};
 
-/// The options of every bench.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// One short run of everything: shows that it works, not how fast
@@ -34,7 +33,6 @@ pub struct Common {
 }
 
 impl Common {
-    /// How thorough the run is.
     pub fn profile(&self) -> Profile {
         if self.quick {
             Profile::Quick
@@ -74,9 +72,6 @@ impl Common {
     }
 
     /// Prints the report, and writes and draws it where that was asked for.
-    ///
-    /// # Errors
-    /// Standard output is closed, or a file cannot be written.
     pub fn deliver(&self, report: &Report) -> io::Result<()> {
         let mut output = io::stdout().lock();
         output.write_all(report.text().as_bytes())?;

@@ -12,7 +12,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::report::{BenchReport, Role, Table};
+use crate::report::{BenchReport, Role, Row, Table};
 use crate::text::figure;
 
 const SIZE: (u32, u32) = (1_120, 600);
@@ -36,7 +36,6 @@ const OTHERS: [RGBColor; 7] = [
 /// Bars that differ by more than this have a logarithmic axis; others begin at 0.
 const LINEAR_MAX: f64 = 30.0;
 
-/// One picture.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Names the file, after the bench.
@@ -47,13 +46,10 @@ pub struct Plot {
     pub x: &'static str,
     /// Left of the picture.
     pub y: String,
-    /// How it is drawn.
     pub shape: Shape,
-    /// What is compared.
     pub series: Vec<Series>,
 }
 
-/// How a picture is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Points by their load, joined.
@@ -76,33 +72,28 @@ pub struct Series {
 impl Plot {
     /// Lines of every column over the first label, in the rows whose other labels are `others`.
     pub fn lines(name: &'static str, table: &Table, others: &[&str], x: &'static str) -> Self {
-        let rows = || table.rows.iter().filter(|row| row.labels[1..] == *others);
-        let series = table
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(index, column)| Series {
-                name: column.name.clone(),
-                role: column.role,
-                points: rows()
-                    .filter_map(|row| {
-                        Some((number(&row.labels[0])?, row.figures[index].as_ref()?.value))
-                    })
-                    .collect(),
-            });
-        Self {
-            name: name.into(),
-            title: table.title.clone(),
-            x,
-            y: table.unit.into(),
-            shape: Shape::Lines,
-            series: shown(series),
-        }
+        let rows = table.rows.iter().filter(|row| row.labels[1..] == *others);
+        let placed = rows.filter_map(|row| Some((number(&row.labels[0])?, row)));
+        Self::of(name, table, x, Shape::Lines, placed.collect())
     }
 
     /// Bars of every column, one group per row.
     pub fn bars(name: &'static str, table: &Table, x: &'static str) -> Self {
         let groups = table.rows.iter().map(|row| row.labels.join(" "));
+        let shape = Shape::Bars(groups.collect());
+        let placed = (0..).map(f64::from).zip(&table.rows);
+        Self::of(name, table, x, shape, placed.collect())
+    }
+
+    /// One series per column, of rows in their places. Details are not drawn, nor is what was not
+    /// measured.
+    fn of(
+        name: &'static str,
+        table: &Table,
+        x: &'static str,
+        shape: Shape,
+        rows: Vec<(f64, &Row)>,
+    ) -> Self {
         let series = table
             .columns
             .iter()
@@ -110,20 +101,19 @@ impl Plot {
             .map(|(index, column)| Series {
                 name: column.name.clone(),
                 role: column.role,
-                points: (0..)
-                    .zip(&table.rows)
-                    .filter_map(|(place, row)| {
-                        Some((f64::from(place), row.figures[index].as_ref()?.value))
-                    })
+                points: rows
+                    .iter()
+                    .filter_map(|(place, row)| Some((*place, row.figures[index].as_ref()?.value)))
                     .collect(),
             });
+        let is_shown = |it: &Series| it.role != Role::Detail && !it.points.is_empty();
         Self {
             name: name.into(),
             title: table.title.clone(),
             x,
             y: table.unit.into(),
-            shape: Shape::Bars(groups.collect()),
-            series: shown(series),
+            shape,
+            series: series.filter(is_shown).collect(),
         }
     }
 
@@ -147,21 +137,11 @@ impl Plot {
     }
 }
 
-/// Details are not drawn, nor is what was not measured.
-fn shown(series: impl Iterator<Item = Series>) -> Vec<Series> {
-    series
-        .filter(|series| series.role != Role::Detail && !series.points.is_empty())
-        .collect()
-}
-
 fn number(label: &str) -> Option<f64> {
     label.replace(',', "").parse().ok()
 }
 
 /// Draws every picture of a bench into `directory`; returns the files.
-///
-/// # Errors
-/// A file that cannot be written, or a picture that cannot be drawn.
 pub fn write(bench: &BenchReport, directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for plot in &bench.plots {

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-/// How thorough a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Every row, five rounds.

@@ -21,26 +21,19 @@ use crate::plot::{self, Plot};
 use crate::profile::Profile;
 use crate::text;
 
-/// Everything one run found out.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// On what.
     pub machine: Machine,
-    /// The command line.
     pub arguments: Vec<String>,
     /// `full`, `quick` or `tiny`.
     pub profile: &'static str,
-    /// How long it took.
     pub seconds: f64,
-    /// In the order they ran.
     pub benches: Vec<BenchReport>,
 }
 
 impl Report {
     /// Runs the benches that `measure` collects, and describes what they ran on.
-    ///
-    /// # Errors
-    /// Those of `measure`.
     pub fn collect<E>(
         profile: Profile,
         measure: impl FnOnce() -> Result<Vec<BenchReport>, E>,
@@ -57,24 +50,17 @@ impl Report {
         })
     }
 
-    /// The report as text.
     pub fn text(&self) -> String {
         text::report(self)
     }
 
     /// Writes the report as JSON.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)? + "\n")
             .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", file.display())))
     }
 
     /// Draws every picture as SVG into `directory`, which must exist; returns the files.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
     pub fn draw(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
         let files = self
             .benches
@@ -84,14 +70,12 @@ impl Report {
     }
 }
 
-/// What one bench found out.
 #[derive(Debug, Default, Serialize)]
 pub struct BenchReport {
     /// As on the command line.
     pub name: &'static str,
     /// What is compared with what.
     pub about: String,
-    /// Figures.
     pub tables: Vec<Table>,
     /// What the project wants to reach, and what this run reached.
     pub targets: Vec<Target>,
@@ -104,7 +88,6 @@ pub struct BenchReport {
     pub plots: Vec<Plot>,
 }
 
-/// One comparison.
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
     /// What was done.
@@ -124,7 +107,6 @@ pub struct Table {
 /// A column divided by its cell in one row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ratio {
-    /// The name of the column.
     pub column: String,
     /// The first label of the row that counts as one.
     pub to: String,
@@ -135,7 +117,6 @@ pub struct Ratio {
 pub struct Column {
     /// Its name: of a candidate, or of a metric.
     pub name: String,
-    /// Which part it plays.
     pub role: Role,
 }
 
@@ -149,7 +130,6 @@ pub enum Role {
     Fixed,
     /// The structure of this project.
     Ours,
-    /// A well-known crate.
     Competitor,
     /// Something else to know about the row; not compared.
     Detail,
@@ -158,7 +138,6 @@ pub enum Role {
 /// One load, measured with every candidate.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// Names the load.
     pub labels: Vec<String>,
     /// One per column; absent where a candidate was not measured.
     pub figures: Vec<Option<Figure>>,
@@ -173,54 +152,38 @@ pub struct Row {
 /// Figures of the original publication, on its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Published {
-    /// Before the change.
     pub before: &'static str,
-    /// After it.
     pub after: &'static str,
 }
 
-/// The runs of one candidate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
     /// The median of the runs, or what else says most about them.
     pub value: f64,
-    /// The lowest run.
     pub least: f64,
-    /// The highest run.
     pub most: f64,
-    /// Every run.
     pub runs: Vec<f64>,
 }
 
-/// Something to reach.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What is compared.
     pub what: String,
-    /// What this run reached.
     pub reached: f64,
-    /// What is wanted.
     pub wanted: Wanted,
     /// Unit of both; `x` for a ratio.
     pub unit: &'static str,
-    /// Whether it was reached.
     pub met: bool,
 }
 
-/// A bound of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
-    /// No more than this.
     AtMost(f64),
-    /// No less than this.
     AtLeast(f64),
-    /// Less than this.
     Below(f64),
 }
 
 impl Column {
-    /// A candidate and its part.
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self {
             name: name.into(),
@@ -230,7 +193,6 @@ impl Column {
 }
 
 impl Figure {
-    /// The median of several runs.
     pub fn of(runs: &[f64]) -> Self {
         Self {
             value: median(runs),
@@ -284,7 +246,6 @@ impl Table {
         }
     }
 
-    /// Adds a row.
     pub fn push(
         &mut self,
         labels: &[&dyn Display],
@@ -345,7 +306,6 @@ impl BenchReport {
         self.notes.push(text.into());
     }
 
-    /// Adds a picture.
     pub fn plot(&mut self, plot: Plot) {
         self.plots.push(plot);
     }

@@ -44,12 +44,10 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
     coded
 }
 
-/// GETATTR of a file.
 pub fn getattr(xid: u32, file: &[u8]) -> Vec<u8> {
     call(xid, NFS, GETATTR, &opaque(file), 0)
 }
 
-/// READ of a file.
 pub fn read(xid: u32, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
     let mut arguments = opaque(file);
     arguments.extend(offset.to_be_bytes());
@@ -125,18 +123,12 @@ fn handle(results: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The handle of an export's root.
-///
-/// # Errors
-/// As [`ask`], and a refusal.
 pub fn mount(stream: &mut TcpStream, path: &str) -> io::Result<Vec<u8>> {
     let results = ask(stream, &call(1, MOUNT, MNT, &opaque(path.as_bytes()), 0))?;
     handle(good(&results)?)
 }
 
 /// The handle of a file in a directory.
-///
-/// # Errors
-/// As [`ask`], and a refusal.
 pub fn lookup(stream: &mut TcpStream, directory: &[u8], name: &str) -> io::Result<Vec<u8>> {
     let arguments = [opaque(directory), opaque(name.as_bytes())].concat();
     let results = ask(stream, &call(2, NFS, LOOKUP, &arguments, 0))?;
@@ -144,9 +136,6 @@ pub fn lookup(stream: &mut TcpStream, directory: &[u8], name: &str) -> io::Resul
 }
 
 /// Makes a file that all may write, unless it is there; its handle.
-///
-/// # Errors
-/// As [`ask`], a refusal, and a server that gives no handle.
 pub fn create(stream: &mut TcpStream, directory: &[u8], name: &str) -> io::Result<Vec<u8>> {
     let mut arguments = [opaque(directory), opaque(name.as_bytes())].concat();
     // Unchecked; mode 666, nothing else.
@@ -161,9 +150,6 @@ pub fn create(stream: &mut TcpStream, directory: &[u8], name: &str) -> io::Resul
 }
 
 /// Whether the attributes of a file come back.
-///
-/// # Errors
-/// As [`ask`], and a refusal.
 pub fn check(stream: &mut TcpStream, xid: u32, file: &[u8]) -> io::Result<()> {
     let results = ask(stream, &getattr(xid, file))?;
     good(&results).map(|_| ())

@@ -69,9 +69,7 @@ impl Metric {
 pub const RATE: Metric = Metric::median("req/s");
 /// CPU time of the server over the loaded interval, by the replies counted.
 pub const CPU: Metric = Metric::median("CPU us/req");
-/// Median latency.
 pub const P50: Metric = Metric::median("p50 us");
-/// 99th percentile of latency.
 pub const P99: Metric = Metric::median("p99 us");
 /// Failed connections, reads, writes, time-outs, and replies that are not what was asked for.
 pub const ERRORS: Metric = Metric::sum("errors");
@@ -88,10 +86,8 @@ pub const GENERATOR: Metric = Metric::median("generator %");
 /// The share of one core that other processes used meanwhile.
 pub const OTHERS: Metric = Metric::median("others %");
 
-/// The figures of one run.
 pub type Run = Vec<(Metric, f64)>;
 
-/// One server of a comparison.
 struct Candidate<S> {
     name: String,
     server: Option<S>,

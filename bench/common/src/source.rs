@@ -47,9 +47,6 @@ impl Source {
     }
 
     /// A socket with its connection established or, with `NONBLOCK` among the flags, under way.
-    ///
-    /// # Errors
-    /// What `socket`, `bind` or `connect` report, but not that connecting takes a moment.
     pub fn dial(&mut self, to: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
         let flags = flags | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;

@@ -37,9 +37,6 @@ pub struct Counting {
 
 impl Counting {
     /// Attaches to every thread of the process.
-    ///
-    /// # Errors
-    /// If no tool is installed or it cannot attach.
     pub fn begin(pid: u32) -> io::Result<Self> {
         let tool = choose();
         let output = NamedTempFile::new()?;
@@ -58,15 +55,11 @@ impl Counting {
         })
     }
 
-    /// Which tool it is.
     pub fn name(&self) -> &'static str {
         self.tool.program
     }
 
     /// Detaches and returns the number of calls.
-    ///
-    /// # Errors
-    /// If the tool does not end or says nothing that is understood.
     pub fn finish(mut self) -> io::Result<u64> {
         self.process.signal(Signal::INT);
         self.process.wait(PATIENCE)?;

@@ -8,7 +8,6 @@ use std::process::Command;
 /// A program of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// Its name.
     pub program: &'static str,
     /// The Debian package that holds it.
     pub package: &'static str,

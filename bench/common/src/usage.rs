@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use procfs::process::{Process, Stat, all_processes};
 use procfs::{CurrentSI, KernelStats, net};
 
-/// Memory of a server, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// `VmHWM`: the most that was ever resident.
@@ -75,9 +74,6 @@ pub struct Used {
 
 impl Reading {
     /// Reads all clocks; `group` is the server's, if it is a process of its own.
-    ///
-    /// # Errors
-    /// If the server is gone.
     pub fn take(group: Option<u32>) -> io::Result<Self> {
         let own = Process::myself().and_then(|own| own.stat());
         let server = group.map(|id| Ok::<_, io::Error>((id, group_ticks(id)?)));
@@ -90,9 +86,6 @@ impl Reading {
     }
 
     /// What was used since.
-    ///
-    /// # Errors
-    /// If the server is gone.
     pub fn used(&self) -> io::Result<Used> {
         let now = Self::take(self.server.map(|(id, _)| id))?;
         let server = now.server.zip(self.server);
@@ -196,9 +189,6 @@ impl ThreadTimes {
 }
 
 /// CPU time of every thread of a server that is one process: finer than clock ticks.
-///
-/// # Errors
-/// If the process is gone.
 pub fn thread_times(pid: u32) -> io::Result<ThreadTimes> {
     let process = Process::new(i32::try_from(pid).unwrap_or(-1));
     let tasks = process.and_then(|process| process.tasks());
@@ -209,18 +199,12 @@ pub fn thread_times(pid: u32) -> io::Result<ThreadTimes> {
 }
 
 /// Connections the kernel dropped because a listen queue was full (`TcpExt: ListenOverflows`).
-///
-/// # Errors
-/// If `/proc/net/netstat` cannot be read.
 pub fn listen_overflows() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/net/netstat")?;
     Ok(netstat(&text, "TcpExt:", "ListenOverflows").unwrap_or(0))
 }
 
 /// Connections the machine has accepted.
-///
-/// # Errors
-/// If `/proc/net/snmp` cannot be read.
 pub fn accepted() -> io::Result<u64> {
     Ok(net::snmp().map_err(io::Error::other)?.tcp_passive_opens)
 }

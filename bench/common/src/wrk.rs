@@ -32,7 +32,6 @@ done = function(summary, latency, requests)
 end
 "#;
 
-/// How long a connection lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// As long as the run.
@@ -41,36 +40,28 @@ pub enum Lifetime {
     Close,
 }
 
-/// One run of wrk.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Whom to drive.
     pub address: SocketAddr,
-    /// What to ask for.
     pub path: String,
     /// Connections at once.
     pub connections: u32,
     /// How long; wrk knows whole seconds only.
     pub seconds: u32,
-    /// How long a connection lasts.
     pub lifetime: Lifetime,
     /// The cores wrk may use; all if empty.
     pub cores: Vec<usize>,
 }
 
-/// What wrk counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
-    /// Complete replies.
     pub requests: u64,
     /// How long they took, together.
     pub micros: u64,
     /// Mean latency.
     mean_micros: u64,
-    /// Median latency.
     pub p50_micros: u64,
-    /// 99th percentile of latency.
     pub p99_micros: u64,
     connect: u64,
     read: u64,
@@ -109,9 +100,6 @@ pub struct Wrk {
 impl Wrk {
     /// Finds wrk and writes the script. It will run with this many threads, or one for each
     /// connection if there are fewer.
-    ///
-    /// # Errors
-    /// If wrk is not installed or the script cannot be written.
     pub fn prepare(threads: u32) -> io::Result<Self> {
         let program = WRK.find()?;
         let directory = tempfile::tempdir()?;
@@ -126,9 +114,6 @@ impl Wrk {
     }
 
     /// Runs wrk once, to its end.
-    ///
-    /// # Errors
-    /// If wrk cannot be started, fails, hangs, or says nothing that is understood.
     pub fn run(&self, load: &Load) -> io::Result<Counted> {
         let mut command = child::command(&self.program, &load.cores);
         command

@@ -20,7 +20,6 @@ const QUIET: Duration = Duration::from_millis(10);
 /// CPU time it may use meanwhile, for its timers: with connections left to close it uses more.
 const QUIET_MAX: Duration = Duration::from_micros(100);
 
-/// A running echo server.
 pub(crate) struct Server {
     address: SocketAddr,
     process: Child,

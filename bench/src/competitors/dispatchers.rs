@@ -12,7 +12,6 @@ use crate::baseline::locked_queue::LockedQueue;
 use crate::dispatch::{Dispatcher, Measured, Wakes, Work, join};
 use flatpath_bench_common::report::Role;
 
-/// All of them.
 pub(crate) fn candidates() -> Vec<Measured> {
     vec![
         ("std Condvar", Role::Competitor, |load| {

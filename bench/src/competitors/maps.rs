@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use crate::pairing::{Both, Busy, Candidate, Keeps, LOCKED_MAP, Party, Side, candidate};
 use flatpath_bench_common::report::Role;
 
-/// All of them.
 pub(crate) fn candidates() -> Vec<Candidate> {
     vec![
         candidate::<Locked>(LOCKED_MAP, Role::Detail),

@@ -27,7 +27,6 @@ const READ_BYTES: usize = 64 * 1024;
 pub(super) struct Manner {
     /// Where they connect to.
     pub(super) to: SocketAddr,
-    /// How many there are.
     pub(super) connections: usize,
     /// Sent first; the number of the connection makes it its own.
     pub(super) opening: Box<dyn Fn(usize) -> Vec<u8>>,
@@ -56,9 +55,6 @@ impl Manner {
     }
 
     /// Behaves so until `stop`.
-    ///
-    /// # Errors
-    /// No socket can be made at all.
     pub(super) fn cause(&self, stop: &AtomicBool) -> io::Result<()> {
         let mut sources: Vec<_> = (0..ADDRESSES).map(|_| Source::fresh()).collect();
         let mut members: Vec<Member> = Vec::new();

@@ -9,22 +9,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath_bench_common::http::frame;
+use flatpath_bench_common::{http, rpc};
 use hdrhistogram::Histogram;
 
 use super::server::Arena;
-use flatpath_bench_common::rpc;
 
 /// When a client gives up.
-const GIVE_UP: Duration = Duration::from_secs(5);
+const GIVE_UP: Duration = http::PATIENCE;
 /// Between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(2);
-/// After an error.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
 /// What the echo client sends.
 const ECHO: [u8; 128] = [b'e'; 128];
 
-/// Which part of the run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Part {
@@ -114,7 +111,6 @@ impl Latencies {
 /// Clients whose waits are shown together; see [`Kind::column`].
 pub(super) const CLIENTS: [&str; 4] = ["kept", "new", "pooled", "other"];
 
-/// One sort of innocent client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A hot file, on one connection.
@@ -214,10 +210,8 @@ fn ask(kind: Kind, arena: &Arena, hold: &mut Hold) -> io::Result<()> {
 }
 
 fn dial(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, GIVE_UP)?;
+    let stream = http::connect(to)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(GIVE_UP))?;
-    stream.set_write_timeout(Some(GIVE_UP))?;
     Ok(stream)
 }
 
@@ -232,19 +226,9 @@ fn kept(hold: &mut Hold, to: SocketAddr) -> io::Result<&mut TcpStream> {
 /// A request and the whole of its answer. Whatever the status is, it must not be a refusal.
 fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: {connection}\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::with_capacity(1024);
-    let mut piece = [0; 4096];
-    loop {
-        match stream.read(&mut piece)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => answer.extend_from_slice(&piece[..bytes]),
-        }
-        match frame(&answer)?.map(|framed| framed.status) {
-            None => {}
-            Some(200 | 404) => return Ok(()),
-            Some(status) => return Err(io::Error::other(format!("status {status}"))),
-        }
+    match http::exchange(stream, request.as_bytes())?.1.status {
+        200 | 404 => Ok(()),
+        status => Err(io::Error::other(format!("status {status}"))),
     }
 }
 

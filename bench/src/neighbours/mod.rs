@@ -94,7 +94,6 @@ const PROMISES: [Promise; 3] = [
     }),
 ];
 
-/// Runs the bench.
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     // Troubles need thousands; without, they are smaller.
     let _ = raise_descriptor_limit();
@@ -121,9 +120,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
 }
 
 /// The rows to measure.
-///
-/// # Errors
-/// None contains what was asked for.
 fn chosen(only: Option<&str>, profile: Profile) -> io::Result<Vec<Trouble>> {
     let mut chosen = troubles();
     chosen.retain(|trouble| match only {

@@ -101,9 +101,6 @@ impl Arena {
     }
 
     /// The address of a service.
-    ///
-    /// # Errors
-    /// The server does not have it.
     pub(super) fn service(&self, name: &str) -> io::Result<SocketAddr> {
         let address = self.services.get(name).copied();
         address.ok_or_else(|| io::Error::other(format!("the server has no {name}")))

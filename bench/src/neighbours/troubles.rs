@@ -26,7 +26,6 @@ const MILLIS: u64 = 6_000;
 const LONG_MILLIS: u64 = 12_000;
 /// Connections that the server may have where a trouble is about that bound.
 const PLACES: u32 = 1_000;
-/// The same as an option.
 const BOUND: &[&str] = &["--max-connections", "1000"];
 const SMALL: &[&str] = &["--memory", "64M"];
 const HOST: &str = "Host: bench\r\n";
@@ -52,7 +51,6 @@ pub(super) enum Needs {
     UnreadLog,
 }
 
-/// One trouble.
 #[derive(Clone, Copy)]
 pub(super) struct Trouble {
     pub(super) name: &'static str,
@@ -71,9 +69,6 @@ pub(super) struct Trouble {
 
 impl Trouble {
     /// Makes the trouble until `stop`.
-    ///
-    /// # Errors
-    /// The server does not have the service, or no socket can be made.
     pub(super) fn cause(&self, arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
         thread::scope(|scope| {
             let beside = scope.spawn(|| (self.beside)(arena, stop));
@@ -113,7 +108,6 @@ const OURS: Trouble = Trouble {
     ..HTTP
 };
 
-/// All of them.
 pub(super) fn troubles() -> Vec<Trouble> {
     [
         of_slow_clients(),
