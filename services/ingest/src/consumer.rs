@@ -49,7 +49,6 @@ use crate::window::{Room, Ticket, Window};
 /// Returns that are taken under one hold of the lock.
 const RETURNS_PER_HOLD: u64 = 256;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) number: u32,

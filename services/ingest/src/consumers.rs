@@ -9,7 +9,6 @@ use flatpath::Waker;
 
 use crate::consumer::Consumer;
 
-/// See the header.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerSet(Mutex<State>);
 

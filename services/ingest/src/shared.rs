@@ -12,7 +12,6 @@ use crate::settings::{Error, Plan, Settings};
 use crate::statistics::{Figures, Statistics, log_seldom};
 use crate::wakeup::Wakeup;
 
-/// See the header.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,

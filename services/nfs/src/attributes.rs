@@ -82,9 +82,7 @@ pub(crate) struct Attributes {
     /// Major and minor number of a device.
     pub(crate) device: (u32, u32),
     pub(crate) key: FileKey,
-    /// Last read.
     pub(crate) accessed: Time,
-    /// Last written.
     pub(crate) modified: Time,
     /// Last changed in any way.
     pub(crate) changed: Time,
@@ -227,9 +225,7 @@ pub(crate) struct SetAttributes {
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
     pub(crate) size: Option<u64>,
-    /// Last read.
     pub(crate) accessed: SetTime,
-    /// Last written.
     pub(crate) modified: SetTime,
 }
 

@@ -55,7 +55,6 @@ enum Location {
     Unknown,
 }
 
-/// See the module.
 pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
@@ -88,9 +87,7 @@ impl Export {
         let attributes =
             Attributes::of(&root).map_err(|status| std::io::Error::other(format!("{status:?}")))?;
         let root_key = attributes.key;
-        let mut identity = root_key.inode.to_be_bytes().to_vec();
-        identity.extend_from_slice(&root_key.birth_ns.to_be_bytes());
-        let number = (secret.mac(&identity) & u128::from(u32::MAX)) as u32;
+        let number = (secret.mac(&root_key.to_bytes()) & u128::from(u32::MAX)) as u32;
         let by_handle = handle_of(&root)
             .and_then(|handle| open_handle(&root, &handle, OFlags::PATH.bits()))
             .is_ok();
@@ -215,7 +212,6 @@ impl Export {
         root_path.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where an open file lies now.
     fn location_of(&self, file: BorrowedFd<'_>, kind: FileType, key: FileKey) -> Location {
         if key == self.root_key {
             return Location::Inside;
@@ -281,7 +277,6 @@ impl Export {
         Location::Outside
     }
 
-    /// Attributes and handle of an open file.
     pub(crate) fn describe(&self, file: impl AsFd) -> Result<(Attributes, WireHandle), Status> {
         let attributes = Attributes::of(&file)?;
         Ok((attributes, self.handle(file, attributes.key)))
@@ -518,8 +513,7 @@ impl Export {
     /// own and stay right while the directory changes, so this stays the same for its whole life.
     pub(crate) fn cookie_verifier(&self, directory: FileKey) -> u64 {
         let mut bytes = *b"cookie..................";
-        bytes[8..16].copy_from_slice(&directory.inode.to_be_bytes());
-        bytes[16..].copy_from_slice(&directory.birth_ns.to_be_bytes());
+        bytes[8..].copy_from_slice(&directory.to_bytes());
         (self.secret.mac(&bytes) >> 64) as u64
     }
 }

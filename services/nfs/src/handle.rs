@@ -42,7 +42,6 @@ const _: () = assert!(
 pub(crate) struct HandleKey(pub(crate) [u8; 16]);
 
 impl HandleKey {
-    /// A keyed checksum of `bytes`.
     pub(crate) fn mac(&self, bytes: &[u8]) -> u128 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(bytes);
@@ -59,6 +58,10 @@ pub(crate) struct FileKey {
 }
 
 impl FileKey {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.inode) << 64 | u128::from(self.birth_ns)).to_be_bytes()
+    }
+
     /// One of `parts` parts that a table or a set of locks is divided in.
     pub(crate) fn part(self, parts: usize) -> usize {
         let mixed = self.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
@@ -104,8 +107,7 @@ pub(crate) fn seal(
     bytes[1] = name.len() as u8;
     bytes[2..4].copy_from_slice(&kind.unwrap_or(0).to_be_bytes());
     bytes[4..8].copy_from_slice(&export.to_be_bytes());
-    bytes[8..16].copy_from_slice(&key.inode.to_be_bytes());
-    bytes[16..24].copy_from_slice(&key.birth_ns.to_be_bytes());
+    bytes[8..24].copy_from_slice(&key.to_bytes());
     let end = FIXED_BYTES + name.len();
     bytes[FIXED_BYTES..end].copy_from_slice(name);
     let mac = secret.mac(&bytes[..end]);

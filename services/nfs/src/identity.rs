@@ -106,6 +106,7 @@ impl Server {
         }
     }
 
+    /// Runs an operation as `who`.
     ///
     /// # Errors
     /// What the operation returned, or the kernel's refusal to let this thread act as `who`.

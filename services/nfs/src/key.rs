@@ -10,7 +10,6 @@ use std::path::Path;
 
 use crate::handle::HandleKey;
 
-/// The name of the file in the state directory.
 const FILE: &str = "nfs-handle.key";
 
 /// Random bytes from the kernel.
@@ -18,14 +17,6 @@ pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
-}
-
-/// A key that ends with this server: handles become stale at a restart.
-///
-/// # Errors
-/// When the kernel gives no random bytes.
-pub(crate) fn ephemeral() -> io::Result<HandleKey> {
-    Ok(HandleKey(random()?))
 }
 
 /// The key kept in `directory`, made when there is none. Directory and file are for the owner only.
@@ -130,10 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn ephemeral_keys_differ() {
-        assert_ne!(
-            ephemeral().expect("random").0,
-            ephemeral().expect("random").0
-        );
+    fn random_keys_differ() {
+        let (first, second) = (random::<16>(), random::<16>());
+        assert_ne!(first.expect("random"), second.expect("random"));
     }
 }

@@ -57,7 +57,6 @@ struct Known {
     seen: Option<Seen>,
 }
 
-/// An open file.
 pub(crate) struct Node {
     /// Opened with `O_PATH`.
     pub(crate) path: OwnedFd,
@@ -82,7 +81,6 @@ pub(crate) struct Node {
     counted: Option<DescriptorHold>,
 }
 
-/// A descriptor for reading or writing.
 pub(crate) struct Data {
     file: OwnedFd,
     /// Dropped after it (N3).
@@ -157,7 +155,6 @@ impl Node {
         self.verifier = verifier;
     }
 
-    /// A call is about to use it.
     pub(crate) fn mark_used(&self) {
         self.used.store(USED | TOUCHED, Ordering::Relaxed);
     }

@@ -22,7 +22,6 @@ struct Hint {
     handle: Option<Box<WireHandle>>,
 }
 
-/// What is known about a file.
 enum Known {
     At(Hint),
     Gone,
@@ -47,7 +46,6 @@ impl Generations {
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct PathHints(Mutex<Generations>);
 
@@ -84,12 +82,10 @@ impl PathHints {
         lock(&self.0).insert(file, Known::Gone);
     }
 
-    /// True when the last name of `file` was taken away.
     pub(crate) fn is_gone(&self, file: FileKey) -> bool {
         matches!(lock(&self.0).find(file), Some(Known::Gone))
     }
 
-    /// True when a hint for `file` is kept.
     pub(crate) fn contains(&self, file: FileKey) -> bool {
         matches!(lock(&self.0).find(file), Some(Known::At(_)))
     }

@@ -23,7 +23,6 @@ use crate::status::Status;
 /// words.
 const RESULT_BYTES_MAX: usize = 1536;
 
-/// A call on its worker.
 pub(crate) struct Request<'a> {
     pub(crate) state: &'a State,
     pub(crate) who: Who,
@@ -191,7 +190,6 @@ impl Request<'_> {
         self.state.export.resolve(handle)
     }
 
-    /// The same for a directory.
     pub(crate) fn resolve_directory(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {
         let node = self.resolve(handle)?;
         if node.kind == FileType::Directory {
@@ -270,12 +268,10 @@ impl Request<'_> {
         Ok(rustix::fs::openat(files, name, flags, Mode::empty())?)
     }
 
-    /// A descriptor for reading, opened once.
     pub(crate) fn reader<'a>(&self, node: &'a Node) -> Result<BorrowedFd<'a>, Status> {
         self.opened_once(node, &node.reader, OFlags::RDONLY)
     }
 
-    /// A descriptor for writing, opened once.
     pub(crate) fn writer<'a>(&self, node: &'a Node) -> Result<BorrowedFd<'a>, Status> {
         self.opened_once(node, &node.writer, OFlags::WRONLY)
     }

@@ -18,7 +18,6 @@ use crate::limits::RPCBIND_CALL_TIME_MAX;
 use crate::portmap::TCP;
 use crate::programs::{MOUNT, NFS, PORTMAP, Program};
 
-/// Where rpcbind is.
 const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 111);
 
 const OURS: [Program; 2] = [MOUNT, NFS];
@@ -78,7 +77,6 @@ impl Registration {
     }
 }
 
-/// One connection to rpcbind.
 struct Client {
     stream: TcpStream,
     xid: u32,

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::allow::Network;
 use crate::export::Export;
+use crate::handle::HandleKey;
 use crate::identity::{Server, Squash};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
@@ -98,7 +99,8 @@ impl Nfs {
                 }
                 secret
             }
-            None => key::ephemeral()?,
+            // It ends with this server: handles become stale at a restart.
+            None => HandleKey(key::random()?),
         };
         check_kernel()?;
         rustix::process::umask(rustix::fs::Mode::empty());

@@ -19,7 +19,6 @@ pub enum Access {
     ReadOnly,
 }
 
-/// See the module.
 pub(crate) struct State {
     pub(crate) export: Arc<Export>,
     /// The path that clients mount.
@@ -31,7 +30,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// As whom a caller acts.
     pub(crate) fn who(&self, credential: &Credential) -> Who {
         self.server.acting(Who::new(credential, self.squash))
     }

@@ -34,7 +34,6 @@ use crate::node::lock;
 use crate::path_hints::PathHints;
 use crate::status::Status;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct TreeScan {
     state: Mutex<State>,
@@ -44,7 +43,6 @@ pub(crate) struct TreeScan {
 #[derive(Default)]
 struct State {
     walking: bool,
-    /// Callers that wait.
     waiting: usize,
     /// What they look for, for the next walk.
     wanted: Vec<FileKey>,
@@ -52,7 +50,6 @@ struct State {
     absent: HashMap<FileKey, Instant>,
 }
 
-/// Where a scan has led.
 pub(crate) enum Found {
     Here(OwnedFd, Attributes),
     /// Another caller's walk has met the file: there is a hint now.

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
 pub(crate) struct WriteVerifier(AtomicU64);
 
 impl WriteVerifier {
@@ -12,7 +11,6 @@ impl WriteVerifier {
         WriteVerifier(AtomicU64::new(first))
     }
 
-    /// The verifier now.
     pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

@@ -24,9 +24,9 @@
 //! - Beyond the original, half-close works: the end of one direction is passed on, and the other
 //!   direction stays open.
 //!
-//! Everything happens on one network thread ([`Spread::OneThread`]): a splice needs both connections
-//! there, and moving one between threads would cost more than the kernel's copies allow one thread
-//! to relay.
+//! Everything happens on one network thread ([`Spread::OneThread`]): a splice needs both
+//! connections there, and moving one between threads would cost more than the kernel's copies allow
+//! one thread to relay.
 //!
 //! Cost: a client that waits is a connection, a registration and no buffer. A match is two lookups.
 #![forbid(unsafe_code)]

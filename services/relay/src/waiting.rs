@@ -33,7 +33,6 @@ pub(crate) struct Ticket {
 /// Most places first, then longest waiting.
 type Rank = (usize, Reverse<u64>, Holder);
 
-/// See the header.
 pub(crate) struct Waiting<G> {
     groups: HashMap<Holder, BTreeMap<u64, G>>,
     ranks: BTreeSet<Rank>,

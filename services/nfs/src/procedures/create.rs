@@ -208,16 +208,16 @@ pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
         4 => Some(FileType::CharacterDevice),
         6 => Some(FileType::Socket),
         7 => Some(FileType::Fifo),
-        // Others are made by other procedures, or by none.
+        // Others are made by other procedures, or by none: their arguments end here.
         _ => None,
     };
-    let (wanted, device) = match number {
-        3 | 4 => (
-            SetAttributes::read(reader)?,
-            makedev(reader.u32()?, reader.u32()?),
-        ),
-        6 | 7 => (SetAttributes::read(reader)?, 0),
-        _ => (SetAttributes::default(), 0),
+    let wanted = match kind {
+        Some(_) => SetAttributes::read(reader)?,
+        None => SetAttributes::default(),
+    };
+    let device = match number {
+        3 | 4 => makedev(reader.u32()?, reader.u32()?),
+        _ => 0,
     };
     make(request, entry, |request, directory, name| {
         let kind = kind.ok_or(Status::BadType)?;

@@ -64,7 +64,6 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
     Ok(CallOutcome::Results)
 }
 
-/// Where the data of a READ is.
 enum Came {
     /// In the reply's buffers; the number of bytes.
     Copied(usize),
@@ -107,7 +106,6 @@ fn read_once(
     Ok(None)
 }
 
-/// Checks the caller's right, then reads.
 fn read_checked(
     request: &mut Request<'_>,
     node: &Node,

@@ -21,7 +21,6 @@ use crate::status::Status;
 /// Results around the entries: attributes, verifier, end of list, end of directory.
 const AROUND_BYTES: usize = POST_OP_BYTES + 8 + 4 + 4;
 
-/// What is asked for.
 struct Asked {
     cookie: u64,
     verifier: u64,
