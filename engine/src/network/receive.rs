@@ -9,7 +9,7 @@ use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Closing, Ended, Receive};
-use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, APPEND_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::limits::{APPEND_BYTES_MAX, BUFFER_CLASSES, INPUT_BYTES_MAX, LINGER_BYTES_MAX};
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
 

@@ -13,7 +13,7 @@ use crate::common::Common;
 use crate::deadlines::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
-use crate::limits::{ACCEPT_ONE_BY_ONE, SPLICE_PIPES_MAX, Limits, TICK_NS, WHEEL_SLOTS};
+use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
 use crate::returns::Returns;
 use crate::turn::Turn;

@@ -112,7 +112,7 @@ pub const SPARES_MAX: usize = 1024;
 /// decides about longer ones.
 pub const INLINE_COPY_BYTES_MAX: usize = 1024;
 
-/// What a server may set: sizes in bytes, times in nanoseconds.
+/// What a server may set, in bytes but for the number of headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest request target, at most [`TARGET_BYTES_MAX`]; a longer one is answered with 414.

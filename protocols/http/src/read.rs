@@ -45,7 +45,8 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     write_fault(connection, fault);
     if connection.session.owed() > 1 {
         let text = QueuedReply::last(connection.thread.scratch.clone());
-        return write::keep(connection, number, text);
+        let spares = &mut connection.thread.reorder_buffers;
+        return connection.session.keep(number, text, spares);
     }
     // Without room for words the end has to do.
     let _ = connection.io.write(&connection.thread.scratch);

@@ -245,19 +245,21 @@ impl<S: Service> Session<S> {
         number
     }
 
-    /// Keeps a reply until its turn. `fresh` makes the reorder buffer when there is none.
+    /// Keeps a reply until its turn, in one of the spare reorder buffers when there is none yet.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) fn keep(
         &mut self,
         number: u32,
-        waiting: QueuedReply<S>,
-        fresh: impl FnOnce() -> Box<ReorderBuffer<S>>,
+        reply: QueuedReply<S>,
+        spares: &mut Vec<Box<ReorderBuffer<S>>>,
     ) {
         debug_assert!(
             (number.wrapping_sub(self.next_reply) as usize) < self.owed(),
             "N2"
         );
-        let reorder_buffer = self.reorder_buffer.get_or_insert_with(fresh);
-        let before = reorder_buffer.places[place(number)].replace(waiting);
+        let spare = || spares.pop().unwrap_or_default();
+        let reorder_buffer = self.reorder_buffer.get_or_insert_with(spare);
+        let before = reorder_buffer.places[place(number)].replace(reply);
         debug_assert!(before.is_none(), "N2: one reply per request");
     }
 
@@ -332,7 +334,7 @@ mod tests {
                 out.push(session.take_number());
             } else if !out.is_empty() {
                 let back = out.swap_remove(pick % out.len());
-                session.keep(back, text(back), || Box::default());
+                session.keep(back, text(back), &mut Vec::new());
             }
             while let Some(waiting) = session.take_due() {
                 assert_eq!(number(&waiting), due);

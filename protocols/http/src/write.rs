@@ -18,18 +18,6 @@ use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Step};
 
-/// Keeps a reply until its turn.
-pub(crate) fn keep<S: Service>(
-    connection: &mut Connection<'_, S>,
-    number: u32,
-    waiting: QueuedReply<S>,
-) {
-    let reorder_buffers = &mut connection.thread.reorder_buffers;
-    connection.session.keep(number, waiting, || {
-        reorder_buffers.pop().unwrap_or_default()
-    });
-}
-
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
@@ -90,15 +78,13 @@ pub(crate) fn queue_inline<S: Service>(
     // The answer is there and must not be asked for twice: it waits, and so does one byte of
     // its request, which brings the input back when there is room.
     let bytes = connection.thread.scratch.clone();
-    keep(
-        connection,
-        number,
-        QueuedReply::Bytes(Box::new(ReplyBytes {
-            bytes,
-            shared,
-            keep_alive,
-        })),
-    );
+    let reply = QueuedReply::Bytes(Box::new(ReplyBytes {
+        bytes,
+        shared,
+        keep_alive,
+    }));
+    let spares = &mut connection.thread.reorder_buffers;
+    connection.session.keep(number, reply, spares);
     connection.session.skips_byte = true;
     Step::Blocked(head_bytes - 1, Stall::Memory)
 }
@@ -193,11 +179,10 @@ fn send_text<S: Service>(
     std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
     if queue_scratch(connection, text.shared.as_ref()).is_err() {
         std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
-        keep(
-            connection,
-            connection.session.next_reply,
-            QueuedReply::Bytes(text),
-        );
+        let number = connection.session.next_reply;
+        let spares = &mut connection.thread.reorder_buffers;
+        let reply = QueuedReply::Bytes(text);
+        connection.session.keep(number, reply, spares);
         return Err(Stall::Memory);
     }
     reply_done(connection, text.keep_alive);
@@ -295,11 +280,14 @@ fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
 /// it is refused where no more may.
 pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
     let number = job.number;
-    if !connection.session.is_streaming || connection.lasts(&mut job) {
-        return keep(connection, number, QueuedReply::Job(job));
-    }
-    recycle(connection, job);
-    keep(connection, number, QueuedReply::last(REFUSAL.into()));
+    let reply = if !connection.session.is_streaming || connection.lasts(&mut job) {
+        QueuedReply::Job(job)
+    } else {
+        recycle(connection, job);
+        QueuedReply::last(REFUSAL.into())
+    };
+    let spares = &mut connection.thread.reorder_buffers;
+    connection.session.keep(number, reply, spares);
 }
 
 /// A stream ended before its end. The client must be able to tell: a length is cut short, the
