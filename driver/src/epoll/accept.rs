@@ -26,13 +26,22 @@ use crate::socket::{Handle, Listener, Mode, Socket};
 /// crowds by address, and cannot order what is still in the backlog.
 const ACCEPTS_PER_TURN_MAX: usize = 512;
 
-/// A listener that was accepted from.
+/// An accept under way.
 pub(super) struct Accepting {
     descriptor: RawFd,
-    operation: Option<(u64, OperationMode)>,
+    user_data: u64,
+    mode: OperationMode,
     watched: bool,
-    acceptable: bool,
+    /// It is in the work list.
     queued: bool,
+}
+
+impl Accepting {
+    /// The listener, which the caller keeps open until the final completion is handed out.
+    fn listener(&self) -> BorrowedFd<'_> {
+        // SAFETY: the accept is under way, so the listener is open.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+    }
 }
 
 impl Epoll {
@@ -45,147 +54,105 @@ impl Epoll {
         let descriptor = listener.prepare(Mode::NonBlocking, &mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
-        let index = self.listener_index(descriptor);
-        let accepting = &mut self.listeners[index];
+        let mut listeners = self.listeners.iter();
         assert!(
-            accepting.operation.is_none(),
+            listeners.all(|(_, other)| other.descriptor != descriptor),
             "C2: a second accept on listener {descriptor}"
         );
-        accepting.operation = Some((user_data, mode));
-        // A1: it is not watched, so try.
-        accepting.acceptable = true;
-        self.queue_accept(index);
-    }
-
-    /// A handful of listeners: a search is cheaper than a table.
-    fn listener_index(&mut self, descriptor: RawFd) -> usize {
-        let known = self
-            .listeners
-            .iter()
-            .position(|known| known.descriptor == descriptor);
-        if let Some(index) = known {
-            return index;
-        }
-        let fresh = Accepting {
+        let index = self.listeners.insert(Accepting {
             descriptor,
-            operation: None,
+            user_data,
+            mode,
             watched: false,
-            acceptable: true,
             queued: false,
-        };
-        let vacant = self
-            .listeners
-            .iter()
-            .position(|old| old.operation.is_none() && !old.watched && !old.queued);
-        if let Some(index) = vacant {
-            self.listeners[index] = fresh;
-            return index;
-        }
-        self.listeners.push(fresh);
-        self.listeners.len() - 1
+        });
+        // A1: it is not watched, so try.
+        self.listener_ready(index);
     }
 
-    fn queue_accept(&mut self, index: usize) {
-        let accepting = &mut self.listeners[index];
-        if accepting.operation.is_some() && accepting.acceptable && !accepting.queued {
+    /// Connections may have come. An event of an accept that has ended is dropped; for the next
+    /// owner of its entry it costs a call in vain.
+    pub(super) fn listener_ready(&mut self, index: usize) {
+        if let Some(accepting) = self.listeners.get_mut(index)
+            && !accepting.queued
+        {
             accepting.queued = true;
             self.work.push_back(Work::Accept(index));
         }
     }
 
-    /// An event: connections have come.
-    pub(super) fn listener_ready(&mut self, index: usize) {
-        self.listeners[index].acceptable = true;
-        self.queue_accept(index);
-    }
-
     pub(super) fn run_accept(&mut self, index: usize, completions: &mut Vec<Completion>) {
-        self.listeners[index].queued = false;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
-            let accepting = &self.listeners[index];
-            let Some((user_data, mode)) = accepting.operation else {
+            // Ended, or cancelled.
+            let Some(accepting) = self.listeners.get_mut(index) else {
                 return;
             };
-            // SAFETY: the caller keeps the listener open while an accept is outstanding on it.
-            let listener = unsafe { BorrowedFd::borrow_raw(accepting.descriptor) };
+            accepting.queued = false;
+            let (user_data, mode) = (accepting.user_data, accepting.mode);
             self.counters.system_calls += 1;
-            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(accepting.listener(), flags) {
                 Ok(socket) => {
                     let more = mode == OperationMode::Multishot;
                     if !more {
-                        self.listeners[index].operation = None;
-                        self.forget_listener(index);
+                        self.end_accept(index);
                     }
                     let outcome = Outcome::Accepted(self.open(socket));
                     completions.push(Completion::new(user_data, more, outcome));
                 }
                 Err(Errno::AGAIN) => {
-                    self.wait_for_connections(index, completions);
+                    if let Err(errno) = self.watch(index) {
+                        completions.push(self.fail_accept(index, errno));
+                    }
                     return;
                 }
                 // The connection is gone already: on to the next one.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(errno) => {
-                    self.end_accept(index, errno, completions);
-                    return;
-                }
+                Err(errno) => return completions.push(self.fail_accept(index, errno)),
             }
         }
-        self.queue_accept(index);
+        // What the bound left over.
+        self.listener_ready(index);
     }
 
-    fn wait_for_connections(&mut self, index: usize, completions: &mut Vec<Completion>) {
+    /// Waits for connections.
+    fn watch(&mut self, index: usize) -> Result<(), Errno> {
         let accepting = &mut self.listeners[index];
-        accepting.acceptable = false;
-        if accepting.watched {
-            return;
+        if !accepting.watched {
+            let data = EventData::new_u64(LISTENER | index as u64);
+            let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
+            self.counters.system_calls += 1;
+            epoll::add(&self.epoll, accepting.listener(), data, flags)?;
+            accepting.watched = true;
         }
-        // SAFETY: as in `run_accept`.
-        let listener = unsafe { BorrowedFd::borrow_raw(accepting.descriptor) };
-        let data = EventData::new_u64(LISTENER | index as u64);
-        let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
-        self.counters.system_calls += 1;
-        match epoll::add(&self.epoll, listener, data, flags) {
-            Ok(()) => accepting.watched = true,
-            Err(errno) => self.end_accept(index, errno, completions),
-        }
-    }
-
-    fn end_accept(&mut self, index: usize, errno: Errno, completions: &mut Vec<Completion>) {
-        self.forget_listener(index);
-        if let Some((user_data, _)) = self.listeners[index].operation.take() {
-            let outcome = Outcome::Failed(errno);
-            completions.push(Completion::last(user_data, outcome));
-        }
+        Ok(())
     }
 
     /// Stops watching with the end of an accept (A1), so that other drivers get the wake-ups.
-    fn forget_listener(&mut self, index: usize) {
-        let accepting = &mut self.listeners[index];
-        if std::mem::take(&mut accepting.watched) {
-            // SAFETY: the caller keeps the listener open until the final completion is handed out.
-            let listener = unsafe { BorrowedFd::borrow_raw(accepting.descriptor) };
+    fn end_accept(&mut self, index: usize) -> Accepting {
+        let accepting = self.listeners.remove(index);
+        if accepting.watched {
             self.counters.system_calls += 1;
             // It does not fail: the listener is open, and watched.
-            let _ = epoll::delete(&self.epoll, listener);
+            let _ = epoll::delete(&self.epoll, accepting.listener());
         }
+        accepting
+    }
+
+    fn fail_accept(&mut self, index: usize, errno: Errno) -> Completion {
+        let Accepting { user_data, .. } = self.end_accept(index);
+        Completion::last(user_data, Outcome::Failed(errno))
     }
 
     pub(super) fn cancel_accept(&mut self, listener: &Listener, user_data: u64) {
-        let Some(descriptor) = listener.descriptor() else {
-            return;
-        };
-        let descriptor = descriptor.as_raw_fd();
-        let found = self.listeners.iter().position(|accepting| {
-            accepting.descriptor == descriptor
-                && accepting
-                    .operation
-                    .is_some_and(|(armed, _)| armed == user_data)
+        let descriptor = listener.descriptor().map(|listener| listener.as_raw_fd());
+        let mut listeners = self.listeners.iter();
+        let found = listeners.find(|(_, accepting)| {
+            Some(accepting.descriptor) == descriptor && accepting.user_data == user_data
         });
-        if let Some(index) = found {
-            let mut completions = std::mem::take(&mut self.unasked);
-            self.end_accept(index, Errno::CANCELED, &mut completions);
-            self.unasked = completions;
+        if let Some((index, _)) = found {
+            let completion = self.fail_accept(index, Errno::CANCELED);
+            self.unasked.push(completion);
         }
     }
 
