@@ -1,6 +1,6 @@
 //! The interface that io_uring, epoll and the simulation share, and the promises of both sides.
 //!
-//! The caller promises (debug builds and the simulation assert it)
+//! The caller promises (the simulation asserts it, and the others where that costs little)
 //! - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
 //! - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
 //!   listener; one poll at a time per eventfd.
@@ -47,15 +47,6 @@ use crate::waker::Waker;
 
 /// The largest user_data: the two bits above are the driver's.
 pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
-
-/// Checks C1 in debug builds.
-#[track_caller]
-pub(crate) fn check_user_data(user_data: u64) {
-    debug_assert!(
-        user_data <= USER_DATA_MAX,
-        "C1: {user_data:#x} is above USER_DATA_MAX"
-    );
-}
 
 /// How often an operation completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 //! - M1: a file that is mapped here cannot shrink: it is sealed by its maker, and `open` refuses
 //!   one that is not. So no access raises `SIGBUS`.
 //! - M2: `to_write` adds `F_SEAL_FUTURE_WRITE` after its own mapping. From then on no process,
-//!   however they opened the file, maps it writable, makes a mapping writable, writes or punches
+//!   however it opened the file, maps it writable, makes a mapping writable, writes or punches
 //!   holes.
 //! - M3: words are accessed by relaxed atomic loads and stores only. What another process does to
 //!   them meanwhile is a race between atomics, and never undefined.
@@ -88,11 +88,6 @@ impl SharedWords {
             words,
             access,
         })
-    }
-
-    /// How many there are.
-    pub fn words(&self) -> usize {
-        self.words
     }
 
     /// Loads a word, also while another process writes to it.

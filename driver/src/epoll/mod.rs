@@ -44,7 +44,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, check_user_data};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -268,12 +268,10 @@ impl Driver for Epoll {
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        check_user_data(user_data);
         self.start_accept(listener, user_data, mode);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        check_user_data(user_data);
         self.start_receive(socket, user_data, mode, region_id);
     }
 
@@ -286,7 +284,6 @@ impl Driver for Epoll {
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
-        check_user_data(user_data);
         self.start_recv_into(socket, user_data, buffer);
     }
 
@@ -300,12 +297,10 @@ impl Driver for Epoll {
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
-        check_user_data(user_data);
         self.start_send(socket, user_data, list, after);
     }
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
-        check_user_data(user_data);
         self.start_poll_eventfd(event, user_data);
     }
 

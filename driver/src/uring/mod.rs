@@ -51,7 +51,7 @@ use self::table::{PollTable, RecvIntoTable, SendTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
-use crate::driver::{AfterSend, Driver, Operation, OperationMode, check_user_data};
+use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
@@ -238,17 +238,14 @@ impl Driver for Uring {
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        check_user_data(user_data);
         self.start_accept(listener, user_data, mode);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        check_user_data(user_data);
         self.start_receive(socket, user_data, mode, region_id);
     }
 
     fn receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
-        check_user_data(user_data);
         self.start_receive_sharing(socket, user_data, region_id);
     }
 
@@ -273,7 +270,6 @@ impl Driver for Uring {
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
-        check_user_data(user_data);
         self.start_recv_into(socket, user_data, buffer);
     }
 
@@ -287,12 +283,10 @@ impl Driver for Uring {
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
-        check_user_data(user_data);
         self.start_send(socket, user_data, list, after);
     }
 
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
-        check_user_data(user_data);
         self.start_poll_eventfd(event, user_data);
     }
 

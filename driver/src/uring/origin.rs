@@ -37,6 +37,9 @@ pub(super) enum Origin {
 
 impl Origin {
     pub(super) fn pack(self) -> u64 {
+        if let Origin::Accept { user_data } | Origin::Receive { user_data } = self {
+            debug_assert!(user_data <= USER_DATA_MAX, "C1: {user_data:#x}");
+        }
         match self {
             Origin::Accept { user_data } => user_data,
             Origin::Receive { user_data } => user_data | RECEIVE,
