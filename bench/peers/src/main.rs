@@ -53,8 +53,6 @@ fn play(role: Role) -> io::Result<()> {
     match role {
         Role::Serve(serve) => candidates::run(&serve),
         Role::Observed(serve) => candidates::observed::serve(serve),
-        Role::Copying(serve) => candidates::copying::serve(&serve),
-        Role::Bare(serve) => candidates::bare::serve(&serve),
         Role::Consume(consume) => clients::consume(&consume),
         Role::Produce(produce) => clients::produce(&produce),
         Role::Launch(launch) => Err(instructions::run(&launch)),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use flatpath_bench_common::options::Common;
 
-use crate::candidates::{Serve, bare, copying, observed};
+use crate::candidates::{Serve, observed};
 use crate::instructions::Launch;
 use crate::kind::Kind;
 use crate::scenarios::ingest::clients;
@@ -34,12 +34,6 @@ pub(crate) enum Role {
     /// The server of `nfs-sweep`.
     #[command(hide = true)]
     Observed(observed::Serve),
-    /// The tokio server of `ingest`.
-    #[command(hide = true)]
-    Copying(copying::Serve),
-    /// The bare server of `relay-rate`.
-    #[command(hide = true)]
-    Bare(bare::Serve),
     /// A consumer of `ingest`.
     #[command(hide = true)]
     Consume(clients::Consume),

@@ -13,16 +13,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 const EVENTS_MAX: usize = 1024;
 const LISTENER: u64 = u64::MAX;
 
-/// The bare server.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Serve {
-    /// Where to listen
-    address: SocketAddr,
-}
-
-/// Serves until the process is ended.
-pub(crate) fn serve(serve: &Serve) -> io::Result<()> {
-    let listener = TcpListener::bind(serve.address)?;
+/// Runs until the process is ended.
+pub(super) fn run(address: SocketAddr) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
     // The standard library asks for a backlog of 128.
     rustix::net::listen(&listener, 4096)?;
     listener.set_nonblocking(true)?;

@@ -1,15 +1,14 @@
-//! A tokio server that receives each message into a buffer of its own and copies it into
-//! the consumer's shared memory; with `--straight` it reads into the shared memory itself.
+//! A tokio server that receives each message into a buffer of its own and copies it into the
+//! consumer's shared memory, or reads into the shared memory itself.
 //!
 //! The consumers' side is the same as ours: the same handshake, rings, bells and consumer. It
 //! trusts its consumers, which ours does not.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clap::Args;
 use flatpath_messages::layout::announced;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -27,18 +26,13 @@ const SLOTS: u32 = 16;
 /// What one read takes: a page of ours.
 const READ_BYTES: usize = 64 << 10;
 
-/// The tokio server.
-#[derive(Args, Debug)]
-pub(crate) struct Serve {
-    /// Where consumers attach
-    #[arg(long)]
-    socket: PathBuf,
-    /// Read into the shared memory, without a buffer between
-    #[arg(long)]
-    straight: bool,
-    /// Threads; one is tokio's current-thread runtime
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+/// How often the payload is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copies {
+    /// From a buffer of the server.
+    Once,
+    /// The kernel writes into the shared memory.
+    Never,
 }
 
 struct Attached {
@@ -46,13 +40,13 @@ struct Attached {
     returned: Notify,
 }
 
-/// Serves until all producers are gone.
-pub(crate) fn serve(serve: &Serve) -> io::Result<()> {
+/// Serves until all producers are gone. One thread is tokio's current-thread runtime.
+pub(super) fn run(socket: &Path, threads: usize, copies: Copies) -> io::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     announce("ingest", listener.local_addr()?)?;
-    let shares = attach(&serve.socket, FLOWS, SLOTS, MESSAGE_BYTES).map_err(io::Error::other)?;
-    let runtime = match serve.threads {
+    let shares = attach(socket, FLOWS, SLOTS, MESSAGE_BYTES).map_err(io::Error::other)?;
+    let runtime = match threads {
         1 => tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?,
@@ -71,10 +65,7 @@ pub(crate) fn serve(serve: &Serve) -> io::Result<()> {
             });
             let (stream, _) = listener.accept().await?;
             tokio::spawn(take_returns(Arc::clone(&attached), bell));
-            let straight = serve.straight;
-            tasks.push(tokio::spawn(async move {
-                receive(stream, attached, number, straight).await
-            }));
+            tasks.push(tokio::spawn(receive(stream, attached, number, copies)));
         }
         for task in tasks {
             task.await?.map_err(io::Error::other)?;
@@ -87,7 +78,7 @@ async fn receive(
     mut stream: TcpStream,
     attached: Arc<Attached>,
     producer: u32,
-    straight: bool,
+    copies: Copies,
 ) -> Result<(), Failure> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -105,7 +96,7 @@ async fn receive(
         };
         let mut at = 0;
         while at < length {
-            let count = if straight {
+            let count = if copies == Copies::Never {
                 stream.readable().await?;
                 match stream.try_read(&mut lock(&attached).slot(slot)[at..length]) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,

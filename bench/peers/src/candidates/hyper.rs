@@ -31,7 +31,7 @@ const NETWORK_THREADS: usize = 2;
 /// Which requests go through `spawn_blocking`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Blocking {
-    /// All of them: nobody knows which ones block.
+    /// All of them: it is not known which ones block.
     Everything,
     /// Only those that sleep: what a careful author writes.
     Sleepers,

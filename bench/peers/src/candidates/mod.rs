@@ -2,16 +2,18 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `ours`, `hyper`, `tiny`, `echo` | `flatpath-peers serve KIND`: a fixed reply, or an echo |
-//! | `observed` | NFS that reports what dispatch costs |
+//! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
 //! | `bare` | the least that any relay has to ask of the kernel |
+//! | `observed` | NFS that reports what dispatch costs |
+//!
+//! `flatpath-peers serve KIND` runs them, but for the last.
 //!
 //! Those of a fixed reply give it for every path; where a server sleeps it is for the path
 //! [`SLEEP_PATH`] only. They run until they are ended from outside.
 
-pub(crate) mod bare;
-pub(crate) mod copying;
+mod bare;
+mod copying;
 mod echo;
 mod hyper;
 pub(crate) mod observed;
@@ -21,10 +23,12 @@ mod tiny;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flatpath::DriverChoice;
 
+use self::copying::Copies;
 use crate::kind::Kind;
 
 /// The path whose handler sleeps.
@@ -46,6 +50,12 @@ pub(crate) struct Serve {
     /// Connections that must be possible.
     #[arg(long, default_value_t = 1024)]
     max_connections: u32,
+    /// Where a relay listens.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    address: SocketAddr,
+    /// Where consumers attach.
+    #[arg(long, default_value = "ingest")]
+    socket: PathBuf,
 }
 
 /// Runs the server until the process is ended.
@@ -64,6 +74,10 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
+        Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),
+        Kind::TokioCopyingTwo => copying::run(&serve.socket, 2, Copies::Once),
+        Kind::TokioStraight => copying::run(&serve.socket, 1, Copies::Never),
+        Kind::Bare => bare::run(serve.address),
         other => {
             let message = format!("{other} is not a server of this binary");
             Err(io::Error::new(io::ErrorKind::InvalidInput, message))

@@ -9,7 +9,7 @@
 //! | paced | none | the rate of "with" | alone, paced |
 //!
 //! "alone" is the comparison of the target. It is a lenient one: without sleepers the clients
-//! saturate the server and queue behind each other. "paced" has no such queue and is stricter.
+//! saturate the server and wait for each other. "paced" has no such queue and is stricter.
 
 use std::io;
 use std::net::SocketAddr;

@@ -85,12 +85,7 @@ fn server(session: &Session, kind: Kind, socket: &str) -> io::Result<Server> {
     let directory = tempfile::tempdir()?;
     let Some(driver) = kind.driver() else {
         let mut command = child::command(this_program(), &[]);
-        command.args(["copying", "--socket", socket]);
-        command.args(match kind {
-            Kind::TokioCopyingTwo => &["--threads=2"][..],
-            Kind::TokioStraight => &["--straight"],
-            _ => &[],
-        });
+        command.args(["serve", &kind.to_string(), "--socket", socket]);
         return Server::announced(&mut command, directory);
     };
     let mut command = child::command(&session.flatpath, &[]);

@@ -159,7 +159,7 @@ impl Relay {
             }
             Kind::Bare => {
                 let mut command = child::command(this_program(), &[]);
-                command.args(["bare", &address.to_string()]);
+                command.args(["serve", "bare", "--address", &address.to_string()]);
                 command
             }
             Kind::Socat => {
