@@ -16,7 +16,7 @@ const ROOTS: [(&str, &str); 2] = [
 pub struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// A group that may have so many bytes. `None` after saying why there is none: not every
+    /// A group that may have `bytes` of memory. `None` after saying why there is none: not every
     /// container lets its programs make groups, whatever is installed.
     pub fn try_new(bytes: u64) -> Option<Self> {
         let mut why = String::new();

@@ -236,7 +236,7 @@ impl Client {
         !self.unread().is_empty()
     }
 
-    /// Says that no more bytes will be sent; receiving goes on.
+    /// Ends the sending direction; receiving continues.
     pub fn finish(&mut self) {
         self.stream
             .shutdown(Shutdown::Write)

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// A driver the server is told to use.
+/// A driver that a server is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// `--driver uring`.

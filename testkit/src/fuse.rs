@@ -4,8 +4,8 @@
 //! `/dev/fuse`: whatever asks it waits in the kernel, as on a mount whose server is gone. Such a
 //! wait ends with a fatal signal, which one whose request had been taken would not.
 //!
-//! The kernel is told to remember neither names nor attributes (all validities are zero) and to
-//! pass every read on, so that nothing is answered from memory.
+//! The kernel remembers neither names nor attributes (all validities are zero) and passes every
+//! read on, so that nothing is answered from memory.
 //!
 //! Mounting needs root and `/dev/fuse`. Protocol: `include/uapi/linux/fuse.h`, version 7.31.
 

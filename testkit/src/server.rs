@@ -49,7 +49,7 @@ impl Launch {
         ])
     }
 
-    /// Another program that says `listening NAME ADDR` and `ready` as `flatpath serve` does.
+    /// Another program that prints `listening NAME ADDR` and `ready` as `flatpath serve` does.
     pub fn new(program: PathBuf) -> Self {
         Self {
             confine: Vec::new(),
@@ -87,14 +87,14 @@ impl Launch {
         self.with(["--echo", "127.0.0.1:0"])
     }
 
-    /// Lets the server open only so many descriptors.
+    /// Lets the server open at most `count` descriptors.
     pub fn descriptors(mut self, count: u64) -> Self {
         self.confine
             .extend(["--descriptors".into(), count.to_string().into()]);
         self
     }
 
-    /// Lets the server write no file longer than so many bytes.
+    /// Lets the server write no file longer than `bytes`.
     pub fn file_size(mut self, bytes: u64) -> Self {
         self.confine
             .extend(["--file-size".into(), bytes.to_string().into()]);

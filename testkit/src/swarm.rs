@@ -24,7 +24,7 @@ pub struct Swarm(Clients);
 
 impl Swarm {
     /// As many connections as this process may open, at most `wished`. Raises the limit as far as
-    /// may be, and says so when that is not enough.
+    /// may be, and prints it when that is not enough.
     pub fn size_allowed(wished: usize) -> usize {
         let limit = raise_descriptor_limit().expect("the hard limit is allowed");
         let room = limit.saturating_sub(OWN_DESCRIPTORS);

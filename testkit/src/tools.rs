@@ -56,7 +56,7 @@ pub fn run(command: &mut Command, time_max: Duration) -> Output {
             stdout: out,
             stderr: errors.join().unwrap_or_default(),
         });
-        // Nobody listens any more after the deadline.
+        // After the deadline no receiver is left.
         let _ = sender.send(output);
     });
     if let Ok(output) = receiver.recv_timeout(deadline.left()) {

@@ -1,7 +1,7 @@
 //! A server made with the library, whose handlers block, panic, never return or stream on request.
 //!
 //! `handlers [--NAME VALUE]...` understands the names of `flatpath serve` that its tests use,
-//! listens on free ports for HTTP and echo, and says so as `flatpath serve` does.
+//! listens on free ports for HTTP and echo, and prints them as `flatpath serve` does.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Cursor, Read};
