@@ -1,7 +1,7 @@
 //! `flatpath doctor`: what this machine offers, what the engine will use, and why.
 //!
-//! Everything is tried or read, nothing concluded from a version. What stands in the way is named
-//! together with its cure. The report goes to standard output, as text or, with `--json`, as JSON.
+//! Everything is tried or read, nothing concluded from a version. An obstacle is named together
+//! with its cure. The report goes to standard output, as text or, with `--json`, as JSON.
 
 use std::fmt::{self, Display};
 use std::fs;

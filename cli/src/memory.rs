@@ -35,10 +35,10 @@ const WORKER_BYTES: usize = 32 * 1024;
 /// is idle is tested to stay below 1 KiB with everything, and measures 320.
 const CONNECTION_BYTES: usize = 640;
 
-/// The most connections when `--max-connections` says nothing.
+/// The most connections without `--max-connections`.
 const CONNECTIONS_DEFAULT: usize = 100_000;
 
-/// The part of the memory that connections may take when `--max-connections` says nothing.
+/// The part of the memory that connections may take without `--max-connections`.
 const CONNECTIONS_PART: usize = 8;
 
 /// For each request in work: the job, the head as it was sent, and what the service notes.

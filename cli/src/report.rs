@@ -1,6 +1,6 @@
 //! What a running server reports of itself when it gets SIGUSR1: lines in the log.
 //!
-//! On a thread of its own: the figures lie behind locks that other threads hold, and the thread
+//! On a thread of its own: the figures are under locks that other threads hold, and the thread
 //! that handles signals must not wait for one. Signals that come during a report are one report.
 
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn start(
         .name("flatpath-report".into())
         .spawn(move || {
             for handle in asked {
-                tell(&handle, ingest.as_ref(), &mounts);
+                log(&handle, ingest.as_ref(), &mounts);
             }
         })?;
     // No room: a report is asked for and has not begun, so it will say what this one would.
@@ -36,7 +36,7 @@ pub(crate) fn start(
 
 /// Logs the counters of the server, where its receive memory is, what ingest does, and how many
 /// workers wait for which mount.
-fn tell(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
+fn log(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
     log::info!(target: REPORT, "{}", counters(handle.statistics()));
     log::info!(target: REPORT, "{}", in_flight(&handle.in_flight(), handle.workers()));
     log::info!(target: REPORT, "descriptors: {}", handle.descriptors());

@@ -66,10 +66,10 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         .map(|_| ingest::open(&settings))
         .transpose()?
         .unzip();
-    let told = ingest.clone();
+    let reported = ingest.clone();
     let mut mounts = Vec::new();
     let server = server(&settings, &parts, nfs, ingest, &relay, &mut mounts)?;
-    let report = report::start(told, mounts).map_err(|cause| no_thread(&cause))?;
+    let report = report::start(reported, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))

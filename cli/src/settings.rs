@@ -235,7 +235,7 @@ pub(crate) enum Accept {
     Single,
 }
 
-/// What a switch says: without a value it is on, and unset it is off.
+/// Whether a switch is on: without a value it is, and unset it is not.
 pub(crate) fn is_on(switch: Option<Option<bool>>) -> bool {
     switch.is_some_and(|value| value.unwrap_or(true))
 }

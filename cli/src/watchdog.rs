@@ -136,8 +136,8 @@ fn left_behind() -> String {
     summary(&threads)
 }
 
-/// A thread in words, unless it is one of [`OWN_THREADS`]. The kernel says `0` for a thread that
-/// runs, and where it does not tell.
+/// A thread in words, unless it is one of [`OWN_THREADS`]. The kernel has `0` for a thread that
+/// runs, and where it shows nothing.
 fn describe(name: &str, sleeps_in: &str) -> Option<String> {
     let is_own = OWN_THREADS
         .iter()

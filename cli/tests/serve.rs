@@ -198,7 +198,7 @@ fn a_drain_finishes_what_is_in_flight() {
         busy.ask("/large.bin", "");
         let (_, _, length) = busy.head();
         served.signal(Signal::TERM);
-        // The kept connection without a request is let go at once.
+        // The kept connection without a request is closed at once.
         let mut rest = Vec::new();
         idle.stream.read_to_end(&mut rest).expect("a clean end");
         assert!(rest.is_empty());
@@ -211,7 +211,7 @@ fn a_drain_finishes_what_is_in_flight() {
     }
 }
 
-/// A download that nobody reads.
+/// A download that its client does not read.
 fn stuck(folder: &TempDir, served: &Served) -> Client {
     let path = folder.path().join("endless.bin");
     fs::File::create(path)
@@ -235,7 +235,7 @@ fn a_second_signal_forces() {
         );
         let _client = stuck(&folder, &served);
         served.signal(Signal::TERM);
-        // Accepting has stopped when nobody can connect any more.
+        // Accepting has stopped when no client can connect any more.
         let deadline = std::time::Instant::now() + DEADLINE;
         while std::net::TcpStream::connect(served.address()).is_ok() {
             assert!(std::time::Instant::now() < deadline, "it still accepts");
@@ -263,7 +263,7 @@ fn a_drain_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_signal_right_behind_ready_finds_somebody() {
+fn a_signal_right_after_ready_is_handled() {
     let folder = site();
     for _ in 0..20 {
         let served = serve(&folder, "epoll", &[]);

@@ -42,13 +42,13 @@ struct Message {
 /// What becomes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It passes, and tells how many before it did not.
+    /// It passes, with the number of those before it that did not.
     Pass { left_out: u64 },
     /// It does not; `is_first` since one passed.
     LeaveOut { is_first: bool },
 }
 
-/// Lines that were left out and that no later line has told of.
+/// Lines that were left out and that no later line has reported.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) message: String,
@@ -104,7 +104,7 @@ impl Limiter {
         quiet
     }
 
-    /// Whether any message has lines left out that were not told.
+    /// Whether any message has lines left out that were not reported.
     pub(crate) fn has_left_out(&self) -> bool {
         self.messages().values().any(|message| message.left_out > 0)
     }
@@ -176,13 +176,13 @@ mod tests {
         }
         assert!(limiter.has_left_out());
         assert_eq!(limiter.take_quiet(start, false), []);
-        let told = limiter.take_quiet(start + PERIOD, false);
+        let reported = limiter.take_quiet(start + PERIOD, false);
         let expected = LeftOut {
             message: "file.rs:7".into(),
             level: Level::Info,
             count: 5,
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(reported, [expected]);
         assert!(!limiter.has_left_out());
         judge(&limiter, 7, start + PERIOD);
         assert_eq!(limiter.take_quiet(start + PERIOD, true)[0].count, 1);

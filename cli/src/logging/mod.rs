@@ -241,13 +241,13 @@ impl Writer {
                     Level::Warn,
                     format_args!("{count} lines were dropped: standard error did not take them"),
                 ),
-                Next::Nudged { is_ending } => self.tell_left_out(is_ending),
+                Next::Nudged { is_ending } => self.report_left_out(is_ending),
             }
         }
     }
 
     /// Writes how many lines were left out by messages that have not come again since.
-    fn tell_left_out(&self, is_ending: bool) {
+    fn report_left_out(&self, is_ending: bool) {
         let now = Instant::now();
         for left in self.limiter.take_quiet(now, is_ending) {
             let (count, message) = (left.count, left.message);

@@ -42,7 +42,7 @@ fn is_writable(timeout: Option<&Timespec>) -> bool {
     match poll(&mut asked, timeout) {
         Ok(count) => count > 0,
         Err(rustix::io::Errno::INTR) => false,
-        // Writing tells more.
+        // Writing returns the cause.
         Err(_) => true,
     }
 }

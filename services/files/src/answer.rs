@@ -411,7 +411,7 @@ fn finish(verdict: Verdict, headers: HeaderMap, size: u64, body: Body) -> Respon
     }
     let mut response = Response::new(body);
     *response.headers_mut() = headers;
-    // For HEAD, where no body tells it.
+    // For HEAD, which has no body.
     response
         .headers_mut()
         .insert(header::CONTENT_LENGTH, size.into());

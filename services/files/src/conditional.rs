@@ -24,7 +24,7 @@ use crate::responses::visible;
 /// The first second that an HTTP date cannot say: the year 10000.
 const DATE_SECONDS_END: u64 = 253_402_300_800;
 
-/// What tells one state of a file from another.
+/// What distinguishes one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Validators {
     /// The entity tag, which is strong, once it can be trusted.
@@ -37,8 +37,8 @@ pub(crate) struct Validators {
 pub(crate) enum Modified {
     /// In a second that is over.
     At(u64),
-    /// In the present second, or in the future: not to be told, for it may happen again.
-    Lately(u64),
+    /// In the present second, or in the future: not sent, because a second change may have the same.
+    Recently(u64),
     /// At a time that has no HTTP date.
     Unknown,
 }
@@ -59,7 +59,7 @@ impl Validators {
         let now_seconds = seconds_since_epoch(now).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
             Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
-            Ok(seconds) if seconds < DATE_SECONDS_END => Modified::Lately(seconds),
+            Ok(seconds) if seconds < DATE_SECONDS_END => Modified::Recently(seconds),
             _ => Modified::Unknown,
         };
         Self { tag, modified }
@@ -115,7 +115,7 @@ impl Validators {
             return false;
         };
         match self.modified {
-            Modified::At(modified) | Modified::Lately(modified) => modified > since,
+            Modified::At(modified) | Modified::Recently(modified) => modified > since,
             Modified::Unknown => false,
         }
     }
@@ -153,7 +153,7 @@ impl Modified {
     pub(crate) fn to_header(self) -> Option<HeaderValue> {
         match self {
             Self::At(seconds) => Some(date_header(UNIX_EPOCH + Duration::from_secs(seconds))),
-            Self::Lately(_) | Self::Unknown => None,
+            Self::Recently(_) | Self::Unknown => None,
         }
     }
 }
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_date_is_told_when_its_second_is_over() {
         let at = |now| Validators::of(&identity(), now).modified;
-        assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Lately(SECONDS));
+        assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Recently(SECONDS));
         assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
         assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
         let date = HeaderValue::from_static(DATE);
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(
             at(after(SECONDS - 60, 0)).to_header(),
             None,
-            "the future is not told"
+            "the future is not sent"
         );
     }
 

@@ -143,7 +143,7 @@ impl Source {
         }
     }
 
-    /// Tells the log why an answer is broken off, which its client cannot be told any more.
+    /// Logs why an answer is broken off: its client can get no reason any more.
     pub(crate) fn complain(&self, cause: &io::Error) {
         let name = String::from_utf8_lossy(&self.name);
         log::warn!("/{name}: the file cannot be read, the answer is broken off: {cause}");

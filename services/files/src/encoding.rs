@@ -84,7 +84,7 @@ impl Preference {
     }
 }
 
-/// What has been said of each coding. The first mention counts.
+/// The weight of each coding. The first mention counts.
 #[derive(Default)]
 struct Weights {
     brotli: Option<u16>,

@@ -13,8 +13,8 @@ pub(crate) enum FilesError {
     /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
     #[error("no such file")]
     NotFound,
-    /// A link leads to another mount, or out of the root; only said where it was asked not to go
-    /// there. 404.
+    /// A link leads to another mount, or out of the root; only where the reach excludes it.
+    /// 404.
     #[error("a link leads to another mount")]
     OtherMount,
     /// The file is there, and this process may not read it. 403.

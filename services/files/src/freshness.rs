@@ -216,7 +216,7 @@ impl FreshnessCheck {
         match (self.expected, found) {
             (Expected::Nothing, found) => found.is_err_and(|errno| errno == Errno::NOENT),
             (_, Err(_)) => false,
-            // The inode is that of a regular file, and the change time says that it is no other.
+            // The inode is that of a regular file, and the same change time means the same file.
             (Expected::File(identity), Ok(statx)) => Identity::from_statx(&statx) == identity,
             (Expected::Directory { device, inode }, Ok(statx)) => {
                 let found = Identity::from_statx(&statx);

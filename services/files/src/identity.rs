@@ -2,7 +2,7 @@
 //!
 //! Device and inode say which file; size, modification and change time say in which state. Two
 //! things escape them inevitably: a write through a shared mapping gets its time when
-//! the page is first touched after a write-back, and a network file system tells what it has
+//! the page is first touched after a write-back, and a network file system returns what it has
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
 //! twice within one tick looks unchanged. [`Identity::is_stable`] says when that is ruled out.
 

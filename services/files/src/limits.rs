@@ -55,7 +55,7 @@ pub const RACY_NS: u64 = 2 * 10_000_000;
 /// The same where a file system keeps whole seconds only: the two seconds of FAT.
 pub const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
 
-/// Longest file that PUT or an upload makes, unless said otherwise: 1 TiB.
+/// Longest file that PUT or an upload makes, by default: 1 TiB.
 pub const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
 
 /// Descriptors that a download holds beside its socket while it is read: the file.
@@ -67,7 +67,7 @@ pub const PUT_DESCRIPTORS: usize = 1 + 1;
 /// The same for an upload by tus: the file, its directory, and that of the records.
 pub const TUS_DESCRIPTORS: usize = 1 + 1 + 1;
 
-/// Resumable uploads that may be unfinished at once, unless said otherwise.
+/// Resumable uploads that may be unfinished at once, by default.
 pub const UNFINISHED_MAX: usize = 1_024;
 
 /// The part of the file system that the bytes of all unfinished uploads may take, unless said
@@ -75,7 +75,7 @@ pub const UNFINISHED_MAX: usize = 1_024;
 /// and no upload is refused that could not fill the disk by itself.
 pub const UNFINISHED_DISK_PART: u64 = 2;
 
-/// How long an unfinished upload is kept after its last byte, unless said otherwise: a day, so that
+/// How long an unfinished upload is kept after its last byte, by default: a day, so that
 /// what was broken off in the evening is resumed in the morning.
 pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -180,7 +180,7 @@ fn first_names(directory: &Opened, hidden: Hidden) -> Result<(Vec<Vec<u8>>, usiz
     Ok((first.into_vec(), count))
 }
 
-/// What stands in a directory under this name, if it is served.
+/// The entry of this name in a directory, if it is served.
 fn stat_of(
     root: &Root,
     path: &[u8],
@@ -197,7 +197,7 @@ fn stat_of(
         FileType::RegularFile => (Kind::File, Identity::from_statx(&statx)),
         FileType::Directory => (Kind::Directory, Identity::from_statx(&statx)),
         FileType::Symlink => {
-            // Lookup up from the root, as a request for it would be: links that lead out of it tell
+            // Looked up from the root, as a request for it would be: links that lead out of it show
             // nothing here, not even the size of what they lead to.
             match root.find_within(&joined(path, name), reach) {
                 Ok(opened) => (opened.kind, opened.identity),

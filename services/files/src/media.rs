@@ -10,7 +10,7 @@ use std::path::Path;
 
 use mime_guess::MimeGuess;
 
-/// What is said of files whose ending tells nothing.
+/// The type of files whose ending is not known.
 pub(crate) const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type of a file with this name, as the value of `Content-Type`.

@@ -1,4 +1,4 @@
-//! Which mounts lie at and below the served directory, and how many workers may wait for each
+//! Which mounts lie at and below the served directory, and how many workers may wait for each.
 //!
 //! A path is looked up and a file's state read on a network thread only where the kernel answers
 //! from memory or a local disk. A network or user-space file system (NFS, FUSE, autofs) may take

@@ -7,7 +7,7 @@
 //!   overlap or touch: no honest client sends those (14.2 allows it).
 //! - Ranges that overlap or touch are joined; the parts keep the order of their first mention.
 //! - Of an empty file everything is sent, which is nothing: some clients ask for a range always,
-//!   and a 416 tells them of an error where there is none.
+//!   and a 416 would report an error where there is none.
 //! - When the parts with their part heads would be longer than the file, the file is sent.
 //!
 //! Why not the crate `headers`: `docs/headers.md`.
@@ -110,7 +110,8 @@ fn parts_of(value: &[u8], size: u64) -> Option<Vec<Part>> {
     (count > 0).then_some(parts)
 }
 
-/// One range, cut to the size of the file, of which it may lie outside. `None` if it is malformed.
+/// One range, cut to the size of the file; empty or backwards if none of it is in the file. `None`
+/// if it is malformed.
 fn part_of(range: &[u8], size: u64) -> Option<Part> {
     let hyphen = range.iter().position(|byte| *byte == b'-')?;
     let (first, last) = (&range[..hyphen], &range[hyphen + 1..]);

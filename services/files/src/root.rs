@@ -1,12 +1,12 @@
 //! The served directory: opens what lies beneath it, and nothing else.
 //!
-//! Everything is stat up from one descriptor of the root, opened at start. Renaming the root or
+//! Everything is looked up from one descriptor of the root, opened at start. Renaming the root or
 //! putting a link in its place later changes nothing: what was opened is what is served.
 //!
 //! Decisions
 //! - Links are followed as long as every step stays beneath the root (`RESOLVE_BENEATH`): a link to
-//!   an absolute path or out by `..` leads to nothing, even where it would come back in. Whoever
-//!   may make links inside the root chose what they show; that includes hidden names.
+//!   an absolute path or out by `..` leads to nothing, even where it would come back in. A user
+//!   who may make links inside the root decides what they show; that includes hidden names.
 //! - Links of `/proc` that are no paths (`RESOLVE_NO_MAGICLINKS`) lead to nothing.
 //! - Mount points beneath the root are part of it.
 //! - Opening never waits: `O_NONBLOCK`, so that a FIFO cannot hold a worker. Only regular files and
@@ -73,8 +73,8 @@ pub(crate) struct Opened {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Not beyond the mount of the root: what lies there is [`FilesError::OtherMount`], found out
-    /// without walking into it. So is a link that leaves the root. A walk without `openat2` does
+    /// Not beyond the mount of the root: what lies there is [`FilesError::OtherMount`], without
+    /// walking into it. So is a link that leaves the root. A walk without `openat2` does
     /// not stop at mounts.
     OwnMount,
     Everywhere,
@@ -187,7 +187,7 @@ impl Root {
     }
 
     /// What stands at `path` now, link or not; links above it are followed, wherever they lead.
-    /// May tell what a network file system has cached. For comparing only.
+    /// May return what a network file system has cached. For comparing only.
     pub(crate) fn inspect(&self, path: &CStr) -> Result<Statx, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         rustix::fs::statx(&self.directory, path, flags, Identity::MASK)

@@ -34,7 +34,7 @@ use crate::writing::{WriteOptions, Writing};
 
 /// Serves what lies beneath a directory.
 ///
-/// GET and HEAD; PUT and uploads by tus where it is writable; OPTIONS tells which; everything else
+/// GET and HEAD; PUT and uploads by tus where it is writable; OPTIONS lists them; everything else
 /// is 405. See the crate's front page for what is served and what is not.
 #[derive(Debug)]
 pub struct Files {
@@ -352,7 +352,7 @@ fn begin(uploads: &Uploads, kind: WriteKind, request: &Request) -> UploadDecisio
     }
 }
 
-/// A sink that counts when its file is in place: what was found out before is not trusted then,
+/// A sink that counts when its file is in place: older observations are not trusted then,
 /// where a network thread does not look for itself. Its pieces are written within a share; the
 /// end, which cannot be put off any more, is not.
 struct CountedSink {

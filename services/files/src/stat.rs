@@ -1,4 +1,4 @@
-//! What the kernel tells of an open descriptor: its kind, its state, its mount, and whether its
+//! What the kernel knows of an open descriptor: its kind, its state, its mount, and whether its
 //! file system is local.
 
 use std::os::fd::BorrowedFd;
@@ -38,7 +38,7 @@ pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
 pub(crate) struct FileStat {
     pub(crate) file_type: FileType,
     pub(crate) identity: Identity,
-    /// The number of its mount, where the kernel tells it.
+    /// The number of its mount, where the kernel has one.
     pub(crate) mount: Option<u64>,
 }
 

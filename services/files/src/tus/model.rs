@@ -189,7 +189,7 @@ impl Model {
         }
         let there = upload.bytes.len() + upload.unverified.len() + piece.len();
         if upload.length.is_some_and(|length| there as u64 > length) {
-            assert_eq!(taken, Err(413), "another one told the length meanwhile");
+            assert_eq!(taken, Err(413), "another one gave the length meanwhile");
             self.flights.swap_remove(index);
             return;
         }
@@ -297,7 +297,7 @@ fn model_uploads_agree_with_an_oracle_whatever_comes_between() {
             model.ask(index);
         }
         assert_eq!(model.site.published(), model.files);
-        // All that is left hidden belongs to uploads that can go on.
+        // All that is left hidden belongs to uploads that can continue.
         let unfinished = model.uploads.iter();
         let unfinished = unfinished.filter(|upload| upload.state == State::Receiving);
         assert_eq!(model.site.hidden_files(), unfinished.count() + 1);

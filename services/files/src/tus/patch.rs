@@ -54,7 +54,7 @@ struct Body {
     first: u64,
     /// Where its next byte goes.
     offset: u64,
-    /// The length of the whole upload that its request told, if it did.
+    /// The length of the whole upload that its request gave, if it did.
     length: Option<u64>,
     checksum: Option<Checksum>,
 }

@@ -1,7 +1,7 @@
 //! The directory of records: `.flatpath-uploads` in the root, one file per upload, by its number.
 //!
 //! The bytes are not here but beside their target, so that naming the file at the end stays within
-//! one file system. One directory of records tells what there is without a walk through the tree.
+//! one file system. One directory of records lists what there is without a walk through the tree.
 //!
 //! A record is written to a file of its own and renamed, so that a reader sees it whole; with
 //! [`Durability::Disk`] file and directory are synced. A crash leaves at most such a file, which
@@ -113,7 +113,7 @@ impl Store {
     /// Removes the directory if nothing is in it.
     pub(super) fn remove_if_empty(root: &Root) {
         if let Ok(home) = root.find(b"") {
-            // ENOTEMPTY is what it mostly says.
+            // Fails with ENOTEMPTY as a rule.
             let _ = rustix::fs::unlinkat(&home.file, DIRECTORY, AtFlags::REMOVEDIR);
         }
     }

@@ -293,7 +293,7 @@ pub(super) fn is_older(written: Option<SystemTime>, than: Duration, now: SystemT
 /// HEAD: how far the upload is.
 pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
-    let told = |offset: u64, length: Option<u64>| {
+    let known = |offset: u64, length: Option<u64>| {
         let response = with(bare(StatusCode::OK), &headers::UPLOAD_OFFSET, offset);
         match length {
             Some(length) => with(response, &headers::UPLOAD_LENGTH, length),
@@ -301,11 +301,11 @@ pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
         }
     };
     let mut locked = match upload.lock()? {
-        State::Finished { length, .. } => return Ok(told(length, Some(length))),
+        State::Finished { length, .. } => return Ok(known(length, Some(length))),
         state => state.receiving()?,
     };
     let offset = locked.offset();
-    let mut response = told(offset, locked.record.length);
+    let mut response = known(offset, locked.record.length);
     if let Ok(metadata) = HeaderValue::from_bytes(&locked.record.metadata)
         && !metadata.is_empty()
     {
