@@ -158,7 +158,6 @@ impl Consumer {
         Ok(room)
     }
 
-    /// Whether a producer waits for room.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.state().window.is_waited_for()
     }
@@ -206,14 +205,14 @@ impl Consumer {
             }
             let before = state.written;
             for (position, fragment) in fragments.iter().enumerate() {
-                let place = self.take(state, fragment);
-                let Some((region, token)) = place else {
+                let Some((region, token)) = self.take(state, fragment) else {
                     // The consumer never learns of what was written so far.
                     state.written = before;
                     state.broken = Some("its fragments cannot be counted");
                     panic!("C1: the window is the holder's bound, and the region is known");
                 };
-                let page_at = u64::from(fragment.page()) * self.page_bytes(fragment);
+                let page_bytes = u64::from(fragment.region().page_bytes());
+                let page_at = u64::from(fragment.page()) * page_bytes;
                 let descriptor = Descriptor {
                     token: token.to_u64(),
                     offset: page_at + u64::from(fragment.offset()),
@@ -244,11 +243,6 @@ impl Consumer {
         Some((u16::try_from(region).ok()?, token))
     }
 
-    fn page_bytes(&self, fragment: &Fragment) -> u64 {
-        u64::from(fragment.region().page_bytes())
-    }
-
-    /// Announces what was delivered.
     pub(crate) fn announce(&self) {
         let mut state = self.state();
         let unannounced = std::mem::take(&mut state.unannounced);

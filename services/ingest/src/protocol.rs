@@ -198,7 +198,7 @@ impl Protocol for Ingest {
     }
 
     fn starts(&self, descriptors: &DescriptorBudget) {
-        self.0.count_descriptors_in(descriptors);
+        let _ = self.0.descriptors.set(descriptors.clone());
     }
 
     fn options(&self) -> ListenerOptions {

@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     /// By network thread, once it has made its own.
     regions: Mutex<Vec<Option<Region>>>,
     producers: AtomicU32,
-    /// Of the server, once it starts.
-    descriptors: OnceLock<DescriptorBudget>,
+    /// Of the server, once it starts; descriptors count in it from then on.
+    pub(crate) descriptors: OnceLock<DescriptorBudget>,
 }
 
 impl Shared {
@@ -45,14 +45,8 @@ impl Shared {
         })
     }
 
-    /// The server starts: descriptors count in its budget from now on.
-    pub(crate) fn count_descriptors_in(&self, budget: &DescriptorBudget) {
-        let _ = self.descriptors.set(budget.clone());
-    }
-
     /// Reserves descriptors for a consumer or a handshake; `None`: the server has none to spare.
     pub(crate) fn hold_descriptors(&self, count: usize) -> Option<DescriptorHold> {
-        // Without a server nothing is counted.
         let budget = self.descriptors.get().cloned().unwrap_or_default();
         budget.hold(count)
     }

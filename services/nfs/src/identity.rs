@@ -122,15 +122,13 @@ impl Server {
         if who.user == self.user && who.group == self.group && groups.is_empty() {
             return operation();
         }
-        let back = Back(self);
+        let _back = Back(self);
         set_file_identity(FileIdentity {
             user: who.user,
             group: who.group,
             groups,
         })?;
-        let result = operation();
-        drop(back);
-        result
+        operation()
     }
 }
 
@@ -139,19 +137,12 @@ struct Back<'a>(&'a Server);
 
 impl Drop for Back<'_> {
     fn drop(&mut self) {
-        let Server {
-            user,
-            group,
-            ref groups,
-            ..
-        } = *self.0;
-        if set_file_identity(FileIdentity {
-            user,
-            group,
-            groups,
-        })
-        .is_err()
-        {
+        let own = FileIdentity {
+            user: self.0.user,
+            group: self.0.group,
+            groups: &self.0.groups,
+        };
+        if set_file_identity(own).is_err() {
             log::error!("a worker could not return to its own identity");
             std::process::abort();
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 pub const HANDLE_BYTES_MAX: usize = 64;
 
 /// The longest name in a directory, in bytes: what Linux file systems take.
-pub const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// First pause before a handle is tried again that the kernel has no memory for; each further one
 /// is twice as long.
-pub const HANDLE_PAUSE_MIN: Duration = Duration::from_millis(1);
+pub(crate) const HANDLE_PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Last such pause; all of them together are half a second of one worker.
-pub const HANDLE_PAUSE_MAX: Duration = Duration::from_millis(256);
+pub(crate) const HANDLE_PAUSE_MAX: Duration = Duration::from_millis(256);
 
 /// Names are read from the wire up to this length, so that the answer to a longer one is "too long"
 /// and not that it is garbage, in bytes.
@@ -29,88 +29,88 @@ pub const MOUNT_PATH_BYTES_MAX: usize = 1024;
 pub const DATA_BYTES_MAX: usize = flatpath_rpc::limits::DATA_BYTES_MAX;
 
 /// Bytes of one receive buffer: what a socket on a fast way has ready at once.
-pub const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
+pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
 
 /// Receive buffers of one network thread.
-pub const RECEIVE_BUFFERS: u32 = 256;
+pub(crate) const RECEIVE_BUFFERS: u32 = 256;
 
 /// From this length on READ sends a file's own pages and copies nothing, in bytes: below it, the
 /// system calls that takes cost more than the copy.
-pub const PIPED_BYTES_MIN: usize = 32 * 1024;
+pub(crate) const PIPED_BYTES_MIN: usize = 32 * 1024;
 
 /// Pipes for READ at once, two descriptors each; with more calls than that under way, the others
 /// are copied.
-pub const PIPES_MAX: usize = 64;
+pub(crate) const PIPES_MAX: usize = 64;
 
 /// The largest READDIR and READDIRPLUS reply, in bytes: one buffer of the third class with the head
 /// of the reply before it.
-pub const DIRECTORY_BYTES_MAX: usize = 32 * 1024;
+pub(crate) const DIRECTORY_BYTES_MAX: usize = 32 * 1024;
 
 /// Directory entries are asked from the kernel in pieces of this size, in bytes.
-pub const ENTRIES_BYTES: usize = 32 * 1024;
+pub(crate) const ENTRIES_BYTES: usize = 32 * 1024;
 
 /// Open files kept for handles that are in use, per server; three descriptors each at most.
 pub const NODES_MAX: usize = 4096;
 
 /// Time between two looks at the open files.
-pub const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Looks at an unused file after which it is closed for reading and writing: 2 s to 2.5 s,
 /// as the kernel's server does. A program cannot be started while it is open for writing.
-pub const SWEEPS_IDLE: u8 = 4;
+pub(crate) const SWEEPS_IDLE: u8 = 4;
 
 /// Looks at an unused file between two questions whether it still has a name: every 2 s.
-pub const SWEEPS_PER_QUESTION: u8 = 4;
+pub(crate) const SWEEPS_PER_QUESTION: u8 = 4;
 
 /// Time after which no further idle file is written to disk in one sweep.
-pub const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
+pub(crate) const SWEEP_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Files that are closed at most when another one is added: one to make room, and more where
 /// connections need their descriptors, which the sweep closes faster.
-pub const EVICTED_PER_INSERT_MAX: usize = 2;
+pub(crate) const EVICTED_PER_INSERT_MAX: usize = 2;
 
 /// The least time between two looks of the sweep at what connections need.
-pub const SWEEP_PAUSE: Duration = Duration::from_millis(2);
+pub(crate) const SWEEP_PAUSE: Duration = Duration::from_millis(2);
 
 /// Parts the table of open files is divided in.
-pub const NODE_SHARDS: usize = 16;
+pub(crate) const NODE_SHARDS: usize = 16;
 
 /// Locks that make "before, change, after" of one directory a unit.
-pub const CHANGE_LOCKS: usize = 256;
+pub(crate) const CHANGE_LOCKS: usize = 256;
 
 /// Hints (parent and name) kept for files that the kernel cannot find by handle.
-pub const PATH_HINTS_MAX: usize = 128 * 1024;
+pub(crate) const PATH_HINTS_MAX: usize = 128 * 1024;
 
 /// Steps up from a file to where the kernel has a path, or down from the root. At most one system
 /// call for each, for files that lie so deep that their path is longer than 4,095 bytes.
-pub const DEPTH_MAX: usize = 16 * 1024;
+pub(crate) const DEPTH_MAX: usize = 16 * 1024;
 
 /// Entries looked at when the tree is scanned for a file without a hint.
-pub const SCAN_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
+pub(crate) const SCAN_ENTRIES_MAX: u64 = 16 * 1024 * 1024;
 
 /// How long a fruitless scan is remembered at least.
-pub const ABSENT_TIME_MIN: Duration = Duration::from_secs(5);
+pub(crate) const ABSENT_TIME_MIN: Duration = Duration::from_secs(5);
 
 /// How long it is remembered in times of what it took, so that clients with handles of files that
 /// are gone cost at most a twentieth of one worker, however large the tree.
-pub const ABSENT_SHARE: u32 = 19;
+pub(crate) const ABSENT_SHARE: u32 = 19;
 
 /// Callers that wait for another one's scan; each holds a worker meanwhile.
-pub const SCAN_WAITERS_MAX: usize = 8;
+pub(crate) const SCAN_WAITERS_MAX: usize = 8;
 
 /// How long such a caller waits, scans of others together: less than the time after which
 /// clients send a call again. Tests wait for as long as a busy machine takes.
-pub const SCAN_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
+pub(crate) const SCAN_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 
 /// Fruitless scans remembered.
-pub const ABSENT_MAX: usize = 1024;
+pub(crate) const ABSENT_MAX: usize = 1024;
 
 /// Verdicts of the kernel remembered per open file.
-pub const GRANTS_MAX: usize = 8;
+pub(crate) const GRANTS_MAX: usize = 8;
 
 /// Longest time to connect to rpcbind, and to get a reply from it.
-pub const RPCBIND_CALL_TIME_MAX: Duration = Duration::from_secs(2);
+pub(crate) const RPCBIND_CALL_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Age of a file's last change from which on a verdict about it is remembered. Kernels keep times
 /// of files in ticks of up to 10 ms; within one a second change would leave no trace.
-pub const GRANT_AGE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const GRANT_AGE_MIN: Duration = Duration::from_secs(1);
