@@ -66,32 +66,32 @@ fn left_behind(choice: DriverChoice, word: &[u8], is_forced: bool) -> Vec<flatpa
     }
 }
 
-/// The threads that were left behind at work. A busy machine may not have run the others in time.
-fn at_work(left: &[flatpath::LeftBehind]) -> Vec<(&str, &'static str)> {
-    let at_work = left
-        .iter()
-        .filter_map(|one| Some((one.thread.as_str(), one.listener?)));
-    at_work.collect()
+/// The blocked thread is left behind, and no other. A busy machine may not run the others in time,
+/// so of several ends one has to leave it alone behind; at work it is alone in all of them.
+fn only_one_is_left_behind(choice: DriverChoice, word: &[u8], thread: &str) {
+    const ATTEMPTS: usize = 20;
+    for is_forced in [false, true] {
+        let is_alone = (0..ATTEMPTS).any(|_| {
+            let left = left_behind(choice, word, is_forced);
+            let at_work: Vec<_> = left.iter().filter(|one| one.listener.is_some()).collect();
+            let [one] = at_work[..] else {
+                panic!("one thread is blocked, not {at_work:?}");
+            };
+            assert_eq!((one.thread.as_str(), one.listener), (thread, Some("gated")));
+            left.len() == 1
+        });
+        assert!(is_alone, "others were left behind {ATTEMPTS} times");
+    }
 }
 
 #[test]
 fn a_handler_that_never_returns_holds_up_no_end() {
-    on_both(|choice| {
-        for is_forced in [false, true] {
-            let left = left_behind(choice, b"w", is_forced);
-            assert_eq!(at_work(&left), [("a worker", "gated")], "{left:?}");
-        }
-    });
+    on_both(|choice| only_one_is_left_behind(choice, b"w", "a worker"));
 }
 
 #[test]
 fn a_network_thread_that_is_blocked_holds_up_no_end() {
-    on_both(|choice| {
-        for is_forced in [false, true] {
-            let left = left_behind(choice, b"i", is_forced);
-            assert_eq!(at_work(&left), [("network thread 0", "gated")], "{left:?}");
-        }
-    });
+    on_both(|choice| only_one_is_left_behind(choice, b"i", "network thread 0"));
 }
 
 #[test]
