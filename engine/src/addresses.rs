@@ -46,17 +46,14 @@ pub(crate) enum Prefix {
     V6(u64),
 }
 
-/// One address.
 #[derive(Debug)]
 struct Entry {
     prefix: Prefix,
     connections: u32,
     list: List,
-    /// Next entry of the bucket.
     next: Option<Key>,
 }
 
-/// The table of one network thread.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     hasher: RandomState,

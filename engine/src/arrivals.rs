@@ -18,7 +18,6 @@ use std::net::SocketAddr;
 use crate::addresses::Prefix;
 use crate::limits::{ARRIVAL_QUEUES, TURN_ACCEPTS_MAX};
 
-/// See the module.
 pub(crate) struct Arrivals<T> {
     /// In the order in which they were accepted; not in a queue yet.
     fresh: VecDeque<T>,

@@ -97,7 +97,6 @@ struct State {
 /// A job on a worker, as shares know it.
 #[derive(Debug)]
 pub(crate) struct Visitor {
-    /// Most workers that there may be.
     pub(crate) workers_max: u32,
     /// A place that the job has waited for.
     pub(crate) granted: Option<Inside>,
@@ -107,7 +106,6 @@ pub(crate) struct Visitor {
 
 /// Where jobs that wait for a share lie.
 pub(crate) trait Home: Send + Sync {
-    /// Most workers that there may be.
     fn workers_max(&self) -> u32;
     /// Queues a job again, with its place in the share if it has one.
     fn resume(&self, index: u32, grant: Option<Inside>);

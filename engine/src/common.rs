@@ -7,9 +7,7 @@ use crate::returns::Returns;
 use crate::turn::Turn;
 use crate::worker::{Dispatcher, Shared};
 
-/// See the module.
 pub(crate) struct Common {
-    /// The number of the network thread.
     pub(crate) ring: u16,
     pub(crate) turn: Turn,
     pub(crate) limits: Limits,

@@ -291,7 +291,6 @@ impl DescriptorBudget {
         }
     }
 
-    /// The counts now.
     pub(crate) fn figures(&self) -> DescriptorFigures {
         DescriptorFigures {
             held: self.0.held.load(Relaxed),

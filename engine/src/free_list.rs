@@ -10,14 +10,12 @@ use flatpath_structures::panics::drop_contained;
 
 use crate::limits::{SPARE_JOBS_KEPT, SPARE_JOBS_TRIMMED_MAX};
 
-/// See the module.
 pub(crate) struct FreeList<T> {
     kept: Vec<Box<T>>,
     /// The fewest that were here since the last trim.
     least: usize,
 }
 
-/// What a trim did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trimmed {
     /// Something was freed.

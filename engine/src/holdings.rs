@@ -35,7 +35,6 @@ use crate::limits::{ADDRESS_ROW, BUFFER_CLASSES};
 /// What a connection that waits for memory counts for, in smallest buffers: its longest input.
 pub(crate) const WAITING_BUFFERS: u32 = 16;
 
-/// Where a connection is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cells([u16; 2]);
 

@@ -49,7 +49,6 @@ pub(crate) enum ServerState {
     Forced,
 }
 
-/// See the module.
 pub(crate) struct Lifecycle {
     server_state: AtomicU8,
     state: Mutex<State>,
@@ -78,7 +77,6 @@ struct Pulse {
     listeners: OnceLock<Box<[&'static str]>>,
 }
 
-/// Which threads a limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
     Network,
@@ -127,7 +125,6 @@ impl Lifecycle {
         self.changed.notify_all();
     }
 
-    /// A turn begins on a network thread.
     pub(crate) fn turn_began(&self, ring: u16, now_ns: u64) {
         let pulse = &self.pulses[usize::from(ring)];
         // ORDER: Relaxed: a figure for a report, it publishes nothing.

@@ -69,7 +69,6 @@ impl Links {
         }
     }
 
-    /// What comes after `index` on its list.
     pub(crate) fn after(&self, index: u32) -> Option<u32> {
         self.0[index as usize].next.checked_sub(1)
     }

@@ -69,7 +69,6 @@ pub(crate) struct Entered {
 }
 
 impl Memory {
-    /// Enters the regions of a network thread.
     pub(crate) fn enter(
         &self,
         ring: usize,

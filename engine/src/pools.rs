@@ -30,7 +30,6 @@ pub enum Wanted {
     Large,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Pools {
     main: Pool,
@@ -135,7 +134,6 @@ impl Pools {
         self.main.trim(kept(&self.main)) + self.reserve.trim(kept(&self.reserve))
     }
 
-    /// Counts of both pools together.
     pub(crate) fn statistics(&self) -> PoolStatistics {
         let (mut sum, reserve) = (self.main.statistics(), self.reserve.statistics());
         sum.reused += reserve.reused;

@@ -36,7 +36,6 @@ impl Returns {
         })
     }
 
-    /// Whether there is something to take.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }

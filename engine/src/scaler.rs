@@ -44,7 +44,6 @@ const CALM: u32 = 4;
 /// the end of the process is its end.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-/// The scaler's thread.
 pub(crate) struct Scaler {
     thread: JoinHandle<Vec<JoinHandle<()>>>,
 }

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ScalerWaker {
     pub(crate) is_woken: AtomicBool,

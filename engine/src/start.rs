@@ -31,7 +31,6 @@ use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::worker::Shared;
 
-/// See [`Server::start`](crate::Server::start).
 pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoListener);
@@ -143,7 +142,6 @@ fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(),
     Ok(())
 }
 
-/// Descriptors that this process may have.
 fn descriptors_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
@@ -255,7 +253,6 @@ fn bind_all(
     Ok(sockets)
 }
 
-/// What moves to a network thread.
 struct NetworkThread {
     ring: u16,
     shared: Arc<Shared>,

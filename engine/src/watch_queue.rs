@@ -126,7 +126,6 @@ impl WatchQueue {
         Ok(())
     }
 
-    /// Whether there is something to take.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }

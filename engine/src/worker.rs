@@ -60,11 +60,9 @@ pub(crate) trait Task: Any + Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// A network thread's letter box.
 pub(crate) struct Inbox {
     pub(crate) arrived: Queue,
     pub(crate) waker: OnceLock<Waker>,
-    /// Eventfds to look at.
     pub(crate) watches: WatchQueue,
     /// Jobs of this thread that wait for a share, by listener.
     parked: Parked,
@@ -82,7 +80,6 @@ struct Place {
     granted: Option<Inside>,
 }
 
-/// What all threads of one server share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) worker_pool: WorkerPool,
@@ -111,7 +108,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// For a server with `listeners` listeners.
     pub(crate) fn new(
         rings: usize,
         listeners: usize,

@@ -21,7 +21,6 @@ use super::{Shared, Task};
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
-    /// The number of this network thread.
     ring: usize,
     free: Vec<u32>,
     reservations: Reservations,
@@ -111,7 +110,6 @@ impl Dispatcher {
         self.without_memory[wanted as usize].push_back(task);
     }
 
-    /// Jobs that wait for memory.
     pub(crate) fn waiting_for_memory(&self) -> usize {
         self.without_memory.iter().map(VecDeque::len).sum()
     }
@@ -208,16 +206,10 @@ impl Dispatcher {
         self.shares.parked(listener, parked);
     }
 
-    /// Whether jobs have been parked since the last look.
-    #[inline]
-    pub(crate) fn has_parked(&self) -> bool {
-        self.shared.inboxes[self.ring].parked.has_more()
-    }
-
     /// Lets jobs go out in the stead of those that have been parked since the last call.
     #[inline]
     pub(crate) fn follow_parked(&mut self, now_ns: u64) {
-        if self.has_parked() {
+        if self.shared.inboxes[self.ring].parked.has_more() {
             self.count_all_parked(now_ns);
         }
     }

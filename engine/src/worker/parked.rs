@@ -17,7 +17,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Parked {
     by_listener: Box<[AtomicU32]>,
@@ -33,13 +32,11 @@ impl Parked {
         }
     }
 
-    /// Jobs of the listener that are parked.
     #[inline]
     pub(super) fn of(&self, listener: u16) -> u32 {
         self.by_listener[usize::from(listener)].load(Ordering::Relaxed)
     }
 
-    /// A job is parked.
     pub(super) fn add(&self, listener: u16) {
         self.by_listener[usize::from(listener)].fetch_add(1, Ordering::Relaxed);
     }
@@ -49,7 +46,6 @@ impl Parked {
         self.by_listener[usize::from(listener)].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Says that a count has gone up.
     pub(super) fn tell(&self) {
         // ORDER: Release: with `told`, publishes the count.
         self.has_more.store(true, Ordering::Release);
