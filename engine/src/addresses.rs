@@ -119,7 +119,7 @@ impl Addresses {
         self.links.after(index)
     }
 
-    /// Moves connection `index` behind the others of its address.
+    /// Moves connection `index` after the others of its address.
     pub(crate) fn move_back(&mut self, id: AddressId, index: u32) {
         if let Some(entry) = entry_of(&mut self.entries, id) {
             self.links.move_back(&mut entry.list, index);

@@ -1,8 +1,8 @@
 //! Connections that were accepted and wait to be let in, in turn by the address they come from.
 //!
-//! A network thread lets in so many of them in a turn. One address that connects and connects
-//! again does not keep others out: of a crowd one from each address is let in, then the next.
-//! Addresses share queues, by a secret that nobody outside knows.
+//! A network thread lets in [`TURN_ACCEPTS_MAX`] of them in a turn. One address that connects and
+//! connects again does not keep others out: of a crowd one from each address is let in, then the
+//! next. Addresses share queues, by a secret of this process.
 //!
 //! Other names: stochastic fair queueing (McKenney, 1990).
 //!
@@ -120,7 +120,7 @@ mod tests {
         for number in 0..TURN_ACCEPTS_MAX {
             arrivals.push(number);
         }
-        arrivals.arrange(|_| unreachable!("nobody has to be asked"));
+        arrivals.arrange(|_| unreachable!("no address is asked for"));
         let order: Vec<_> = std::iter::from_fn(|| arrivals.pop()).collect();
         assert!(order.is_sorted());
     }

@@ -39,7 +39,7 @@ pub struct Share(Arc<Inner>);
 pub struct ShareLimits {
     /// Jobs that wait for a place inside; more are refused.
     pub waiting_max: usize,
-    /// A full share in which nobody entered or left for so long is stuck: no job waits for it.
+    /// A full share that no job has entered or left for this time is stuck: no job waits for it.
     pub stuck_after: Duration,
 }
 
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Parked {
 }
 
 impl Share {
-    /// A share with nobody inside; `name` is what the log calls it.
+    /// A share with no job inside; `name` is what the log calls it.
     pub fn new(name: impl Into<String>, limits: ShareLimits) -> Self {
         Self(Arc::new(Inner {
             name: name.into(),
@@ -257,7 +257,7 @@ impl Share {
             }
         }
         state.inside -= 1;
-        // The episode is over when none is left, so that a share at its bound is told of once.
+        // The episode is over when none is left, so that a share at its bound is logged once.
         let is_over = state.inside == 0 && std::mem::take(&mut state.is_told);
         let refused = state.refused;
         drop(state);
@@ -276,8 +276,8 @@ impl Drop for Inside {
     }
 }
 
-/// Places inside a share of so many workers: at least one, and where there are two workers, one
-/// stays free.
+/// Places inside a share of `workers_max` workers: at least one, and where there are two workers,
+/// one stays free.
 fn places(workers_max: u32) -> u32 {
     (workers_max / WORKERS_DIVISOR).max(1)
 }

@@ -162,7 +162,8 @@ impl DescriptorBudget {
     }
 
     /// Counts `count` descriptors of what its owner can close at any time, and does when
-    /// [`DescriptorBudget::excess`] says so. Never refused: it may be what a call needs now. O(1).
+    /// [`DescriptorBudget::excess`] asks for it. Never refused: it may be what a call needs now.
+    /// O(1).
     #[must_use]
     pub fn cache(&self, count: usize) -> DescriptorHold {
         self.0.cached.fetch_add(count, Relaxed);
@@ -439,7 +440,7 @@ mod tests {
         assert_eq!(budget.await_excess(Duration::ZERO), 0);
         budget.connections_are(0, 66);
         assert_eq!((budget.excess(), budget.caches_block()), (6, false));
-        let hold = budget.hold(6).expect("caches are in nobody's way");
+        let hold = budget.hold(6).expect("caches give way");
         assert_eq!((budget.excess(), budget.caches_block()), (12, true));
         let wished = budget.await_excess(Duration::from_secs(60));
         assert_eq!(wished, 24, "and as much again as is left free");

@@ -1,7 +1,7 @@
 //! Jobs kept for the next requests, so that those allocate nothing.
 //!
 //! As many as were ever in flight at once would stay for ever. Therefore it notes the fewest that
-//! were idle in a period: nobody needed those, and some of them are freed at its end.
+//! were idle in a period: those were not needed, and some of them are freed at its end.
 //!
 //! Invariant S1: `least` is at most the number kept. Taking and keeping cost a few instructions;
 //! trimming costs one release of memory for each job freed, at most [`SPARE_JOBS_TRIMMED_MAX`].
@@ -44,7 +44,7 @@ impl<T> FreeList<T> {
         self.kept.push(spare);
     }
 
-    /// Ends a period: frees what nobody needed in it, not all of a large peak at once.
+    /// Ends a period: frees what was not needed in it, not all of a large peak at once.
     pub(crate) fn trim(&mut self) -> Trimmed {
         let surplus = self.least.saturating_sub(SPARE_JOBS_KEPT);
         let freed = surplus.min(SPARE_JOBS_TRIMMED_MAX);

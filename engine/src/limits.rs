@@ -13,8 +13,8 @@ pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 /// [`Io::output_is_full`]: crate::Io::output_is_full
 pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 
-/// Output at which a stalled connection goes on, in bytes: low enough that a producer is not asked
-/// for every segment, high enough that the socket does not run dry meanwhile.
+/// Output at which a stalled connection continues, in bytes: low enough that a producer is not
+/// asked for every segment, high enough that the socket does not run dry meanwhile.
 pub(crate) const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
 /// Output queued on one end of a spliced pair at which the other is not received from any more, in
@@ -35,7 +35,7 @@ pub(crate) const SPLICE_PULL_BYTES_MAX: usize = 1024 * 1024;
 /// way, the others are copied.
 pub(crate) const SPLICE_PIPES_MAX: usize = 64;
 
-/// Shared bytes up to this length are copied behind the reply's head: one buffer and one segment
+/// Shared bytes up to this length are copied after the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 
@@ -133,7 +133,7 @@ pub(crate) const BIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two tries.
 pub(crate) const BIND_PAUSE: Duration = Duration::from_millis(20);
 
-/// With fewer free places than this, accept goes on one by one, so that a burst cannot take a
+/// With fewer free places than this, accept takes one at a time, so that a burst cannot take a
 /// multishot accept past the connection limit.
 pub(crate) const ACCEPT_ONE_BY_ONE: usize = 1024;
 
@@ -277,17 +277,17 @@ pub(crate) const MOVES_PART: usize = 16;
 /// nanoseconds: well before those that wait are refused.
 pub(crate) const SHORTAGE_NS_MAX: u64 = 2_500_000_000;
 
-/// Idle pooled memory is given back once in so many nanoseconds, except as much as is in use and
-/// [`IDLE_BYTES_KEPT`].
+/// Idle pooled memory is given back at this interval, in nanoseconds, except as much as is in use
+/// and [`IDLE_BYTES_KEPT`].
 pub(crate) const TRIM_PERIOD_NS: u64 = 1_000_000_000;
 
 /// Idle pooled memory that is always kept, in bytes.
 pub(crate) const IDLE_BYTES_KEPT: usize = 1024 * 1024;
 
-/// Jobs of a listener that are kept for its next requests even when nobody needs them.
+/// Jobs of a listener that are kept for its next requests even when none is needed.
 pub(crate) const SPARE_JOBS_KEPT: usize = 64;
 
-/// Jobs that nobody needed for a [`TRIM_PERIOD_NS`] are freed, at most so many at a time: freeing
+/// Jobs that were not needed for a [`TRIM_PERIOD_NS`] are freed, at most so many at a time: freeing
 /// one takes a fraction of a microsecond, and everybody else waits meanwhile.
 pub(crate) const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 

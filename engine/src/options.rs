@@ -20,8 +20,8 @@ pub struct ListenerOptions {
     /// Where connections receive to from their first byte on, until
     /// [`Io::receive_into`](crate::Io::receive_into) chooses otherwise.
     pub first_pages: Pages,
-    /// What a client is told when there is no room for it or its request, before it is closed.
-    /// Empty: nothing is said. It should be a static text: memory is short when it is needed.
+    /// What a client is sent when there is no room for it or its request, before it is closed.
+    /// Empty: nothing is sent. It should be a static text: memory is short when it is needed.
     pub refusal: Bytes,
     /// Most fragments that one connection's users may hold before it stops receiving; `None`: as
     /// [`Limits::pages_per_connection_max`](crate::Limits::pages_per_connection_max) says.

@@ -147,7 +147,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Moves all of `other` behind this.
+    /// Moves all of `other` to the end of this.
     pub fn append(&mut self, other: &mut Payload) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.parts.append(&mut other.parts);
@@ -183,7 +183,7 @@ impl Payload {
     /// When there are fewer.
     #[must_use]
     pub fn split_to(&mut self, bytes: usize) -> Payload {
-        assert!(bytes <= self.bytes, "no so many bytes in the payload");
+        assert!(bytes <= self.bytes, "fewer bytes in the payload");
         let mut front = Payload::new();
         while front.bytes < bytes {
             let Some(first) = self.parts.front_mut() else {
@@ -227,7 +227,7 @@ impl Buf for Payload {
     }
 
     fn advance(&mut self, bytes: usize) {
-        assert!(bytes <= self.bytes, "no so many bytes in the payload");
+        assert!(bytes <= self.bytes, "fewer bytes in the payload");
         self.bytes -= bytes;
         let mut left = bytes;
         while left > 0 {

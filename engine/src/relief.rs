@@ -64,7 +64,7 @@ impl Relief {
         (0..).take(self.0.len()).filter(move |other| *other != ring)
     }
 
-    /// Asks a thread to free so many bytes. The caller wakes it.
+    /// Asks a thread to free `bytes`. The caller wakes it.
     pub(crate) fn ask(&self, ring: u16, bytes: usize) {
         // ORDER: E2.
         self.0[usize::from(ring)]

@@ -1,14 +1,14 @@
 //! The scaler: starts workers when all are busy and work waits, and sees them out.
 //!
-//! A network thread that wakes nobody because nobody is idle wakes the scaler, if there is room for
+//! A network thread that finds no idle worker to wake wakes the scaler, if there is room for
 //! another worker. The scaler then samples once per [`GROWTH_PERIOD`] for as long as work waits
-//! with nobody idle. When nothing was taken from the queue for a whole period but by workers that
+//! with none idle. When nothing was taken from the queue for a whole period but by workers that
 //! were started for it (every worker blocks), it starts one more, and twice as many each time that
 //! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
 //! that block to get their workers one by one. When work has waited at [`PATIENCE`] samples in a
-//! row in spite of progress, it starts one. Shrinking is the worker pool's own: who idles too long
-//! leaves. While the worker pool is full the scaler sleeps: a sample is a timer and two switches
-//! of threads, tens of microseconds on a virtual machine.
+//! row in spite of progress, it starts one. Shrinking is the worker pool's own: a worker that idles
+//! too long leaves. While the worker pool is full the scaler sleeps: a sample is a timer and two
+//! switches of threads, tens of microseconds on a virtual machine.
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
 //! attempt doubles up to [`GROWTH_RETRY_MAX`], and the log has one line when that begins and one
@@ -17,7 +17,7 @@
 //! Ordering
 //! - E1 wake-up: push, fence (in the worker pool's `wake_one`), read the flag (`wake`) -> take the
 //!   flag down, fence, look at the queue (`oversee`). One of the two sees the other's store, so
-//!   work is never left waiting behind workers that do not return.
+//!   work never waits for workers that do not return.
 //! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::wake_scaler`)
 //!   -> give up one's place, fence (in the drop of the worker), look at the queue (`work`). One of
 //!   the two sees the other's store, and wakes it.
@@ -138,7 +138,7 @@ fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
         .spawn(move || work(&shared))
 }
 
-/// Work is queued, nobody is idle, and there is room for another worker.
+/// Work is queued, no worker is idle, and there is room for another worker.
 fn is_wanted(shared: &Shared) -> bool {
     !shared.queue.is_empty() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
 }
@@ -182,7 +182,7 @@ fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHa
     }
 }
 
-/// Starts so many workers, or as many as the worker pool has room for and the kernel allows.
+/// Starts `wanted` workers, or as many as the worker pool has room for and the kernel allows.
 fn grow(
     shared: &Arc<Shared>,
     wanted: u64,

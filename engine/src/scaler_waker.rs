@@ -14,7 +14,7 @@ pub(crate) struct ScalerWaker {
 }
 
 impl ScalerWaker {
-    /// Work was queued and nobody was idle. One load when it has been woken already.
+    /// Work was queued and no worker was idle. One load when it has been woken already.
     pub(crate) fn wake(&self) {
         // ORDER: E1: the caller's fence orders the push before this load.
         if !self.is_woken.load(Ordering::Relaxed) && !self.is_woken.swap(true, Ordering::Relaxed) {

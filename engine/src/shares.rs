@@ -149,7 +149,7 @@ impl<T> Shares<T> {
         self.common_used -= u32::from(share.out >= self.guaranteed);
     }
 
-    /// So many jobs of a listener are parked now. Call `next` until it has nothing.
+    /// `parked` jobs of a listener are parked now. Call `next` until it has nothing.
     #[inline]
     pub(crate) fn parked(&mut self, listener: u16, parked: u32) {
         let at = usize::from(listener);

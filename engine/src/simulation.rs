@@ -112,7 +112,7 @@ impl SimulatedServer {
         let places = places_of(limits.connections_max);
         let count = usize::from(threads);
         let pools = Pools::new(limits.buffer_bytes_max, count, places);
-        // Nobody joins this worker pool: jobs run in `turn`.
+        // No thread registers with this worker pool: jobs run in `turn`.
         let worker_pool = WorkerPoolLimits {
             workers_min: 1,
             workers_max: 1,
@@ -226,7 +226,7 @@ impl SimulatedServer {
     /// What was not given back: sockets and receive buffers of the first driver, and bytes of
     /// pooled buffers. Both are zero for a server that has ended and whose jobs have run.
     pub fn leaks(&mut self) -> (Leaks, usize) {
-        // Jobs of connections that are gone come back to nobody, but they do come back.
+        // Jobs of connections that are gone come back as well.
         loop {
             while self.shared.run_next(|| ()) {}
             for thread in &mut self.threads {

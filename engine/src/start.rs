@@ -147,7 +147,7 @@ fn descriptors_max() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Of so many descriptors, those for connections and files that outlive a job. Half of a very small
+/// Of all descriptors, those for connections and files that outlive a job. Half of a very small
 /// limit stays for everything else.
 fn room_of(descriptors: u64) -> u64 {
     let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);

@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Work waits and nobody is idle. One load while there is no room for another worker.
+    /// Work waits and no worker is idle. One load while there is no room for another worker.
     pub(crate) fn wake_scaler(&self) {
         if self.worker_pool.may_grow() {
             self.scaler.wake();
@@ -321,7 +321,7 @@ pub(crate) fn work(shared: &Arc<Shared>) {
     };
     let has_work = || !shared.queue.is_empty();
     while worker.wait(has_work) == Wait::Work {
-        // Somebody else may have been faster; then the next wait sorts it out.
+        // Another worker may have been faster; then the next wait sorts it out.
         shared.run_next(|| {
             if worker.took_work(has_work) == Some(Wake::NoneIdle) {
                 shared.wake_scaler();

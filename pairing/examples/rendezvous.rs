@@ -27,7 +27,7 @@ impl Rendezvous {
 
     fn register(&self, line: &str, end: &Arc<Endpoint<ConnectionEnd>>) -> Option<Pairing> {
         let (verb, thing) = line.split_once(' ')?;
-        // A service that must not join strangers takes tokens that nobody guesses.
+        // A service that must not join strangers takes tokens that cannot be guessed.
         let mut hasher = DefaultHasher::new();
         thing.hash(&mut hasher);
         let token = Token(hasher.finish().max(1));
@@ -61,7 +61,7 @@ impl Protocol for Rendezvous {
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let line_end = input.iter().position(|byte| *byte == b'\n');
         let (Some(length), None) = (line_end, &context.session) else {
-            // No whole line yet, or somebody who speaks before the other is there.
+            // No whole line yet, or a client that speaks before the other is there.
             if context.session.is_some() || input.len() > 100 {
                 context.close_lingering();
             }

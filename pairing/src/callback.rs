@@ -39,7 +39,7 @@ impl Sender {
     }
 
     /// Hands an item to the consumer, and returns when it has taken it. Waits for other threads
-    /// that do the same, and while a pair is just being connected. False: nobody is connected.
+    /// that do the same, and while a pair is just being connected. False: no consumer is connected.
     pub fn send(&self, item: Item<'_>) -> bool {
         self.0.pass_in_time(item) == Passed::Taken
     }

@@ -63,7 +63,7 @@ impl ConnectionEnd {
                 io.restart_phase(Phase::Idle);
                 Received::Consumed
             }
-            Passed::Held | Passed::Nobody => Received::Blocked {
+            Passed::Held | Passed::Unconnected => Received::Blocked {
                 consumed: 0,
                 on: Stall::Outside,
             },

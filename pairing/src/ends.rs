@@ -9,7 +9,7 @@ use flatpath_structures::pairing::{Consumer, Producer};
 /// What passes from a producer to its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// So many signals since the last item; never zero.
+    /// The number of signals since the last item; never zero.
     Signal(u64),
     /// The next bytes of a stream; never empty.
     Bytes(&'a [u8]),
@@ -65,7 +65,7 @@ pub trait Source: Send + Sync {
     /// Holds items back.
     fn stop(&self) {}
 
-    /// Goes on after `stop`.
+    /// Continues after `stop`.
     fn start(&self) {}
 
     /// The connection that it is, if it is one.
@@ -92,7 +92,7 @@ pub trait Sink: Send + Sync {
     /// Prepares for a change.
     fn stop(&self) {}
 
-    /// Goes on after `stop`.
+    /// Continues after `stop`.
     fn start(&self) {}
 
     /// What takes its items; `None` if it is only for connections to be joined to.

@@ -27,7 +27,7 @@ struct State {
     is_stopped: bool,
     /// Who is in a call, and how many calls deep.
     caller: Option<(ThreadId, u32)>,
-    /// Signals that nobody took.
+    /// Signals that no consumer took.
     held: u64,
 }
 
@@ -37,8 +37,8 @@ pub(crate) enum Passed {
     Taken,
     /// The gate is held. A signal is kept; bytes are the caller's.
     Held,
-    /// Nobody is connected. A signal is kept.
-    Nobody,
+    /// No consumer is connected. A signal is kept.
+    Unconnected,
 }
 
 /// A call under way; ends also when the intake panics.
@@ -72,7 +72,7 @@ impl Gate {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the intake, if somebody is there and the gate is not held.
+    /// Calls the intake, if a consumer is connected and the gate is not held.
     pub(crate) fn pass(&self, item: Item<'_>) -> Passed {
         let mut state = self.quiet();
         let intake = match state.intake.clone() {
@@ -81,7 +81,7 @@ impl Gate {
                 if let Item::Signal(count) = item {
                     state.held = state.held.saturating_add(count);
                 }
-                return other.map_or(Passed::Nobody, |_| Passed::Held);
+                return other.map_or(Passed::Unconnected, |_| Passed::Held);
             }
         };
         let depth = state.caller.map_or(0, |(_, depth)| depth);
@@ -121,7 +121,7 @@ impl Gate {
         self.quiet().intake = None;
     }
 
-    /// Takes the signals that nobody took.
+    /// Takes the signals that no consumer took.
     pub(crate) fn take_held(&self) -> u64 {
         std::mem::take(&mut self.state().held)
     }

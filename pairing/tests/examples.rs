@@ -111,18 +111,18 @@ fn the_collector_collects_what_clients_and_threads_send() {
         until_true("a producer", || pairings.figures().waiting == 1);
         let consumed = collect(&pairings, Token(9), &collected);
         until_true("early bytes", || bytes() == b"waits, ");
-        early.write_all(b"then goes on").expect("open");
-        until_true("bytes", || bytes() == b"waits, then goes on");
+        early.write_all(b"then continues").expect("open");
+        until_true("bytes", || bytes() == b"waits, then continues");
         hear(&mut say(address, b"9\n"), b"no\n");
         drop(early);
         until_true("the end of the client", || pairings.figures().waiting == 1);
         let feed = Arc::new(Endpoint::new(Sender::new()));
-        assert!(!feed.send(Item::Bytes(b"nobody")), "nobody is there");
+        assert!(!feed.send(Item::Bytes(b"lost")), "no consumer is connected");
         let _fed = pairings.produce(Token(9), &feed).expect("free again");
         assert!(feed.send(Item::Bytes(b".")));
-        assert_eq!(bytes(), b"waits, then goes on.");
+        assert_eq!(bytes(), b"waits, then continues.");
         drop(consumed);
-        assert!(!feed.send(Item::Bytes(b"nobody")), "nobody is there");
+        assert!(!feed.send(Item::Bytes(b"lost")), "no consumer is connected");
         end(running);
     }
 }

@@ -18,7 +18,7 @@ const TOKEN: Token = Token(3);
 
 type Notes = Arc<Mutex<Vec<&'static str>>>;
 
-/// An end that notes what happens to it, and refuses when it is told to.
+/// An end that notes what happens to it, and refuses when the test asks for it.
 struct Noting {
     notes: Notes,
     names: [&'static str; 4],

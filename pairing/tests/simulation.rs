@@ -4,7 +4,7 @@
 //! seeded moments, while the server may end. After every step
 //! - both sides of a token are registered exactly if they are connected, and each end that knows of
 //!   a partner has a registration;
-//! - an end whose registration was refused knows of nobody.
+//! - an end whose registration was refused knows no partner.
 //!
 //! And at the end
 //! - every signal that was written was heard by a consumer, once, or is left. (Of a server that
@@ -27,7 +27,7 @@ const SEEDS: u64 = 400;
 const TOKENS: u64 = 3;
 const TURNS_MAX: usize = 10_000;
 
-/// A consumer that knows whether it is connected, and refuses when it is told to.
+/// A consumer that knows whether it is connected, and refuses when the test asks for it.
 struct Listener {
     heard: Arc<AtomicU64>,
     is_connected: Arc<AtomicBool>,

@@ -108,7 +108,7 @@ impl Reservations {
         self.lasting_max.saturating_sub(lasting)
     }
 
-    /// Places that are left when each listener keeps so many.
+    /// Places that are left when each listener keeps `kept`.
     fn room_beside(&self, kept: usize) -> usize {
         let counts = self.counts.by_listener.iter();
         let taken = counts.map(|count| count.load(Ordering::Relaxed).max(kept));
