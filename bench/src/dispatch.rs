@@ -19,7 +19,9 @@ use hdrhistogram::Histogram;
 
 use crate::baseline::Claim;
 use crate::baseline::thread_list::ThreadList;
-use flatpath_bench_common::measure::{CLOCK_MEAN_NS, CLOCK_NS, Padded, median, raw_timed, timed};
+use flatpath_bench_common::measure::{
+    CLOCK_MEAN_NS, CLOCK_NS, Padded, histogram, median, raw_timed, timed,
+};
 use flatpath_bench_common::report::Role;
 
 mod tables;
@@ -41,8 +43,6 @@ const WARM_UP_ITEMS: u64 = 1_024;
 const PACE: Duration = Duration::from_micros(10);
 /// What a worker does for an item.
 const WORK_NS: u64 = 1_000;
-/// Longest time that one enqueue is counted with.
-const ENQUEUE_NS_MAX: u64 = 60_000_000_000;
 
 /// A way to hand items to workers.
 pub(crate) trait Dispatcher {
@@ -143,8 +143,7 @@ impl Load {
         let _ = (*CLOCK_NS, *CLOCK_MEAN_NS, *SPINS);
         let work = Work::new();
         let dispatcher = start(&work);
-        let mut histogram = Histogram::new_with_max(ENQUEUE_NS_MAX, 3)
-            .expect("three digits and a minute are within what a histogram can be");
+        let mut histogram = histogram();
         let mut item = 0;
         let mut pacer = Pacer::new(self.flow);
         // Threads start, caches fill: the first items do not count.

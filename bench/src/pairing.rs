@@ -1,7 +1,7 @@
 //! `bench pairing`: two parties that name the same key find each other.
 //!
 //! Before: two lists under one mutex. Ours: [`flatpath_structures::pairing`]. Beside: well-known
-//! concurrent maps. Two loads: everybody registers at once from many threads, as published; and one
+//! concurrent maps. Two loads: all register at once from many threads, as published; and one
 //! more pair comes and goes beside a few that stay, where lists are at their best.
 
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 
 use crate::baseline::pairing_lists::PairingLists;
 use crate::{Stage, published};
-use flatpath_bench_common::measure::{Turn, hammer, per_operation, shuffled, timed};
+use flatpath_bench_common::measure::{Turn, hammer, histogram, per_operation, shuffled, timed};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
@@ -27,7 +27,6 @@ use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ra
 const PAIRS: u32 = 174_000;
 /// More pairs than this take the lists minutes.
 const LISTS_PAIRS_MAX: u32 = 20_000;
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 const LISTS: &str = "two lists";
 const OURS: &str = "ours";
@@ -39,7 +38,7 @@ pub(crate) enum Side {
     Consumer = 1,
 }
 
-/// Somebody has this side of the key already.
+/// This side of the key is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -51,7 +50,7 @@ pub(crate) trait Registers: Sync + Sized {
     type Ticket<'a>: Send
     where
         Self: 'a;
-    /// A registry for about so many pairs.
+    /// A registry for about this many pairs.
     fn new(pairs: u32) -> Self;
     fn register(
         &self,
@@ -201,18 +200,18 @@ impl Registers for Ours {
     }
 }
 
-/// What became of a storm.
+/// What became of a burst.
 #[derive(Clone, Debug)]
-pub(crate) struct Storm {
-    /// Of each registration; empty if the storm was not [`Looks::Each`].
+pub(crate) struct Burst {
+    /// Of each registration; empty if the burst was not [`Looks::Each`].
     histogram: Histogram<u64>,
-    /// From the moment when all threads are ready until everybody is registered.
+    /// From the moment when all threads are ready until all are registered.
     wall: Duration,
     /// Pairs that were not connected then; none, if all is well.
-    strays: u32,
+    unpaired: u32,
 }
 
-/// How closely a storm is looked at.
+/// How closely a burst is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// How long it takes as a whole.
@@ -222,11 +221,11 @@ pub(crate) enum Looks {
     Each,
 }
 
-/// A candidate: its name, its part, its storm, and its coming and going.
+/// A candidate: its name, its part, its burst, and its coming and going.
 pub(crate) struct Candidate {
     name: &'static str,
     role: Role,
-    storm: fn(u32, usize, Looks) -> Storm,
+    burst: fn(u32, usize, Looks) -> Burst,
     few: fn(u32, Duration) -> f64,
 }
 
@@ -234,7 +233,7 @@ pub(crate) fn candidate<R: Registers>(name: &'static str, role: Role) -> Candida
     Candidate {
         name,
         role,
-        storm: storm::<R>,
+        burst: burst::<R>,
         few: few::<R>,
     }
 }
@@ -253,14 +252,22 @@ fn key(number: u32) -> u64 {
     0xFFFF_8880_0000_0000 + u64::from(number) * 64
 }
 
-/// Everybody registers at once: `pairs` producers and consumers in random order, from so many
-/// threads.
+/// Producers and consumers in turns: the side and the key of each.
+fn party(number: u32) -> (Side, u64) {
+    let side = match number % 2 {
+        0 => Side::Producer,
+        _ => Side::Consumer,
+    };
+    (side, key(number / 2))
+}
+
+/// All register at once: `pairs` producers and consumers in random order, from so many threads.
 ///
 /// Measured from the first registration to the last, for every candidate alike, and nothing else
-/// in between: all threads are awake when it begins, what they note their results in was touched
-/// already, and who is done sleeps until everybody is: what threads do at their end takes longer
-/// than all registrations, if others have not had a turn yet.
-fn storm<R: Registers>(pairs: u32, threads: usize, looks: Looks) -> Storm {
+/// in between: all threads are awake when it begins, and the memory of their results was touched
+/// already. A thread that is done sleeps until all are, because its end takes longer than all
+/// registrations if others have not had a turn yet.
+fn burst<R: Registers>(pairs: u32, threads: usize, looks: Looks) -> Burst {
     let registry = R::new(pairs);
     let objects: Vec<R::Object> = (0..2 * pairs).map(|_| R::Object::default()).collect();
     let order = shuffled(4, 2 * pairs);
@@ -291,36 +298,31 @@ fn storm<R: Registers>(pairs: u32, threads: usize, looks: Looks) -> Storm {
     });
     let begin = shares.iter().map(|share| share.span.0).min();
     let end = shares.iter().map(|share| share.span.1).max();
-    let mut histogram = empty_histogram();
+    let mut histogram = histogram();
     for share in shares.iter().filter_map(|share| share.histogram.as_ref()) {
         // The same bounds: always fits.
         let _ = histogram.add(share);
     }
     // The lists would take as long again to look at all of them.
     let looked_at = (0..pairs).step_by(pairs.div_ceil(1_000) as usize);
-    let strays = looked_at.filter(|number| !registry.is_connected(key(*number)));
-    let strays = strays.count() as u32;
+    let unpaired = looked_at.filter(|number| !registry.is_connected(key(*number)));
+    let unpaired = unpaired.count() as u32;
     // In the order of the lists, newest first: ending is not measured.
     shares.sort_by_key(|share| Reverse(share.span.1));
     let tickets = shares
         .into_iter()
         .flat_map(|share| share.tickets.into_iter().rev());
     tickets.for_each(drop);
-    Storm {
+    Burst {
         histogram,
         wall: begin
             .zip(end)
             .map_or(Duration::ZERO, |(begin, end)| end - begin),
-        strays,
+        unpaired,
     }
 }
 
-fn empty_histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_NS_MAX, 3)
-        .expect("three digits and a minute are within what a histogram can be")
-}
-
-/// What one thread of a storm does.
+/// What one thread of a burst does.
 struct Share<'a, R: Registers + 'a> {
     tickets: Vec<Option<Result<R::Ticket<'a>, Busy>>>,
     /// For [`Looks::Each`].
@@ -335,7 +337,7 @@ impl<'a, R: Registers> Share<'a, R> {
         Self {
             // Written to: the first touch of its memory is no part of a registration.
             tickets: (0..registrations).map(|_| None).collect(),
-            histogram: (looks == Looks::Each).then(empty_histogram),
+            histogram: (looks == Looks::Each).then(histogram),
             span: (now, now),
         }
     }
@@ -343,14 +345,9 @@ impl<'a, R: Registers> Share<'a, R> {
     fn register(&mut self, registry: &'a R, objects: &[R::Object], part: &[u32]) {
         self.span.0 = Instant::now();
         for (ticket, &number) in self.tickets.iter_mut().zip(part) {
-            let side = match number % 2 {
-                0 => Side::Producer,
-                _ => Side::Consumer,
-            };
+            let (side, key) = party(number);
             let object = &objects[number as usize];
-            let mut register = || {
-                *ticket = Some(registry.register(side, key(number / 2), object));
-            };
+            let mut register = || *ticket = Some(registry.register(side, key, object));
             match &mut self.histogram {
                 None => register(),
                 Some(histogram) => histogram.saturating_record(timed(register)),
@@ -360,7 +357,7 @@ impl<'a, R: Registers> Share<'a, R> {
     }
 }
 
-/// Exactly so many parts, as even as can be: everybody waits at the barrier for all of them.
+/// Exactly so many parts, as even as can be: each part has a thread, and all meet at the barrier.
 fn parts<T>(whole: &[T], count: usize) -> impl Iterator<Item = &[T]> {
     let bound = move |part: usize| whole.len() * part / count;
     (0..count).map(move |part| &whole[bound(part)..bound(part + 1)])
@@ -373,12 +370,8 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
     let objects: Vec<R::Object> = (0..2 * pairs + 2).map(|_| R::Object::default()).collect();
     let stay: Vec<_> = (0..2 * pairs)
         .map(|number| {
-            let side = if number % 2 == 0 {
-                Side::Producer
-            } else {
-                Side::Consumer
-            };
-            registry.register(side, key(number / 2), &objects[number as usize])
+            let (side, key) = party(number);
+            registry.register(side, key, &objects[number as usize])
         })
         .collect();
     let [.., producer, consumer] = &objects[..] else {
@@ -399,13 +392,13 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
     let candidates = candidates();
     let few = few_table(stage, &candidates);
     report.plot(Plot::lines("few", &few, &[], "pairs registered"));
-    let (storms, details) = storms(stage, &candidates, &mut report.notes);
-    let mut plot = Plot::lines("at-once", &storms, &["144"], "pairs");
+    let (bursts, details) = bursts(stage, &candidates, &mut report.notes);
+    let mut plot = Plot::lines("at-once", &bursts, &["144"], "pairs");
     plot.title += ", 144 threads";
     report.plot(plot);
-    targets(report, &few, &storms, &details);
-    extrapolate(&mut report.notes, &storms);
-    report.tables = vec![few, storms, details];
+    targets(report, &few, &bursts, &details);
+    extrapolate(&mut report.notes, &bursts);
+    report.tables = vec![few, bursts, details];
     report.note(format!(
         "144 threads on {} cores: maxima of milliseconds are threads being scheduled out",
         flatpath_bench_common::profile::cores()
@@ -438,7 +431,7 @@ fn few_table(stage: &mut Stage, candidates: &[Candidate]) -> Table {
 }
 
 /// Wall time per registration, and latencies in detail.
-fn storms(stage: &mut Stage, candidates: &[Candidate], notes: &mut Vec<String>) -> (Table, Table) {
+fn bursts(stage: &mut Stage, candidates: &[Candidate], notes: &mut Vec<String>) -> (Table, Table) {
     let profile = stage.profile;
     let sizes: &[u32] = profile.pick(
         &[1_000, 5_000, LISTS_PAIRS_MAX, PAIRS],
@@ -458,25 +451,28 @@ fn storms(stage: &mut Stage, candidates: &[Candidate], notes: &mut Vec<String>) 
     );
     for &pairs in sizes {
         for &threads in threads {
-            let samples = weather(stage, candidates, pairs, threads);
+            let samples = interleaved(stage, candidates, pairs, threads);
             let mut figures = Vec::new();
-            for (candidate, storms) in candidates.iter().zip(&samples) {
+            for (candidate, bursts) in candidates.iter().zip(&samples) {
                 let each = 2 * u64::from(pairs);
-                let walls: Vec<f64> = storms
+                let walls: Vec<f64> = bursts
                     .iter()
-                    .filter(|storm| storm.histogram.is_empty())
-                    .map(|storm| per_operation(storm.wall, each))
+                    .filter(|burst| burst.histogram.is_empty())
+                    .map(|burst| per_operation(burst.wall, each))
                     .collect();
                 figures.push((!walls.is_empty()).then(|| Figure::of(&walls)));
-                if let Some(merged) = merged(storms) {
+                if let Some(merged) = merged(bursts) {
                     let is_published = pairs == PAIRS && threads == 144 && candidate.name == OURS;
                     details
                         .push(&[&pairs, &threads, &candidate.name], detail(&merged))
                         .published = is_published.then_some(published::PAIRING);
                 }
-                let strays: u32 = storms.iter().map(|storm| storm.strays).sum();
-                if strays > 0 {
-                    notes.push(format!("{}: {strays} pairs not connected", candidate.name));
+                let unpaired: u32 = bursts.iter().map(|burst| burst.unpaired).sum();
+                if unpaired > 0 {
+                    notes.push(format!(
+                        "{}: {unpaired} pairs not connected",
+                        candidate.name
+                    ));
                 }
             }
             walls.push(&[&pairs, &threads], figures);
@@ -485,21 +481,21 @@ fn storms(stage: &mut Stage, candidates: &[Candidate], notes: &mut Vec<String>) 
     (walls, details)
 }
 
-/// The storms of each candidate, interleaved. The lists have fewer from thousands of pairs on, and
+/// The bursts of each candidate, interleaved. The lists have fewer from thousands of pairs on, and
 /// none where one would take minutes.
-fn weather(
+fn interleaved(
     stage: &mut Stage,
     candidates: &[Candidate],
     pairs: u32,
     threads: usize,
-) -> Vec<Vec<Storm>> {
+) -> Vec<Vec<Burst>> {
     const LISTS_ONCE: u32 = 5_000;
     let rounds = match pairs > LISTS_ONCE {
         true => stage.profile.pick(5, 5, 1),
         false => stage.profile.rounds(),
     };
     let rounds = stage.runs(rounds);
-    let mut samples: Vec<Vec<Storm>> = candidates.iter().map(|_| Vec::new()).collect();
+    let mut samples: Vec<Vec<Burst>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for step in 0..candidates.len() {
             // Another one begins in every round: the first finds the heap as the last one left it.
@@ -513,17 +509,17 @@ fn weather(
             (stage.progress)(&format!(
                 "pairing: {pairs} pairs, {threads} threads, {name}"
             ));
-            samples.push((candidate.storm)(pairs, threads, Looks::Whole));
+            samples.push((candidate.burst)(pairs, threads, Looks::Whole));
             if round == 0 {
-                samples.push((candidate.storm)(pairs, threads, Looks::Each));
+                samples.push((candidate.burst)(pairs, threads, Looks::Each));
             }
         }
     }
     samples
 }
 
-fn merged(storms: &[Storm]) -> Option<Histogram<u64>> {
-    let histograms = storms.iter().map(|storm| storm.histogram.clone());
+fn merged(bursts: &[Burst]) -> Option<Histogram<u64>> {
+    let histograms = bursts.iter().map(|burst| burst.histogram.clone());
     histograms.reduce(|mut sum, histogram| {
         // The same bounds: always fits.
         let _ = sum.add(&histogram);
@@ -543,8 +539,8 @@ fn detail(merged: &Histogram<u64>) -> [Figure; 5] {
 }
 
 /// What the lists would take: their cost is linear in what is registered.
-fn extrapolate(notes: &mut Vec<String>, storms: &Table) {
-    for row in storms.rows.iter().rev() {
+fn extrapolate(notes: &mut Vec<String>, bursts: &Table) {
+    for row in bursts.rows.iter().rev() {
         let [pairs, threads] = &row.labels[..] else {
             continue;
         };
@@ -564,17 +560,17 @@ fn extrapolate(notes: &mut Vec<String>, storms: &Table) {
     }
 }
 
-fn targets(report: &mut BenchReport, few: &Table, storms: &Table, details: &Table) {
+fn targets(report: &mut BenchReport, few: &Table, bursts: &Table, details: &Table) {
     use Wanted::{AtLeast, AtMost};
     let pairs = PAIRS.to_string();
-    let at = |threads, name| storms.figure(&[&pairs, threads], name);
+    let at = |threads, name| bursts.figure(&[&pairs, threads], name);
     let registrations = 2.0 * f64::from(PAIRS);
     let millis = at("144", OURS).map(|ns| ns * registrations / 1e6);
     report.target("174,000 pairs from 144 threads", "ms", AtMost(80.0), millis);
     let p999 = details.figure(&[&pairs, "144", OURS], "p99.9");
     let what = "174,000 pairs from 144 threads, p99.9 of a registration";
     report.target(what, "us", AtMost(50.0), p999.map(|ns| ns / 1e3));
-    let of = |name| storms.figure(&["20000", "144"], name);
+    let of = |name| bursts.figure(&["20000", "144"], name);
     let what = "two lists against ours, 20,000 pairs, 144 threads";
     report.target(what, "x", AtLeast(500.0), ratio(of(LISTS), of(OURS)));
     for threads in ["2", "144"] {
@@ -582,7 +578,7 @@ fn targets(report: &mut BenchReport, few: &Table, storms: &Table, details: &Tabl
         let reached = ratio(at(threads, LOCKED_MAP), at(threads, OURS));
         report.target(what, "x", AtLeast(2.0), reached);
         let what = format!("best concurrent map against ours, 174,000 pairs, {threads} threads");
-        let best = storms.best(&[&pairs, threads], Role::Competitor);
+        let best = bursts.best(&[&pairs, threads], Role::Competitor);
         report.target(what, "x", AtLeast(0.85), ratio(best, at(threads, OURS)));
     }
     let of = |name| few.figure(&["10"], name);

@@ -3,18 +3,34 @@
 //! One that is missing is named, and the test passes without it; where `CI=true` it fails: there
 //! the tools are installed, and a test left out would go unnoticed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::deadline::Deadline;
 
-/// The path of `name`, or `None` after saying that it is missing.
-pub fn find(name: &str) -> Option<PathBuf> {
+/// Administrators' programs are often missing from the search path of a user.
+const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// Where `name` is installed.
+pub fn locate(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|home| home.join(name))
-        .find(|it| it.is_file());
+    let directories = std::env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
+    locate_in(directories, name)
+}
+
+fn locate_in(directories: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
+    let mut paths = directories.map(|directory| directory.join(name));
+    paths.find(|path| {
+        path.metadata()
+            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// The same, or `None` after a message that it is missing.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let found = locate(name);
     if found.is_none() {
         let strict = std::env::var("CI").is_ok_and(|value| value == "true");
         assert!(
@@ -80,4 +96,23 @@ fn read_all(stream: Option<impl std::io::Read>) -> Vec<u8> {
         let _ = stream.read_to_end(&mut bytes);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_run_is_not_a_program() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        std::fs::write(directory.path().join("wrk"), "text").expect("written");
+        let found = locate_in([directory.path().to_path_buf()].into_iter(), "wrk");
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn the_shell_is_found() {
+        let found = locate_in([PathBuf::from("/bin")].into_iter(), "sh");
+        assert_eq!(found, Some(PathBuf::from("/bin/sh")));
+    }
 }

@@ -21,10 +21,9 @@ use hdrhistogram::Histogram;
 use rustix::net::SocketFlags;
 
 use crate::http;
+use crate::measure::histogram;
 use crate::source::Source;
 
-/// Latencies from a microsecond to a minute, three digits.
-const LATENCY_MICROS_MAX: u64 = 60_000_000;
 /// No wait is longer than this, so that the end of a run is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SEED: u64 = 1;
@@ -72,7 +71,7 @@ impl Counted {
 /// Runs the plan. `counting` is called at the moment the counting begins.
 ///
 /// # Errors
-/// If the first connections cannot be made or the histograms or the clock cannot be set up;
+/// If the first connections cannot be made;
 /// connections that break later are counted and made again.
 pub fn run(plan: &Plan, counting: impl FnOnce() -> io::Result<()>) -> io::Result<Counted> {
     let mut crowd = Crowd::connect(plan)?;
@@ -146,7 +145,7 @@ impl<'a> Crowd<'a> {
                 http::request(&plan.quick_path),
                 http::request(&plan.sleep_path),
             ],
-            latencies: [histogram()?, histogram()?],
+            latencies: [histogram(), histogram()],
             errors: 0,
             random: fastrand::Rng::with_seed(SEED),
         };
@@ -271,10 +270,6 @@ impl Pacing {
         self.sent += u64::from(may);
         may
     }
-}
-
-fn histogram() -> io::Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).map_err(io::Error::other)
 }
 
 #[cfg(test)]

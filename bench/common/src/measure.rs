@@ -14,6 +14,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+
 use crate::report::Figure;
 
 /// The order of turns, (round, candidate): A B C, C B A, and so on. What changes slowly, such as
@@ -201,6 +203,12 @@ pub fn raw_timed(operation: impl FnOnce()) -> u64 {
 #[inline]
 pub fn timed(operation: impl FnOnce()) -> u64 {
     raw_timed(operation).saturating_sub(*CLOCK_NS)
+}
+
+/// An empty histogram of nanoseconds or microseconds: three digits, up to a minute of nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(60_000_000_000, 3)
+        .expect("three digits and a minute are within what a histogram can be")
 }
 
 /// CPU time of the calling thread so far, in nanoseconds.

@@ -1,9 +1,10 @@
 //! The programs the harness needs from the machine, and the packages that bring them.
 
-use std::env;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+
+use flatpath_testkit::tools::locate;
 
 /// A program of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +43,13 @@ pub const HAPROXY: Tool = tool("haproxy", "haproxy", "-v");
 /// A competitor of the relay.
 pub const SOCAT: Tool = tool("socat", "socat", "-V");
 
-/// Administrators' programs are often missing from the search path of a user.
-const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-
 impl Tool {
     /// Where the program is.
     ///
     /// # Errors
     /// `NotFound`, which names the package.
     pub fn find(self) -> io::Result<PathBuf> {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let directories = env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
-        find_in(directories, self.program).ok_or_else(|| absent(&[self]))
+        locate(self.program).ok_or_else(|| absent(&[self]))
     }
 
     /// The version the program reports of itself, as one short line.
@@ -92,18 +88,6 @@ fn absent(tools: &[Tool]) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, message)
 }
 
-fn find_in(directories: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
-    directories
-        .map(|directory| directory.join(program))
-        .find(|path| is_program(path))
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata()
-        .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,19 +99,5 @@ mod tests {
             text,
             "not installed: wrk, perf; on Debian: apt install wrk linux-perf"
         );
-    }
-
-    #[test]
-    fn a_file_that_cannot_run_is_not_a_program() {
-        let directory = tempfile::tempdir().expect("temporary directory");
-        std::fs::write(directory.path().join("wrk"), "text").expect("written");
-        let found = find_in([directory.path().to_path_buf()].into_iter(), "wrk");
-        assert_eq!(found, None);
-    }
-
-    #[test]
-    fn the_shell_is_found() {
-        let found = find_in([PathBuf::from("/bin")].into_iter(), "sh");
-        assert_eq!(found, Some(PathBuf::from("/bin/sh")));
     }
 }

@@ -164,20 +164,6 @@ fn members(group: u32) -> io::Result<Vec<(Process, Stat)>> {
 pub struct ThreadTimes(BTreeMap<i32, u64>);
 
 impl ThreadTimes {
-    /// Only those of threads that `threads` has.
-    #[must_use]
-    pub fn only(mut self, threads: &Self) -> Self {
-        self.0.retain(|thread, _| threads.0.contains_key(thread));
-        self
-    }
-
-    /// Only those of threads that `threads` does not have.
-    #[must_use]
-    pub fn without(mut self, threads: &Self) -> Self {
-        self.0.retain(|thread, _| !threads.0.contains_key(thread));
-        self
-    }
-
     /// The time since an earlier reading, without that of threads that have ended since: idle ones.
     pub fn since(&self, earlier: &Self) -> Duration {
         let used = self.0.iter().map(|(thread, time)| {

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use flatpath_bench_common::measure::histogram;
 use flatpath_bench_common::{http, rpc};
 use hdrhistogram::Histogram;
 
@@ -75,9 +76,7 @@ pub(super) struct Latencies {
 impl Default for Latencies {
     fn default() -> Self {
         Self {
-            // One minute with three digits; always valid bounds.
-            micros: Histogram::new_with_bounds(1, 60_000_000, 3)
-                .unwrap_or_else(|_| unreachable!("constant bounds")),
+            micros: histogram(),
             errors: 0,
         }
     }

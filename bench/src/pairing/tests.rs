@@ -1,4 +1,4 @@
-//! Every candidate introduces both sides, one at a time and in a storm.
+//! Every candidate introduces both sides, one at a time and in a burst.
 
 use super::*;
 use crate::competitors::maps::{Dash, Locked, Papaya, Scc};
@@ -41,12 +41,12 @@ fn there_are_as_many_parts_as_threads_and_nothing_is_left_over() {
 }
 
 #[test]
-fn a_storm_leaves_nobody_unconnected() {
+fn a_burst_leaves_no_pair_unconnected() {
     for candidate in candidates() {
         for (looks, noted) in [(Looks::Whole, 0), (Looks::Each, 600)] {
-            let storm = (candidate.storm)(300, 4, looks);
-            assert_eq!(storm.strays, 0, "{}", candidate.name);
-            assert_eq!(storm.histogram.len(), noted, "{}", candidate.name);
+            let burst = (candidate.burst)(300, 4, looks);
+            assert_eq!(burst.unpaired, 0, "{}", candidate.name);
+            assert_eq!(burst.histogram.len(), noted, "{}", candidate.name);
         }
     }
 }
