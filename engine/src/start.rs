@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use flatpath_driver::{
-    Driver, DriverChoice, Listener, Selection, Waker, epoll::Epoll, uring::Uring,
-};
+use flatpath_driver::{Driver, DriverChoice, Listener, Selection, epoll::Epoll, uring::Uring};
 use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
@@ -281,24 +279,18 @@ impl NetworkThread {
         let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         self.options.driver.regions = regions;
         let spoken = (protocols, region_ids);
-        if !self.uring {
-            return match Epoll::new(&self.options.driver) {
-                Ok(driver) => self.serve(driver, spoken, report),
-                Err(cause) => give_up(&cause, report),
-            };
-        }
-        match Uring::new(&self.options.driver) {
-            Ok(driver) => self.serve(driver, spoken, report),
-            Err(refusal) if self.options.choice == DriverChoice::Uring => {
-                give_up(&io::Error::other(refusal.to_string()), report)
-            }
-            Err(refusal) => {
-                log::warn!("ring {}: epoll after all: {refusal}", self.ring);
-                match Epoll::new(&self.options.driver) {
-                    Ok(driver) => self.serve(driver, spoken, report),
-                    Err(cause) => give_up(&cause, report),
+        if self.uring {
+            match Uring::new(&self.options.driver) {
+                Ok(driver) => return self.serve(driver, spoken, report),
+                Err(refusal) if self.options.choice == DriverChoice::Uring => {
+                    return give_up(&io::Error::other(refusal.to_string()), report);
                 }
+                Err(refusal) => log::warn!("ring {}: epoll after all: {refusal}", self.ring),
             }
+        }
+        match Epoll::new(&self.options.driver) {
+            Ok(driver) => self.serve(driver, spoken, report),
+            Err(cause) => give_up(&cause, report),
         }
     }
 
@@ -308,14 +300,9 @@ impl NetworkThread {
         (protocols, region_ids): (Vec<Box<dyn DynProtocol>>, Vec<u16>),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
-        let waker: Waker = driver.waker();
-        if self.shared.inboxes[usize::from(self.ring)]
-            .waker
-            .set(waker)
-            .is_err()
-        {
-            return give_up(&io::Error::other("a ring was started twice"), report);
-        }
+        let inbox = &self.shared.inboxes[usize::from(self.ring)];
+        let is_first = inbox.waker.set(driver.waker()).is_ok();
+        debug_assert!(is_first, "a network thread starts once");
         let numbers = self.listeners.iter().zip(0u16..);
         let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
         let numbers = numbers.collect();
