@@ -97,9 +97,10 @@ impl Scan {
     pub(crate) fn head<'a>(&self, input: &'a [u8], copy: &'a mut Vec<u8>) -> &'a [u8] {
         let head = &input[..self.scanned as usize];
         let minor_at = self.headers_from as usize - "1\r\n".len();
-        match head[minor_at] {
-            b'2'..=b'9' => as_1_1(head, minor_at, copy),
-            _ => head,
+        if head[minor_at] > b'1' {
+            as_1_1(head, minor_at, copy)
+        } else {
+            head
         }
     }
 
@@ -145,7 +146,7 @@ fn may_begin_request(line: &[u8]) -> bool {
 /// that major version to which the recipient is conformant."
 #[cold]
 fn as_1_1<'a>(head: &'a [u8], minor_at: usize, copy: &'a mut Vec<u8>) -> &'a [u8] {
-    if !head[..minor_at].ends_with(b" HTTP/1.") {
+    if !head[minor_at].is_ascii_digit() || !head[..minor_at].ends_with(b" HTTP/1.") {
         return head;
     }
     copy.extend_from_slice(head);
