@@ -49,12 +49,12 @@ const CAPACITIES: [usize; 2] = [2 << 20, 1 << 20];
 
 /// Pipes to be filled, as many as may be open at once. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Pipes(Arc<Shelf>);
+pub struct Pipes(Arc<PipePool>);
 
 /// Leave for two descriptors, until it is dropped.
 pub type PipeLeave = Box<dyn Any + Send>;
 
-struct Shelf {
+struct PipePool {
     pipes_max: usize,
     state: Mutex<State>,
     /// Gives leave for another pipe, if pipes are counted.
@@ -76,15 +76,15 @@ struct Pipe {
     _leave: Option<PipeLeave>,
 }
 
-impl fmt::Debug for Shelf {
+impl fmt::Debug for PipePool {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shelf = formatter.debug_struct("Shelf");
-        shelf.field("pipes_max", &self.pipes_max);
-        shelf.field("state", &self.state).finish_non_exhaustive()
+        let mut pool = formatter.debug_struct("PipePool");
+        pool.field("pipes_max", &self.pipes_max);
+        pool.field("state", &self.state).finish_non_exhaustive()
     }
 }
 
-impl Shelf {
+impl PipePool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that could panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +115,7 @@ impl Pipe {
 impl Pipes {
     /// No pipe yet; later at most `pipes_max`, which are two descriptors each.
     pub fn new(pipes_max: usize) -> Pipes {
-        Pipes(Arc::new(Shelf {
+        Pipes(Arc::new(PipePool {
             pipes_max,
             state: Mutex::default(),
             count: OnceLock::new(),
@@ -163,7 +163,7 @@ impl Pipes {
         };
         let mut piped = Piped {
             pipe: Some(pipe),
-            shelf: Arc::clone(&self.0),
+            pool: Arc::clone(&self.0),
             bytes: 0,
         };
         let into_page = (offset % page as u64) as usize;
@@ -204,7 +204,7 @@ impl Pipes {
         }
         let mut piped = Piped {
             pipe: Some(self.take()?),
-            shelf: Arc::clone(&self.0),
+            pool: Arc::clone(&self.0),
             bytes: 0,
         };
         let (to, count) = (piped.pipe().write.as_fd(), there.min(*bytes.end()));
@@ -243,7 +243,7 @@ impl Pipes {
 pub struct Piped {
     /// There until the drop.
     pipe: Option<Pipe>,
-    shelf: Arc<Shelf>,
+    pool: Arc<PipePool>,
     bytes: usize,
 }
 
@@ -310,11 +310,11 @@ impl Drop for Piped {
             return;
         };
         if self.bytes == 0 {
-            self.shelf.lock().idle.push(pipe);
+            self.pool.lock().idle.push(pipe);
         } else {
             // P2
             drop(pipe);
-            self.shelf.lock().open -= 1;
+            self.pool.lock().open -= 1;
         }
     }
 }

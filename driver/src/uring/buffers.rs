@@ -5,7 +5,7 @@
 //! which a region may ask for, several receives share a page (`sharing`).
 //!
 //! Invariants
-//! - B1: a buffer is with the kernel, with the caller, or retained. `places` says which; it changes
+//! - B1: a buffer is with the kernel, with the caller, or retained. `states` says which; it changes
 //!   in `take`, `recycle` and `reclaim` only, so a completion that names a buffer twice, or none
 //!   of ours, is detected.
 //! - B2: the memory is unmapped only after the io_uring that knows it has no operation left.
@@ -23,7 +23,7 @@
 use io_uring::{IoUring, types};
 
 use super::entries::Entries;
-use super::sharing::{Settled, Sharing};
+use super::sharing::{Released, Sharing};
 use crate::completion::Piece;
 use crate::refusal::Refusal;
 use crate::region::{Region, RegionConfig, SmallReceives};
@@ -38,9 +38,9 @@ const LEVEL_MIN: u32 = 16;
 /// The kernel's number of a ring with shared pages is that of the other one and this.
 const SHARED_GROUPS: u16 = 1 << 15;
 
-/// Where a page is that is not free.
+/// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PageState {
     /// Free, or with the kernel, or being received into.
     Driver,
     /// With the caller, as a piece.
@@ -58,7 +58,7 @@ pub(crate) struct BufferRing {
     region_id: u16,
     /// The kernel's number of the first buffer.
     first: u16,
-    places: Box<[Place]>,
+    states: Box<[PageState]>,
     out_count: u32,
     /// Most buffers that are with the kernel at a time, for receives that take a whole one.
     level: u32,
@@ -118,7 +118,7 @@ impl BufferRing {
             region,
             region_id,
             first,
-            places: vec![Place::Driver; config.pages as usize].into_boxed_slice(),
+            states: vec![PageState::Driver; config.pages as usize].into_boxed_slice(),
             out_count: 0,
             level,
             with_kernel: 0,
@@ -198,13 +198,13 @@ impl BufferRing {
     pub(crate) fn has(&self, number: u16) -> bool {
         number
             .checked_sub(self.first)
-            .is_some_and(|buffer| usize::from(buffer) < self.places.len())
+            .is_some_and(|buffer| usize::from(buffer) < self.states.len())
     }
 
     /// A completion named this buffer and brought bytes: they are the caller's now.
     pub(crate) fn take(&mut self, number: u16, bytes: u32) -> Piece {
         let buffer = number - self.first;
-        let offset = if self.places[usize::from(buffer)] == Place::Shared {
+        let offset = if self.states[usize::from(buffer)] == PageState::Shared {
             self.take_shared(buffer, bytes)
         } else {
             self.take_whole(buffer);
@@ -217,19 +217,19 @@ impl BufferRing {
     /// stream or with an error.
     pub(crate) fn take_nothing(&mut self, number: u16) {
         // H2: a shared page has lost nothing.
-        if self.places[usize::from(number - self.first)] != Place::Shared {
+        if self.states[usize::from(number - self.first)] != PageState::Shared {
             let empty = self.take(number, 0);
             self.recycle(empty);
         }
     }
 
     fn take_whole(&mut self, buffer: u16) {
-        let place = &mut self.places[usize::from(buffer)];
+        let state = &mut self.states[usize::from(buffer)];
         assert!(
-            *place == Place::Driver,
+            *state == PageState::Driver,
             "B1: the kernel gave out buffer {buffer} twice"
         );
-        *place = Place::Caller;
+        *state = PageState::Caller;
         self.out_count += 1;
         self.with_kernel -= 1;
         self.refill();
@@ -243,33 +243,33 @@ impl BufferRing {
         };
         self.out_count += retired.len() as u32;
         for page in retired.drain(..) {
-            self.settle_shared(page);
+            self.release_shared(page);
         }
         self.retired = retired;
         self.refill();
-        self.tell_filling();
+        self.publish_filling();
         offset
     }
 
     /// The end of a shared page, if it has come: free, or retained.
-    fn settle_shared(&mut self, page: u16) {
-        let settled = self.sharing.as_mut().and_then(|one| one.settle(page));
-        let Some(Settled { page, base }) = settled else {
+    fn release_shared(&mut self, page: u16) {
+        let released = self.sharing.as_mut().and_then(|one| one.release(page));
+        let Some(Released { page, base }) = released else {
             return;
         };
-        let place = &mut self.places[usize::from(page)];
+        let state = &mut self.states[usize::from(page)];
         if let Some(base) = base {
-            *place = Place::Retained;
+            *state = PageState::Retained;
             drop(base);
         } else {
-            *place = Place::Driver;
+            *state = PageState::Driver;
             self.out_count -= 1;
             self.spare.push(page);
         }
     }
 
     /// For display: of the page that is being filled, the ring's own count does not count.
-    fn tell_filling(&self) {
+    fn publish_filling(&self) {
         if let Some(sharing) = &self.sharing {
             self.region.fills(sharing.filling().map(u32::from));
         }
@@ -278,22 +278,22 @@ impl BufferRing {
     /// The caller gives a buffer back.
     pub(crate) fn recycle(&mut self, piece: Piece) {
         self.region.check(&piece);
-        let place = &mut self.places[usize::from(piece.buffer)];
+        let state = &mut self.states[usize::from(piece.buffer)];
         let base = piece.base.into_inner();
-        if *place == Place::Shared {
+        if *state == PageState::Shared {
             if let Some(sharing) = &mut self.sharing {
-                sharing.put(piece.buffer, base);
+                sharing.recycle(piece.buffer, base);
             }
-            self.settle_shared(piece.buffer);
+            self.release_shared(piece.buffer);
             self.refill();
-            return self.tell_filling();
+            return self.publish_filling();
         }
         if let Some(base) = base {
-            *place = Place::Retained;
+            *state = PageState::Retained;
             drop(base);
             return;
         }
-        *place = Place::Driver;
+        *state = PageState::Driver;
         self.out_count -= 1;
         self.spare.push(piece.buffer);
         self.refill();
@@ -310,7 +310,7 @@ impl BufferRing {
                 .entries
                 .give(address, self.region.page_bytes(), self.first + page);
             sharing.given(page);
-            self.places[usize::from(page)] = Place::Shared;
+            self.states[usize::from(page)] = PageState::Shared;
             shared = true;
         }
         while self.with_kernel < self.level
@@ -336,15 +336,15 @@ impl BufferRing {
             return;
         };
         region.reclaim(|page| {
-            let place = &mut self.places[page as usize];
-            match place {
+            let state = &mut self.states[page as usize];
+            match state {
                 // A piece that was dropped instead of recycled is gone with what was retained of
                 // it.
-                Place::Retained | Place::Caller => *place = Place::Driver,
+                PageState::Retained | PageState::Caller => *state = PageState::Driver,
                 // The same, and the ring does not know that it may have the page again: it is lost,
                 // as the other pages of pieces that are dropped.
-                Place::Shared => return,
-                Place::Driver => unreachable!("B1: page {page} was neither retained nor out"),
+                PageState::Shared => return,
+                PageState::Driver => unreachable!("B1: page {page} was neither retained nor out"),
             }
             self.out_count -= 1;
             self.spare.push(page as u16);

@@ -34,7 +34,7 @@ pub(super) struct Sharing {
     page_bytes: u32,
     /// Most pages in the queue.
     level: usize,
-    /// Pages of which something was received and not all is settled.
+    /// Pages of which something was received and not all is recycled.
     begun: HashMap<u16, Begun>,
 }
 
@@ -48,9 +48,9 @@ struct Begun {
 }
 
 /// A retired page with no piece out.
-pub(super) struct Settled {
+pub(super) struct Released {
     pub(super) page: u16,
-    /// Bytes of it are retained, or were: to be dropped when the page's place is changed.
+    /// Bytes of it are retained, or were: to be dropped when the page's state is changed.
     pub(super) base: Option<Pinned<RegionMemory>>,
 }
 
@@ -110,7 +110,7 @@ impl Sharing {
     }
 
     /// A piece is recycled, with its base if something of it was retained.
-    pub(super) fn put(&mut self, page: u16, base: Option<Pinned<RegionMemory>>) {
+    pub(super) fn recycle(&mut self, page: u16, base: Option<Pinned<RegionMemory>>) {
         let Some(begun) = self.begun.get_mut(&page) else {
             debug_assert!(false, "H3: a piece of page {page} is out");
             return;
@@ -121,13 +121,13 @@ impl Sharing {
     }
 
     /// The page, if nothing more will happen to it here.
-    pub(super) fn settle(&mut self, page: u16) -> Option<Settled> {
+    pub(super) fn release(&mut self, page: u16) -> Option<Released> {
         let begun = self.begun.get(&page)?;
         if !begun.retired || begun.pieces > 0 {
             return None;
         }
         let base = self.begun.remove(&page)?.base;
-        Some(Settled { page, base })
+        Some(Released { page, base })
     }
 
     /// The page that is being filled, if this ring has a count of it (H3).
