@@ -1,0 +1,151 @@
+//! What a network thread does besides handling completions, each in turns in which nothing else is
+//! due: a chore that is not found to be due then would wait for whatever comes next.
+
+use std::time::Duration;
+
+use flatpath::memory::Wanted;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{
+    ConnectionHandle, Context, Job, Limits, LocalWaker, Phase, Protocol, Received, WorkerScope,
+};
+use flatpath_driver::simulation::{Client, ClientState};
+
+/// The most that a wait lasts here: longer than all answers take, shorter than anything that is
+/// done now and then whatever happens.
+const STEP: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One line, one thing that becomes due.
+struct Chores;
+
+/// What the lines of one connection concern: the connection that said `here`.
+#[derive(Default)]
+struct Here {
+    connection: Option<(LocalWaker, ConnectionHandle)>,
+    /// It is notified at the end of the turn.
+    at_end: bool,
+}
+
+impl Here {
+    fn notify(&self) {
+        let (waker, connection) = self.connection.as_ref().expect("one has said here");
+        waker.wake(*connection);
+    }
+}
+
+impl Protocol for Chores {
+    type ThreadState = Here;
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "chores"
+    }
+
+    fn thread_state(&self) -> Here {
+        Here::default()
+    }
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        match input {
+            b"here\n" => {
+                context.thread.connection = Some((context.local_waker(), context.handle()))
+            }
+            b"notify\n" => context.thread.notify(),
+            b"notify at the end\n" => context.thread.at_end = true,
+            b"memory\n" => {
+                let job = context.job().expect("room for a job");
+                context.dispatch_with_memory(job, Wanted::Small);
+            }
+            b"idle\n" => context.restart_phase(Phase::Idle),
+            _ => panic!("no such line"),
+        }
+        Received::Consumed
+    }
+
+    fn run(&self, (): &mut (), _scope: &mut WorkerScope<'_>) {}
+
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
+        context.write_static(b"done\n");
+        context.recycle(job);
+    }
+
+    fn notified(&self, context: &mut Context<'_, Self>) {
+        context.write_static(b"notified\n");
+    }
+
+    fn turn_ended(&self, here: &mut Here) {
+        if std::mem::take(&mut here.at_end) {
+            here.notify();
+        }
+    }
+}
+
+/// A server with two clients, and nothing to do.
+fn quiet() -> (SimulatedServer, [Client; 2]) {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = Limits {
+        connections_max: 10_000,
+        head_timeout: 100 * SECOND,
+        idle_timeout: SECOND / 4,
+        ..Limits::default()
+    };
+    let mut server = SimulatedServer::new(conditions, Chores);
+    server.world().set_step_max(STEP);
+    let clients = [server.connect(), server.connect()];
+    turns(&mut server, 50);
+    clients[0].write(b"here\n");
+    turns(&mut server, 50);
+    (server, clients)
+}
+
+fn turns(server: &mut SimulatedServer, count: usize) {
+    (0..count).for_each(|_| server.turn());
+}
+
+#[test]
+fn sim_a_connection_that_another_notifies_is_called() {
+    let (mut server, [here, other]) = quiet();
+    other.write(b"notify\n");
+    turns(&mut server, 20);
+    assert_eq!(here.read(), b"notified\n");
+}
+
+#[test]
+fn sim_no_wait_lasts_while_one_is_notified_at_the_end_of_a_turn() {
+    let (mut server, [here, other]) = quiet();
+    other.write(b"notify at the end\n");
+    let mut longest = Duration::ZERO;
+    let mut before = server.world().now();
+    while here.read().is_empty() {
+        server.turn();
+        let now = server.world().now();
+        longest = longest.max(now - std::mem::replace(&mut before, now));
+    }
+    assert!(longest < STEP, "a wait lasted {longest:?}");
+}
+
+#[test]
+fn sim_a_job_that_waits_for_memory_is_run_although_nothing_else_happens() {
+    let (mut server, [_here, other]) = quiet();
+    other.write(b"memory\n");
+    turns(&mut server, 50);
+    assert_eq!(other.read(), b"done\n");
+}
+
+#[test]
+fn sim_a_deadline_that_an_event_brings_forward_fires_although_nothing_else_happens() {
+    let (mut server, [_here, other]) = quiet();
+    // What is done once a second has just been done when the deadline begins.
+    server.world().advance(2 * SECOND);
+    turns(&mut server, 50);
+    other.write(b"idle\n");
+    turns(&mut server, 50);
+    server.world().advance(SECOND / 2);
+    turns(&mut server, 50);
+    assert_ne!(
+        other.state(),
+        ClientState::Open,
+        "the deadline did not fire"
+    );
+}
