@@ -37,7 +37,7 @@ pub(crate) struct Validators {
 pub(crate) enum Modified {
     /// In a second that is over.
     At(u64),
-    /// In the present second, or in the future: not sent, because a second change may have the same.
+    /// In the present second, or in the future: not sent, as a second change may have the same.
     Recently(u64),
     /// At a time that has no HTTP date.
     Unknown,
