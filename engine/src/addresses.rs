@@ -2,8 +2,8 @@
 //!
 //! An entry stands for an IPv4 address or for an IPv6 /64, which is what one subscriber is given
 //! (RFC 6177 section 2). It counts connections of one network thread and lists them in the order in
-//! which they were entered. Peers without an internet address (Unix sockets, direct descriptors,
-//! peers that are gone already) share one entry, on which no limit holds.
+//! which they were entered. Peers without an internet address (Unix sockets, peers that
+//! are gone already) share one entry, on which no limit holds.
 //!
 //! A peer's address costs a system call (0.2 to 0.3 us; multishot accept of io_uring does not
 //! deliver it), about one hundredth of what a connection with one request costs. So it is asked for

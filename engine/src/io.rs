@@ -74,8 +74,8 @@ impl Io<'_> {
         common.shared.pools.handle(common.ring, self.key.index)
     }
 
-    /// Where the connection comes from: one system call, so keep it. `None` when the driver cannot
-    /// say (direct descriptors) or the peer is gone already.
+    /// Where the connection comes from: one system call, so keep it. `None` for sockets
+    /// without an internet address and when the peer is gone already.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.driver.peer_of(self.connection.socket)
     }

@@ -32,7 +32,7 @@ pub struct Conditions {
     pub seed: u64,
     /// How often what goes wrong.
     pub faults: Faults,
-    /// Buffers, queue length and kind of descriptors.
+    /// Buffers and queue length.
     pub driver: DriverConfig,
     /// The server's bounds; `connections_max` of zero means 1,000 here.
     pub limits: Limits,

@@ -62,8 +62,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A driver and the network it is on. Of the configuration, the buffers, the length of the
-    /// completion queue and the kind of descriptors matter.
+    /// A driver and the network it is on. Of the configuration, the buffers and the length
+    /// of the completion queue matter.
     pub fn new(seed: u64, config: &DriverConfig, faults: Faults) -> (Simulation, Network) {
         let world = World::new(seed, faults);
         let now_ns = world.now_ns;
