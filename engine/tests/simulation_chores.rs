@@ -1,12 +1,14 @@
 //! What a network thread does besides handling completions, each in turns in which nothing else is
 //! due: a chore that is not found to be due then would wait for whatever comes next.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flatpath::memory::Wanted;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, Job, Limits, LocalWaker, Phase, Protocol, Received, WorkerScope,
+    ConnectionHandle, Context, Job, Limits, LocalWaker, Phase, Protocol, Received, Stall, Waker,
+    WorkerScope,
 };
 use flatpath_driver::simulation::{Client, ClientState};
 
@@ -15,8 +17,9 @@ use flatpath_driver::simulation::{Client, ClientState};
 const STEP: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One line, one thing that becomes due.
-struct Chores;
+/// One line, one thing that becomes due. What is inside ends the stall of one that said `outside`.
+#[derive(Clone, Default)]
+struct Chores(Arc<OnceLock<Waker>>);
 
 /// What the lines of one connection concern: the connection that said `here`.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Protocol for Chores {
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         match input {
             b"here\n" => {
-                context.thread.connection = Some((context.local_waker(), context.handle()))
+                context.thread.connection = Some((context.local_waker(), context.handle()));
             }
             b"notify\n" => context.thread.notify(),
             b"notify at the end\n" => context.thread.at_end = true,
@@ -57,6 +60,13 @@ impl Protocol for Chores {
                 let job = context.job().expect("room for a job");
                 context.dispatch_with_memory(job, Wanted::Small);
             }
+            b"outside\n" if self.0.set(context.waker()).is_ok() => {
+                return Received::Blocked {
+                    consumed: 0,
+                    on: Stall::Outside,
+                };
+            }
+            b"outside\n" => context.write_static(b"resumed\n"),
             b"idle\n" => context.restart_phase(Phase::Idle),
             _ => panic!("no such line"),
         }
@@ -83,6 +93,10 @@ impl Protocol for Chores {
 
 /// A server with two clients, and nothing to do.
 fn quiet() -> (SimulatedServer, [Client; 2]) {
+    quiet_with(Chores::default())
+}
+
+fn quiet_with(protocol: Chores) -> (SimulatedServer, [Client; 2]) {
     let mut conditions = Conditions::calm(1);
     conditions.limits = Limits {
         connections_max: 10_000,
@@ -90,7 +104,7 @@ fn quiet() -> (SimulatedServer, [Client; 2]) {
         idle_timeout: SECOND / 4,
         ..Limits::default()
     };
-    let mut server = SimulatedServer::new(conditions, Chores);
+    let mut server = SimulatedServer::new(conditions, protocol);
     server.world().set_step_max(STEP);
     let clients = [server.connect(), server.connect()];
     turns(&mut server, 50);
@@ -148,4 +162,16 @@ fn sim_a_deadline_that_an_event_brings_forward_fires_although_nothing_else_happe
         ClientState::Open,
         "the deadline did not fire"
     );
+}
+
+#[test]
+fn sim_a_stall_that_another_thread_ends_is_over_although_nothing_else_happens() {
+    let protocol = Chores::default();
+    let (mut server, [_here, other]) = quiet_with(protocol.clone());
+    other.write(b"outside\n");
+    turns(&mut server, 50);
+    assert!(other.read().is_empty());
+    protocol.0.get().expect("it was stalled").wake();
+    turns(&mut server, 50);
+    assert_eq!(other.read(), b"resumed\n");
 }
