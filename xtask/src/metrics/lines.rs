@@ -27,7 +27,7 @@ const TEST_KIT: &str = "e2e/src";
 /// What a fuzz target checks is a test, though it is no file of `tests/`: two programs run it.
 const FUZZ_TARGETS: &str = "fuzz/src/targets";
 
-/// Programs that prove what a user of the crates can reach.
+/// Programs that prove what a user of the crates can reach: crates, or files of a crate.
 const EXAMPLES: &str = "examples";
 
 /// The lines of one crate.
@@ -57,7 +57,8 @@ pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Vec<Lines>> {
         };
         let is_kit = Path::new(&source.path).starts_with(TEST_KIT);
         let is_target = Path::new(&source.path).starts_with(FUZZ_TARGETS);
-        let is_example = Path::new(&source.path).starts_with(EXAMPLES);
+        let mut parts = Path::new(&source.path).components();
+        let is_example = parts.any(|part| part.as_os_str() == EXAMPLES);
         let is_test = |line: &usize| is_target || is_example || !is_kit && source.is_test(*line);
         let lines = source.lines().count();
         let tests = (1..=lines).filter(is_test).count();
