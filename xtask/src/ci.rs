@@ -62,22 +62,27 @@ fn run_step(step: Step) -> Result<()> {
     process::run(&mut command)
 }
 
-/// The crates that are not kept from a registry.
+/// The names of the crates that are not kept from a registry.
 fn published() -> Result<Vec<String>> {
+    let packages = published_manifests()?;
+    let names = packages.iter().map(|package| package["name"].as_str());
+    Ok(names.flatten().map(String::from).collect())
+}
+
+/// What cargo reads from the manifests of those crates.
+fn published_manifests() -> Result<Vec<Value>> {
     let mut command = process::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
     let text = process::output(&mut command).context("cargo metadata fails")?;
     let metadata: Value = serde_json::from_str(&text)?;
     let packages = metadata["packages"].as_array().context("no packages")?;
     let is_published = |package: &&Value| package["publish"].is_null();
-    let names = packages.iter().filter(is_published);
-    Ok(names
-        .filter_map(|package| package["name"].as_str().map(String::from))
-        .collect())
+    Ok(packages.iter().filter(is_published).cloned().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn the_library_is_published_and_the_tools_are_not() {
@@ -85,5 +90,24 @@ mod tests {
         let has = |name: &str| names.iter().any(|published| published == name);
         assert!(has("flatpath") && has("flatpath-cli"));
         assert!(!has("xtask") && !has("flatpath-bench"));
+    }
+
+    #[test]
+    fn a_registry_can_tell_a_stranger_what_each_published_crate_is_for() {
+        for package in published_manifests().unwrap() {
+            let name = package["name"].as_str().unwrap();
+            let list = |field: &str| package[field].as_array().map_or(0, Vec::len);
+            assert!(matches!(list("keywords"), 1..=5), "keywords of {name}");
+            assert!(matches!(list("categories"), 1..=5), "categories of {name}");
+            let text = |field: &str| package[field].as_str().unwrap_or_default();
+            assert!(text("description").len() > 30, "description of {name}");
+            assert!(
+                text("repository").starts_with("https"),
+                "repository of {name}"
+            );
+            let manifest = Path::new(text("manifest_path"));
+            let readme = manifest.with_file_name(text("readme"));
+            assert!(readme.is_file(), "readme of {name}: {}", readme.display());
+        }
     }
 }
