@@ -96,14 +96,15 @@
 //! }
 //! ```
 //!
-//! # A simulation test
+//! # A test
 //!
-//! [`simulation`] runs the same engine on a simulated kernel, network and clock, in one thread: a
-//! seed decides every fault and every order, so a failure can be repeated. Real sockets show what a
-//! protocol does; a simulation shows it for thousands of short reads, resets and late completions.
+//! The crate `flatpath-test` runs the same engine on a simulated kernel, network and clock, in one
+//! thread: a seed decides every fault and every order, so a failure can be repeated. Real sockets
+//! show what a protocol does; a simulation shows it for thousands of short reads, resets and late
+//! completions.
 //!
 //! ```
-//! use flatpath::simulation::{ClientState, Conditions, Faults, SimulatedServer};
+//! use flatpath_test::{Conditions, TestServer, each_seed};
 //! # use flatpath::{Context, Protocol, Received};
 //! # struct Lengths;
 //! # impl Protocol for Lengths {
@@ -128,24 +129,15 @@
 //! #     }
 //! # }
 //!
-//! for seed in 0..50 {
-//!     let conditions = Conditions {
-//!         // Short receives and sends, late and repeated completions; no lost connections.
-//!         faults: Faults::mixed(seed).without_losses(),
-//!         ..Conditions::calm(seed)
-//!     };
-//!     let mut server = SimulatedServer::new(conditions, Lengths);
+//! each_seed(50, |seed| {
+//!     // Short receives and sends, late and repeated completions; no lost connections.
+//!     let mut server = TestServer::new(Conditions::rough(seed), Lengths);
 //!     let client = server.connect();
 //!     client.write(b"one\nthree\n");
+//!     assert_eq!(server.read_line(&client), "3\n");
 //!     client.shutdown_write();
-//!     let mut reply = Vec::new();
-//!     for _ in 0..1_000 {
-//!         server.turn();
-//!         reply.extend(client.read());
-//!     }
-//!     assert_eq!(reply, b"3\n5\n", "seed {seed}");
-//!     assert_eq!(client.state(), ClientState::Finished, "seed {seed}");
-//! }
+//!     assert_eq!(server.read_to_end(&client), b"5\n");
+//! });
 //! ```
 //!
 //! # Further
@@ -156,7 +148,7 @@
 //! | [`descriptors`] | descriptors that a service keeps open                               |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
-//! | [`simulation`]  | tests                                                               |
+//! | [`simulation`]  | what the crate `flatpath-test` is built on                           |
 //! | [`statistics`]  | counters                                                            |
 //! | [`watch`]       | eventfds that call a function on a network thread                   |
 //!

@@ -51,6 +51,15 @@ impl Conditions {
             accept: OperationMode::Multishot,
         }
     }
+
+    /// The same with a mix of faults that no client notices: short receives and sends, late and
+    /// repeated completions, no lost connections.
+    pub fn rough(seed: u64) -> Conditions {
+        Conditions {
+            faults: Faults::mixed(seed).without_losses(),
+            ..Conditions::calm(seed)
+        }
+    }
 }
 
 /// See the module.
@@ -191,6 +200,14 @@ impl SimulatedServer {
         for _ in 0..self.random.below(4) {
             self.shared.run_next(|| ());
         }
+    }
+
+    /// Whether nothing happens any more by itself, until a client says something or a deadline
+    /// passes. What was written since the last turn is seen in the next one only.
+    pub fn is_settled(&self) -> bool {
+        let mut threads = self.threads.iter();
+        self.shared.queue.is_empty()
+            && threads.all(|thread| thread.world.is_settled() && thread.network.is_quiet())
     }
 
     /// Begins to drain; [`SimulatedServer::has_ended`] tells when the last connection is gone.

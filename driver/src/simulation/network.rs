@@ -114,6 +114,16 @@ impl Network {
         self.world().injected
     }
 
+    /// Whether nothing is on its way: no bytes, no end of a stream, no completion. What the
+    /// driver's caller starts from now on, or a client says, can change that.
+    pub fn is_settled(&self) -> bool {
+        let world = self.world();
+        let mut to_clients = world.connections.iter().map(|one| &one.to_client);
+        world.operations.next_due_ns().is_none()
+            && world.next_ns().is_none()
+            && to_clients.all(|way| way.next_ns(world.now_ns).is_none())
+    }
+
     /// What the driver's caller has not given back; for when it claims to be done.
     pub fn leaks(&self) -> Leaks {
         let world = self.world();

@@ -69,7 +69,7 @@ impl<D: Driver> Network<D> {
     ///   turn lowers it ([`Thread::due`](super::thread::Thread::due)), and every turn with chores
     ///   ends with computing it anew (`next_due_ns`).
     /// - An event needs a look at all of it: it sets `due_ns` to 0.
-    fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let (thread, common) = (&self.thread, &self.thread.common);
         let has_waiting = thread.waits.any()
             || thread.starved.any()

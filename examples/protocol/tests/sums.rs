@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use flatpath::simulation::{Conditions, Faults, SimulatedServer};
 use flatpath::{DriverChoice, Server};
 use flatpath_example_protocol::{BLOCK_BYTES_MAX, Sums};
+use flatpath_test::{Conditions, TestServer, each_seed};
 
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,38 +47,21 @@ fn blocks_are_summed_over_real_sockets() {
 #[test]
 fn sim_blocks_are_summed_whatever_the_kernel_does() {
     const CLIENTS: usize = 4;
-    const TURNS: usize = 2_000;
-    for seed in 0..50 {
-        let conditions = Conditions {
-            faults: Faults::mixed(seed).without_losses(),
-            ..Conditions::calm(seed)
-        };
-        let mut server = SimulatedServer::new(conditions, Sums);
+    each_seed(50, |seed| {
+        let mut server = TestServer::new(Conditions::rough(seed), Sums);
         let blocks: Vec<_> = (1..=5_u8)
             .map(|number| block(&vec![number; 1 << (2 * number)]))
             .collect();
-        let expected: String = blocks.iter().map(|(_, reply)| reply.as_str()).collect();
         let clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
         for client in &clients {
             for (sent, _) in &blocks {
                 client.write(sent);
             }
         }
-        let mut replies = vec![String::new(); CLIENTS];
-        for _ in 0..TURNS {
-            server.turn();
-            for (reply, client) in replies.iter_mut().zip(&clients) {
-                *reply += std::str::from_utf8(&client.read()).expect("digits");
+        for client in &clients {
+            for (_, expected) in &blocks {
+                assert_eq!(server.read_line(client), *expected);
             }
         }
-        assert_eq!(replies, vec![expected; CLIENTS], "seed {seed}");
-        drop(clients);
-        server.drain();
-        for _ in 0..TURNS {
-            server.turn();
-        }
-        assert!(server.has_ended(), "seed {seed}");
-        let (leaks, bytes) = server.leaks();
-        assert!(leaks.is_none() && bytes == 0, "seed {seed}: {leaks:?}");
-    }
+    });
 }

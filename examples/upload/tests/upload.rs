@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use flatpath_example_upload::Counter;
 use flatpath_http::Http;
-use flatpath_http::flatpath::simulation::{Conditions, Faults, SimulatedServer};
 use flatpath_http::flatpath::{DriverChoice, Server};
+use flatpath_test::{Conditions, TestServer, each_seed};
 
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,23 +54,14 @@ fn an_upload_is_counted_over_real_sockets() {
 
 #[test]
 fn sim_an_upload_is_counted_whatever_the_kernel_does() {
-    const TURNS_MAX: usize = 100_000;
-    for seed in 0..5 {
-        let conditions = Conditions {
-            faults: Faults::mixed(seed).without_losses(),
-            ..Conditions::calm(seed)
-        };
-        let mut server = SimulatedServer::new(conditions, Http::service(Counter));
+    each_seed(5, |seed| {
+        let mut server = TestServer::new(Conditions::rough(seed), Http::service(Counter));
         let client = server.connect();
         client.write(&requests());
-        let mut replies = String::new();
-        let mut turns = 0;
-        while replies.split("\r\n\r\n").count() < 4 {
-            server.turn();
-            replies += std::str::from_utf8(&client.read()).expect("ASCII");
-            turns += 1;
-            assert!(turns < TURNS_MAX, "seed {seed}: no reply");
-        }
-        check(&replies, &format!("seed {seed}"));
-    }
+        let replies = server.read_to_end(&client);
+        check(
+            std::str::from_utf8(&replies).expect("ASCII"),
+            &format!("seed {seed}"),
+        );
+    });
 }

@@ -27,11 +27,11 @@
 //! gathers up to a bound, and then the client has to wait.
 //!
 //! ```
-//! use flatpath_http::flatpath::simulation::{Conditions, SimulatedServer};
 //! use flatpath_http::{
 //!     Disposition, Head, Http, Payload, Reply, Request, Response, Service, Sink, Turn,
 //!     UploadDecision, WorkerScope,
 //! };
+//! use flatpath_test::{Conditions, TestServer, each_seed};
 //!
 //! /// Answers an upload with the number of its bytes.
 //! struct Count;
@@ -79,21 +79,38 @@
 //! }
 //!
 //! // In a test: a seed decides when which part arrives, and when workers run.
-//! for seed in 0..20 {
-//!     let mut server = SimulatedServer::new(Conditions::calm(seed), Http::service(Count));
+//! each_seed(20, |seed| {
+//!     let mut server = TestServer::new(Conditions::rough(seed), Http::service(Count));
 //!     let client = server.connect();
 //!     client.write(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n");
-//!     for _ in 0..100 {
-//!         client.write(&[b'x'; 1000]);
-//!         server.turn();
-//!     }
-//!     let mut reply = String::new();
-//!     for _ in 0..1_000 {
-//!         server.turn();
-//!         reply += std::str::from_utf8(&client.read()).expect("ASCII");
-//!     }
-//!     assert!(reply.ends_with("100000 bytes\n"), "seed {seed}: {reply}");
+//!     client.write(&[b'x'; 100_000]);
+//!     let mut reply = Vec::new();
+//!     server.run_until(|| {
+//!         reply.extend(client.read());
+//!         reply.ends_with(b"100000 bytes\n")
+//!     });
+//! });
+//! ```
+//!
+//! # A test of a handler
+//!
+//! The same kit tests a handler as its clients see it, without a socket: heads, bodies, errors and
+//! deadlines. For a parsed request alone there is [`testing`].
+//!
+//! ```
+//! use flatpath_http::{Http, Request, Response};
+//! use flatpath_test::{Conditions, TestServer};
+//!
+//! fn hello(request: &Request) -> Response {
+//!     Response::new(format!("hello, {}\n", request.uri().path()).into())
 //! }
+//!
+//! let mut server = TestServer::new(Conditions::calm(7), Http::pooled(hello));
+//! let client = server.connect();
+//! client.write(b"GET /you HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+//! let reply = server.read_to_end(&client);
+//! assert!(reply.starts_with(b"HTTP/1.1 200 OK\r\n"));
+//! assert!(reply.ends_with(b"hello, /you\n"));
 //! ```
 //!
 //! # The modules
