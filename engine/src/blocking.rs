@@ -357,7 +357,7 @@ mod tests {
             share: Share::new("a mount", limits),
             connection: ConnectionId {
                 key,
-                ring: 0,
+                thread: 0,
                 listener: 0,
             },
             seen: Arc::default(),

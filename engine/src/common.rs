@@ -8,7 +8,8 @@ use crate::turn::Turn;
 use crate::worker::{Dispatcher, Shared};
 
 pub(crate) struct Common {
-    pub(crate) ring: u16,
+    /// Which network thread this is, from 0.
+    pub(crate) number: u16,
     pub(crate) turn: Turn,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,

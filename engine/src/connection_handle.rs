@@ -6,7 +6,7 @@ use flatpath_structures::slots::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionId {
     pub(crate) key: Key,
-    pub(crate) ring: u16,
+    pub(crate) thread: u16,
     pub(crate) listener: u16,
 }
 
@@ -18,6 +18,6 @@ pub struct ConnectionHandle(pub(crate) ConnectionId);
 impl ConnectionHandle {
     /// Whether both connections are on one network thread, so that they can be spliced.
     pub fn shares_thread(self, other: ConnectionHandle) -> bool {
-        self.0.ring == other.0.ring
+        self.0.thread == other.0.thread
     }
 }

@@ -109,9 +109,9 @@ pub struct DescriptorFigures {
 }
 
 impl DescriptorBudget {
-    /// A budget for `rings` network threads that may have `connections_max` connections together,
+    /// A budget for `threads` network threads that may have `connections_max` connections together,
     /// of `room` descriptors.
-    pub(crate) fn new(room: usize, connections_max: usize, rings: usize) -> DescriptorBudget {
+    pub(crate) fn new(room: usize, connections_max: usize, threads: usize) -> DescriptorBudget {
         let least = CONNECTIONS_PART_MIN.min(room / 2);
         let part = (room / CONNECTIONS_PART).max(least);
         // Each held file may have a connection of its own, and what no connection may take is for
@@ -127,7 +127,7 @@ impl DescriptorBudget {
             given_back: AtomicU64::new(0),
             refusals: Episodes::new(),
             returns: Episodes::new(),
-            connections: (0..rings).map(|_| AtomicUsize::new(0)).collect(),
+            connections: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             woken: AtomicBool::new(false),
             sleep: Mutex::default(),
             wake: Condvar::new(),
@@ -283,9 +283,9 @@ impl DescriptorBudget {
         }
     }
 
-    /// Network thread `ring` has `open` connections now.
-    pub(crate) fn connections_are(&self, ring: usize, open: usize) {
-        if let Some(own) = self.0.connections.get(ring)
+    /// Network thread `thread` has `open` connections now.
+    pub(crate) fn connections_are(&self, thread: usize, open: usize) {
+        if let Some(own) = self.0.connections.get(thread)
             && own.load(Relaxed) != open
         {
             own.store(open, Relaxed);

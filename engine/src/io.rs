@@ -53,7 +53,7 @@ impl Io<'_> {
     pub(crate) fn id(&self) -> ConnectionId {
         ConnectionId {
             key: self.key,
-            ring: self.common.ring,
+            thread: self.common.number,
             listener: self.connection.listener,
         }
     }
@@ -71,7 +71,7 @@ impl Io<'_> {
     /// Where buffers come from; for jobs that prepare output by themselves.
     pub fn pool(&self) -> PoolHandle<'_> {
         let common = &*self.common;
-        common.shared.pools.handle(common.ring, self.key.index)
+        common.shared.pools.handle(common.number, self.key.index)
     }
 
     /// Where the connection comes from: one system call, so keep it. `None` for sockets
@@ -115,7 +115,7 @@ impl Io<'_> {
             .common
             .shared
             .pools
-            .handle(self.common.ring, self.key.index);
+            .handle(self.common.number, self.key.index);
         self.connection.output.write(pool, bytes)
     }
 
@@ -126,7 +126,7 @@ impl Io<'_> {
             .common
             .shared
             .pools
-            .handle(self.common.ring, self.key.index);
+            .handle(self.common.number, self.key.index);
         self.connection.output.reserve(pool, bytes)
     }
 
@@ -139,7 +139,7 @@ impl Io<'_> {
             .common
             .shared
             .pools
-            .handle(self.common.ring, self.key.index);
+            .handle(self.common.number, self.key.index);
         self.connection.output.write_shared(pool, bytes)
     }
 

@@ -84,13 +84,13 @@ pub(crate) enum Threads {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(rings: usize, drain_timeout: Duration) -> Lifecycle {
+    pub(crate) fn new(threads: usize, drain_timeout: Duration) -> Lifecycle {
         Lifecycle {
             server_state: AtomicU8::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             drain_timeout,
-            pulses: (0..rings).map(|_| Pulse::default()).collect(),
+            pulses: (0..threads).map(|_| Pulse::default()).collect(),
         }
     }
 
@@ -125,35 +125,35 @@ impl Lifecycle {
         self.changed.notify_all();
     }
 
-    pub(crate) fn turn_began(&self, ring: u16, now_ns: u64) {
-        let pulse = &self.pulses[usize::from(ring)];
+    pub(crate) fn turn_began(&self, thread: u16, now_ns: u64) {
+        let pulse = &self.pulses[usize::from(thread)];
         // ORDER: Relaxed: a figure for a report, it publishes nothing.
         pulse.turn_ns.store(now_ns, Ordering::Relaxed);
     }
 
     /// A protocol of a network thread is called, by the thread's number for its listener.
-    pub(crate) fn calls(&self, ring: u16, listener: u16) {
-        let pulse = &self.pulses[usize::from(ring)];
+    pub(crate) fn calls(&self, thread: u16, listener: u16) {
+        let pulse = &self.pulses[usize::from(thread)];
         // ORDER: Relaxed: as above.
         pulse.listener.store(listener, Ordering::Relaxed);
     }
 
     /// The names of a network thread's listeners. Once.
-    pub(crate) fn name_listeners(&self, ring: u16, names: Box<[&'static str]>) {
-        let named = self.pulses[usize::from(ring)].listeners.set(names);
+    pub(crate) fn name_listeners(&self, thread: u16, names: Box<[&'static str]>) {
+        let named = self.pulses[usize::from(thread)].listeners.set(names);
         debug_assert!(named.is_ok(), "a network thread starts once");
     }
 
     /// The name of a listener of a network thread, by the thread's number for it.
-    pub(crate) fn listener(&self, ring: u16, listener: u16) -> Option<&'static str> {
-        let names = self.pulses.get(usize::from(ring))?.listeners.get()?;
+    pub(crate) fn listener(&self, thread: u16, listener: u16) -> Option<&'static str> {
+        let names = self.pulses.get(usize::from(thread))?.listeners.get()?;
         names.get(usize::from(listener)).copied()
     }
 
     /// A network thread has ended. The last thing that it does.
-    pub(crate) fn network_ended(&self, ring: u16, result: io::Result<()>) {
+    pub(crate) fn network_ended(&self, thread: u16, result: io::Result<()>) {
         let mut state = self.state();
-        state.ended.push(ring);
+        state.ended.push(thread);
         if let Err(cause) = result {
             state.cause.get_or_insert(cause);
         }
@@ -175,19 +175,19 @@ impl Lifecycle {
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let rings = 0..u16::try_from(started).expect("at most 1024 were granted");
-        rings
-            .filter(|ring| !state.ended.contains(ring))
-            .map(|ring| self.stuck(ring))
+        let threads = 0..u16::try_from(started).expect("at most 1024 were granted");
+        threads
+            .filter(|thread| !state.ended.contains(thread))
+            .map(|thread| self.stuck(thread))
             .collect()
     }
 
-    fn stuck(&self, ring: u16) -> LeftBehind {
-        let pulse = &self.pulses[usize::from(ring)];
+    fn stuck(&self, thread: u16) -> LeftBehind {
+        let pulse = &self.pulses[usize::from(thread)];
         let listener = pulse.listener.load(Ordering::Relaxed);
         LeftBehind {
-            thread: format!("network thread {ring}"),
-            listener: self.listener(ring, listener),
+            thread: format!("network thread {thread}"),
+            listener: self.listener(thread, listener),
             busy: since(pulse.turn_ns.load(Ordering::Relaxed)),
         }
     }

@@ -126,7 +126,7 @@ pub(crate) const CACHES_LOOK_NS: u64 = 2_000_000;
 /// Connections that may wait in the kernel's backlog of one listener.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// How long an address in use is tried again: the kernel lets go of the listeners of a ring some
+/// How long an address in use is tried again: the kernel lets go of the listeners of a thread some
 /// milliseconds after its process was killed.
 pub(crate) const BIND_PATIENCE: Duration = Duration::from_secs(1);
 

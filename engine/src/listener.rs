@@ -42,7 +42,7 @@ pub(crate) trait DynProtocol {
     fn splice_refused(&mut self, io: Io<'_>);
     fn name(&self) -> &'static str;
     fn options(&self) -> &ListenerOptions;
-    fn region_made(&self, ring: usize, region: &Region);
+    fn region_made(&self, thread: usize, region: &Region);
     fn turn_ended(&mut self);
     /// Frees jobs that nobody needed since the last call.
     fn trim(&mut self) -> Trimmed;
@@ -204,8 +204,8 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         &self.options
     }
 
-    fn region_made(&self, ring: usize, region: &Region) {
-        self.protocol.region_made(ring, region);
+    fn region_made(&self, thread: usize, region: &Region) {
+        self.protocol.region_made(thread, region);
     }
 
     fn turn_ended(&mut self) {

@@ -22,7 +22,7 @@ pub struct MemoryFigures {
     /// Whose region it is: the protocol of its listener, or `common`.
     pub name: &'static str,
     /// The network thread, from 0.
-    pub ring: usize,
+    pub thread: usize,
     /// How many pages there are.
     pub pages: u32,
     /// Bytes of a page.
@@ -31,12 +31,12 @@ pub struct MemoryFigures {
     pub pages_retained: u32,
 }
 
-/// `name ring=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_retained=0`.
+/// `name thread=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_retained=0`.
 impl std::fmt::Display for MemoryFigures {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let MemoryFigures {
             name,
-            ring,
+            thread,
             pages,
             page_bytes,
             pages_retained,
@@ -44,7 +44,7 @@ impl std::fmt::Display for MemoryFigures {
         let in_ring = pages.saturating_sub(*pages_retained);
         write!(
             formatter,
-            "{name} ring={ring} pages={pages} page_bytes={page_bytes} pages_in_ring={in_ring} \
+            "{name} thread={thread} pages={pages} page_bytes={page_bytes} pages_in_ring={in_ring} \
              pages_retained={pages_retained}"
         )
     }
@@ -57,7 +57,7 @@ pub(crate) struct Memory(Arc<Mutex<Vec<Entry>>>);
 #[derive(Debug)]
 struct Entry {
     name: &'static str,
-    ring: usize,
+    thread: usize,
     region: Region,
 }
 
@@ -65,19 +65,23 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Entered {
     entries: Arc<Mutex<Vec<Entry>>>,
-    ring: usize,
+    thread: usize,
 }
 
 impl Memory {
     pub(crate) fn enter(
         &self,
-        ring: usize,
+        thread: usize,
         regions: impl Iterator<Item = (&'static str, Region)>,
     ) -> Entered {
-        lock(&self.0).extend(regions.map(|(name, region)| Entry { name, ring, region }));
+        lock(&self.0).extend(regions.map(|(name, region)| Entry {
+            name,
+            thread,
+            region,
+        }));
         Entered {
             entries: Arc::clone(&self.0),
-            ring,
+            thread,
         }
     }
 
@@ -86,20 +90,20 @@ impl Memory {
         let entries = lock(&self.0);
         let figures = entries.iter().map(|entry| MemoryFigures {
             name: entry.name,
-            ring: entry.ring,
+            thread: entry.thread,
             pages: entry.region.pages(),
             page_bytes: entry.region.page_bytes(),
             pages_retained: entry.region.retained(),
         });
         let mut figures: Vec<_> = figures.collect();
-        figures.sort_by_key(|figures| figures.ring);
+        figures.sort_by_key(|figures| figures.thread);
         figures
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        lock(&self.entries).retain(|entry| entry.ring != self.ring);
+        lock(&self.entries).retain(|entry| entry.thread != self.thread);
     }
 }
 

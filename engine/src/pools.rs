@@ -75,8 +75,8 @@ impl Pools {
 
     /// Where buffers for the connection at a place of a network thread come from.
     #[inline]
-    pub(crate) fn handle(&self, ring: u16, index: u32) -> PoolHandle<'_> {
-        let owner = self.owner(ring, index);
+    pub(crate) fn handle(&self, thread: u16, index: u32) -> PoolHandle<'_> {
+        let owner = self.owner(thread, index);
         let handle = PoolHandle::new(&self.main, owner);
         if self.owners.held_bytes(owner) < RESERVE_HELD_MAX {
             handle.with_reserve(&self.reserve, RESERVE_TAKE_MAX)
@@ -86,14 +86,14 @@ impl Pools {
     }
 
     #[inline]
-    fn owner(&self, ring: u16, index: u32) -> u32 {
-        1 + u32::from(ring) * self.places + index
+    fn owner(&self, thread: u16, index: u32) -> u32 {
+        1 + u32::from(thread) * self.places + index
     }
 
     /// Bytes that are out for the connection at a place of a network thread. One load.
     #[inline]
-    pub(crate) fn held_bytes(&self, ring: u16, index: u32) -> usize {
-        self.owners.held_bytes(self.owner(ring, index))
+    pub(crate) fn held_bytes(&self, thread: u16, index: u32) -> usize {
+        self.owners.held_bytes(self.owner(thread, index))
     }
 
     /// What one connection may hold before its own input stalls, in bytes.

@@ -200,9 +200,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         context.close_after_output();
     }
 
-    /// The region of network thread `ring` is there. Called on that thread, before any connection.
-    fn region_made(&self, ring: usize, region: &Region) {
-        let _ = (ring, region);
+    /// The region of network thread `thread` exists. Called on that thread, before any connection.
+    fn region_made(&self, thread: usize, region: &Region) {
+        let _ = (thread, region);
     }
 
     /// The end of a turn in which one of this listener's connections was called.

@@ -35,16 +35,16 @@ impl Relief {
         Relief((0..threads).map(|_| Thread::default()).collect())
     }
 
-    pub(crate) fn publish(&self, ring: u16, largest: u8) {
+    pub(crate) fn publish(&self, thread: u16, largest: u8) {
         // ORDER: E1.
-        self.0[usize::from(ring)]
+        self.0[usize::from(thread)]
             .largest
             .store(largest, Ordering::Relaxed);
     }
 
     /// The other thread with the largest holder, if that is of a higher class than `largest`.
-    pub(crate) fn larger(&self, ring: u16, largest: u8) -> Option<u16> {
-        let classes = self.others(ring).map(|other| {
+    pub(crate) fn larger(&self, thread: u16, largest: u8) -> Option<u16> {
+        let classes = self.others(thread).map(|other| {
             (
                 self.0[usize::from(other)].largest.load(Ordering::Relaxed),
                 other,
@@ -55,34 +55,38 @@ impl Relief {
     }
 
     /// Each other thread in turn, for a number that grows.
-    pub(crate) fn other(&self, ring: u16, number: usize) -> Option<u16> {
+    pub(crate) fn other(&self, thread: u16, number: usize) -> Option<u16> {
         let count = self.0.len().checked_sub(1).filter(|count| *count > 0)?;
-        self.others(ring).nth(number % count)
+        self.others(thread).nth(number % count)
     }
 
-    fn others(&self, ring: u16) -> impl Iterator<Item = u16> {
-        (0..).take(self.0.len()).filter(move |other| *other != ring)
+    fn others(&self, thread: u16) -> impl Iterator<Item = u16> {
+        (0..)
+            .take(self.0.len())
+            .filter(move |other| *other != thread)
     }
 
     /// Asks a thread to free `bytes`. The caller wakes it.
-    pub(crate) fn ask(&self, ring: u16, bytes: usize) {
+    pub(crate) fn ask(&self, thread: u16, bytes: usize) {
         // ORDER: E2.
-        self.0[usize::from(ring)]
+        self.0[usize::from(thread)]
             .wanted
             .fetch_max(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_asked(&self, ring: u16) -> bool {
-        self.0[usize::from(ring)].wanted.load(Ordering::Relaxed) > 0
+    pub(crate) fn is_asked(&self, thread: u16) -> bool {
+        self.0[usize::from(thread)].wanted.load(Ordering::Relaxed) > 0
     }
 
     /// What the thread has been asked for since the last time. One load if that is nothing.
-    pub(crate) fn take(&self, ring: u16) -> usize {
-        if !self.is_asked(ring) {
+    pub(crate) fn take(&self, thread: u16) -> usize {
+        if !self.is_asked(thread) {
             return 0;
         }
         // ORDER: E2.
-        self.0[usize::from(ring)].wanted.swap(0, Ordering::Relaxed)
+        self.0[usize::from(thread)]
+            .wanted
+            .swap(0, Ordering::Relaxed)
     }
 }
 

@@ -41,15 +41,15 @@ pub(crate) struct ShareRule {
 }
 
 impl ShareRule {
-    /// The rule for network thread `ring` of `rings`: `wanted` has for each of its listeners the
-    /// most workers that were asked for it, on all threads together.
+    /// The rule for network thread `thread` of `threads`: `wanted` has for each of its listeners
+    /// the most workers that were asked for it, on all threads together.
     pub(crate) fn of(
         workers_max: u32,
-        (ring, rings): (u32, u32),
+        (thread, threads): (u32, u32),
         listeners_in_all: usize,
         wanted: &[Option<u32>],
     ) -> ShareRule {
-        let part = |whole: u32| (whole / rings + u32::from(ring < whole % rings)).max(1);
+        let part = |whole: u32| (whole / threads + u32::from(thread < whole % threads)).max(1);
         ShareRule {
             workers: (listeners_in_all > 1).then(|| part(workers_max)),
             listeners: wanted.iter().map(|most| most.map(part)).collect(),

@@ -132,7 +132,7 @@ impl SimulatedServer {
         let shared = Arc::new(Shared::new(count, listeners, limits, worker_pool, pools));
         let threads = (0..).zip(protocols);
         let threads =
-            threads.map(|(ring, protocols)| Thread::new(ring, &shared, &conditions, protocols));
+            threads.map(|(thread, protocols)| Thread::new(thread, &shared, &conditions, protocols));
         SimulatedServer {
             threads: threads.collect(),
             shared,
@@ -263,7 +263,7 @@ impl SimulatedServer {
 
 impl Thread {
     fn new(
-        ring: u16,
+        thread: u16,
         shared: &Arc<Shared>,
         conditions: &Conditions,
         protocols: Vec<Box<dyn DynProtocol>>,
@@ -271,10 +271,10 @@ impl Thread {
         let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         let mut driver = conditions.driver.clone();
         driver.regions = regions;
-        let seed = conditions.seed.wrapping_add(u64::from(ring));
+        let seed = conditions.seed.wrapping_add(u64::from(thread));
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
         let setup = Setup {
-            ring,
+            thread,
             shared: Arc::clone(shared),
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,

@@ -57,9 +57,9 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         scaler: Some(scaler),
     };
     let (report, reports) = channel();
-    for (ring, listeners) in sockets.per_ring.into_iter().enumerate() {
+    for (thread, listeners) in sockets.per_thread.into_iter().enumerate() {
         let thread = NetworkThread {
-            ring: u16::try_from(ring).expect("at most 1024 were granted"),
+            thread: u16::try_from(thread).expect("at most 1024 were granted"),
             shared: Arc::clone(&shared),
             options: options.clone(),
             uring: selection.is_uring(),
@@ -126,14 +126,14 @@ fn select(options: &Options) -> Result<Selection, Error> {
 }
 
 /// Waits until every network thread serves or has given up.
-fn await_reports(reports: &Receiver<io::Result<()>>, rings: usize) -> Result<(), Error> {
+fn await_reports(reports: &Receiver<io::Result<()>>, threads: usize) -> Result<(), Error> {
     // Each thread drops its sender with its report, and one that panics without.
     let reports: Vec<io::Result<()>> = reports.iter().collect();
     let count = reports.len();
     for report in reports {
         report.map_err(Error::Driver)?;
     }
-    if count < rings {
+    if count < threads {
         let cause = "a network thread panicked while it started; this is a bug";
         return Err(Error::Driver(io::Error::other(cause)));
     }
@@ -156,10 +156,10 @@ fn room_of(descriptors: u64) -> u64 {
 fn complete_limits(options: &mut Options) -> Result<(), Error> {
     const CONNECTIONS_DEFAULT: u64 = 100_000;
     let wrong = |what: String| Err(Error::Limits(what));
-    let (rings, in_flight_max) = (options.network_threads, options.limits.in_flight_max);
-    if !(1..=1024).contains(&rings) {
+    let (threads, in_flight_max) = (options.network_threads, options.limits.in_flight_max);
+    if !(1..=1024).contains(&threads) {
         return wrong(format!(
-            "network threads must be between 1 and 1024, not {rings}"
+            "network threads must be between 1 and 1024, not {threads}"
         ));
     }
     let (min, max) = (*options.workers.start(), *options.workers.end());
@@ -171,11 +171,11 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     if in_flight_max == 0 {
         return wrong("in_flight_max must be at least 1, not 0".into());
     }
-    let places = in_flight_max.checked_mul(rings);
+    let places = in_flight_max.checked_mul(threads);
     if places.is_none_or(|places| places > INDICES_MAX as usize) {
         return Err(Error::Limits(format!(
             "in_flight_max times network threads must be at most {INDICES_MAX}, not \
-             {in_flight_max} times {rings}"
+             {in_flight_max} times {threads}"
         )));
     }
     let descriptors = descriptors_max();
@@ -207,30 +207,30 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
 
 struct Sockets {
     bound: Vec<Bound>,
-    /// For each ring, a socket for each endpoint that it accepts for.
-    per_ring: Vec<Vec<Option<Listener>>>,
+    /// For each thread, a socket for each endpoint that it accepts for.
+    per_thread: Vec<Vec<Option<Listener>>>,
 }
 
 /// Takes the endpoints' addresses.
 fn bind_all(
     endpoints: &mut [Endpoint],
-    rings: usize,
+    threads: usize,
     defer_accept: bool,
 ) -> Result<Sockets, Error> {
     let mut sockets = Sockets {
         bound: Vec::new(),
-        per_ring: (0..rings).map(|_| Vec::new()).collect(),
+        per_thread: (0..threads).map(|_| Vec::new()).collect(),
     };
     for (number, endpoint) in endpoints.iter_mut().enumerate() {
         let mut address = std::mem::replace(&mut endpoint.address, Err(Error::NoListener))?;
         let alone = endpoint.spread == Spread::OneThread;
-        for (ring, listeners) in sockets.per_ring.iter_mut().enumerate() {
-            // Listeners of one ring are shared out, too.
-            if alone && ring != number % rings {
+        for (thread, listeners) in sockets.per_thread.iter_mut().enumerate() {
+            // Listeners of one thread are shared out, too.
+            if alone && thread != number % threads {
                 listeners.push(None);
                 continue;
             }
-            let shared = rings > 1 && !alone;
+            let shared = threads > 1 && !alone;
             let (listener, bound) = bind_patiently(|| bind(address, shared), std::thread::sleep)
                 .map_err(|cause| Error::Bind { address, cause })?;
             if defer_accept
@@ -252,7 +252,7 @@ fn bind_all(
 }
 
 struct NetworkThread {
-    ring: u16,
+    thread: u16,
     shared: Arc<Shared>,
     options: Options,
     uring: bool,
@@ -262,16 +262,16 @@ struct NetworkThread {
 
 impl NetworkThread {
     fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
-        let (ring, shared) = (self.ring, Arc::clone(&self.shared));
+        let (thread, shared) = (self.thread, Arc::clone(&self.shared));
         std::thread::Builder::new()
-            .name(format!("flatpath-net-{ring}"))
-            .spawn(move || run_network(ring, &shared, move || self.run(report)))
+            .name(format!("flatpath-net-{thread}"))
+            .spawn(move || run_network(thread, &shared, move || self.run(report)))
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.
     fn run(mut self, report: Sender<io::Result<()>>) -> io::Result<()> {
         let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
-        // Only for listeners that this ring accepts for.
+        // Only for listeners that this thread accepts for.
         let protocols = self.listeners.iter().zip(&self.protocols);
         let protocols: Vec<_> = protocols
             .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
@@ -285,7 +285,7 @@ impl NetworkThread {
                 Err(refusal) if self.options.choice == DriverChoice::Uring => {
                     return give_up(&io::Error::other(refusal.to_string()), report);
                 }
-                Err(refusal) => log::warn!("ring {}: epoll after all: {refusal}", self.ring),
+                Err(refusal) => log::warn!("thread {}: epoll after all: {refusal}", self.thread),
             }
         }
         match Epoll::new(&self.options.driver) {
@@ -300,7 +300,7 @@ impl NetworkThread {
         (protocols, region_ids): (Vec<Box<dyn DynProtocol>>, Vec<u16>),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
-        let inbox = &self.shared.inboxes[usize::from(self.ring)];
+        let inbox = &self.shared.inboxes[usize::from(self.thread)];
         let is_first = inbox.waker.set(driver.waker()).is_ok();
         debug_assert!(is_first, "a network thread starts once");
         let numbers = self.listeners.iter().zip(0u16..);
@@ -315,7 +315,7 @@ impl NetworkThread {
         let mut network = Network::new(
             driver,
             Setup {
-                ring: self.ring,
+                thread: self.thread,
                 shared: self.shared,
                 limits: self.options.limits,
                 accept_mode: self.options.accept_mode,
@@ -329,7 +329,11 @@ impl NetworkThread {
         drop(report);
         loop {
             if network.turn()? == After::Done {
-                log::debug!("ring {}: {:?}", self.ring, network.driver().statistics());
+                log::debug!(
+                    "thread {}: {:?}",
+                    self.thread,
+                    network.driver().statistics()
+                );
                 return Ok(());
             }
         }
@@ -337,17 +341,17 @@ impl NetworkThread {
 }
 
 /// The whole of a network thread: serves, and reports its end whatever that is.
-fn run_network(ring: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<()>) {
+fn run_network(thread: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<()>) {
     let ended = contain(serve).unwrap_or_else(|| {
-        let bug = format!("network thread {ring} panicked; this is a bug");
+        let bug = format!("network thread {thread} panicked; this is a bug");
         Err(io::Error::other(bug))
     });
     if let Err(cause) = &ended {
         // The others would wait for clients that this one can no longer serve.
-        log::error!("network thread {ring} has ended, the server drains: {cause}");
+        log::error!("network thread {thread} has ended, the server drains: {cause}");
         shared.advance(ServerState::Draining);
     }
-    shared.lifecycle.network_ended(ring, ended);
+    shared.lifecycle.network_ended(thread, ended);
 }
 
 /// Reports why the thread cannot serve; the start returns it, so the thread itself ends in peace.

@@ -109,14 +109,14 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(
-        rings: usize,
+        threads: usize,
         listeners: usize,
         limits: &Limits,
         worker_pool: WorkerPoolLimits,
         pools: Pools,
     ) -> Shared {
-        let places = rings * limits.in_flight_max;
-        let capacity = u32::try_from(places).expect("rings times in_flight_max fits 32 bits");
+        let places = threads * limits.in_flight_max;
+        let capacity = u32::try_from(places).expect("threads times in_flight_max fits 32 bits");
         Shared {
             queue: Queue::new(capacity),
             worker_pool: WorkerPool::new(worker_pool),
@@ -124,7 +124,7 @@ impl Shared {
             workers_max: worker_pool.workers_max,
             listeners,
             places: (0..places).map(|_| Mutex::default()).collect(),
-            inboxes: (0..rings)
+            inboxes: (0..threads)
                 .map(|_| Inbox {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
@@ -133,7 +133,7 @@ impl Shared {
                 })
                 .collect(),
             holdings: Holdings::new(pools.budget_bytes(), listeners),
-            relief: Relief::new(rings),
+            relief: Relief::new(threads),
             pools,
             statistics: Statistics::default(),
             descriptors: DescriptorBudget::default(),
@@ -141,7 +141,7 @@ impl Shared {
             scaler: ScalerWaker::default(),
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
-            lifecycle: Lifecycle::new(rings, limits.drain_timeout),
+            lifecycle: Lifecycle::new(threads, limits.drain_timeout),
             popped: AtomicU64::new(0),
         }
     }
@@ -149,16 +149,16 @@ impl Shared {
     /// How the listeners of a network thread share the workers; `wanted` as each of them wants it.
     pub(crate) fn share_rule(
         &self,
-        ring: u16,
+        thread: u16,
         limits: &Limits,
         wanted: &[Option<u32>],
     ) -> ShareRule {
         let default = Some(limits.workers_per_listener).filter(|most| *most > 0);
         let wanted: Vec<_> = wanted.iter().map(|most| most.or(default)).collect();
-        let rings = u32::try_from(self.inboxes.len()).expect("at most 1024 were granted");
+        let threads = u32::try_from(self.inboxes.len()).expect("at most 1024 were granted");
         ShareRule::of(
             self.workers_max,
-            (u32::from(ring), rings),
+            (u32::from(thread), threads),
             self.listeners,
             &wanted,
         )
@@ -180,8 +180,8 @@ impl Shared {
     }
 
     /// Whether jobs of this network thread have been parked since it looked.
-    pub(crate) fn has_parked(&self, ring: u16) -> bool {
-        self.inboxes[usize::from(ring)].parked.has_more()
+    pub(crate) fn has_parked(&self, thread: u16) -> bool {
+        self.inboxes[usize::from(thread)].parked.has_more()
     }
 
     fn place(&self, index: u32) -> MutexGuard<'_, Place> {
@@ -219,7 +219,7 @@ impl Shared {
         place.running = Some(home);
         drop(place);
         let mut scope = WorkerScope {
-            pool: self.pools.handle(home.ring, home.key.index),
+            pool: self.pools.handle(home.thread, home.key.index),
             descriptors: &self.descriptors,
             visitor: Visitor {
                 workers_max: self.workers_max,
@@ -244,7 +244,7 @@ impl Shared {
             Some(share) => share.give_up(),
             None => {}
         }
-        let inbox = &self.inboxes[usize::from(home.ring)];
+        let inbox = &self.inboxes[usize::from(home.thread)];
         inbox.arrived.push(index);
         if let Some(waker) = inbox.waker.get() {
             waker.wake();
@@ -255,7 +255,7 @@ impl Shared {
     /// another job of the listener go out.
     #[cold]
     fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
-        let inbox = &self.inboxes[usize::from(home.ring)];
+        let inbox = &self.inboxes[usize::from(home.thread)];
         inbox.parked.add(home.listener);
         share.park(Arc::<Shared>::clone(self), index);
         inbox.parked.tell();
@@ -292,7 +292,7 @@ impl Home for Shared {
         let task = place.task.as_ref().expect("S2: a parked job lies here");
         // Before the job can come back: the queue and the inbox are the edges.
         let home = task.connection();
-        let inbox = &self.inboxes[usize::from(home.ring)];
+        let inbox = &self.inboxes[usize::from(home.thread)];
         inbox.parked.remove(home.listener);
         place.granted = grant;
         drop(place);

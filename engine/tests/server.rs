@@ -318,14 +318,14 @@ fn two_rings_share_one_port() {
 
 #[test]
 fn a_limit_that_cannot_be_is_an_error() {
-    for (in_flight_max, rings) in [(1 << 24, 1), (1 << 23, 2), (usize::MAX, 2), (0, 1)] {
+    for (in_flight_max, threads) in [(1 << 24, 1), (1 << 23, 2), (usize::MAX, 2), (0, 1)] {
         let limits = Limits {
             in_flight_max,
             ..Limits::default()
         };
         let server = flatpath::Server::new()
             .limits(limits)
-            .network_threads(rings);
+            .network_threads(threads);
         let started = server.listen("127.0.0.1:0", lines::Lines).start();
         let error = started.err().expect("refused");
         assert!(error.to_string().contains("in_flight_max"), "{error}");

@@ -176,7 +176,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn make_room_for_files(&mut self) {
         let open = self.open_connections();
         let descriptors = &self.thread.common.shared.descriptors;
-        descriptors.connections_are(usize::from(self.thread.common.ring), open);
+        descriptors.connections_are(usize::from(self.thread.common.number), open);
         if descriptors.excess() > 0 {
             descriptors.gave_back(2 * self.pipes.close_idle());
             descriptors.press();

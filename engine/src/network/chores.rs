@@ -57,7 +57,9 @@ impl<D: Driver> Network<D> {
         }
         let common = &mut self.thread.common;
         if common.dispatcher.holds_back() {
-            common.dispatcher.log_waits(common.ring, common.turn.now_ns);
+            common
+                .dispatcher
+                .log_waits(common.number, common.turn.now_ns);
         }
         self.thread.due_ns = self.next_due_ns();
     }

@@ -28,11 +28,11 @@ impl<D: Driver> Network<D> {
     /// together.
     pub(crate) fn collect_jobs(&mut self) {
         let common = &self.thread.common;
-        let ring = usize::from(common.ring);
-        if !common.shared.inboxes[ring].arrived.is_empty() {
+        let thread = usize::from(common.number);
+        if !common.shared.inboxes[thread].arrived.is_empty() {
             let shared = Arc::clone(&common.shared);
             let mut called: Option<Key> = None;
-            for index in shared.inboxes[ring].arrived.take_all() {
+            for index in shared.inboxes[thread].arrived.take_all() {
                 self.collect_job(index, &mut called);
             }
             if let Some(key) = called {

@@ -102,7 +102,7 @@ impl<D: Driver> Event<'_, D> {
     fn keep(&mut self, piece: Piece) {
         let connection = &mut *self.connection;
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.ring, self.key.index);
+        let pool = common.shared.pools.handle(common.number, self.key.index);
         let bytes = self.thread.driver.bytes(&piece);
         let input = connection.input.as_ref();
         let needed = input.map_or(0, |input| input.filled().len()) + bytes.len();
@@ -206,7 +206,7 @@ impl<D: Driver> Event<'_, D> {
             return connection.held.push_front((piece, from));
         }
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.ring, self.key.index);
+        let pool = common.shared.pools.handle(common.number, self.key.index);
         let left = &self.thread.driver.bytes(&piece)[from as usize..];
         let Some(mut input) = for_input(pool, connection.control.phase, left.len()) else {
             return self.hold(piece, from);
@@ -230,7 +230,7 @@ impl<D: Driver> Event<'_, D> {
             if needed > INPUT_BYTES_MAX {
                 return self.input_too_long(piece);
             }
-            let pool = common.shared.pools.handle(common.ring, self.key.index);
+            let pool = common.shared.pools.handle(common.number, self.key.index);
             let phase = self.connection.control.phase;
             if let Some(mut larger) = for_input(pool, phase, needed) {
                 larger.append(whole.filled());

@@ -46,7 +46,7 @@ impl<D: Driver> Network<D> {
             .common
             .shared
             .relief
-            .take(self.thread.common.ring);
+            .take(self.thread.common.number);
         if waiting == 0 && asked_bytes == 0 {
             return self.end_shortage();
         }
@@ -94,7 +94,7 @@ impl<D: Driver> Network<D> {
             .common
             .shared
             .relief
-            .larger(self.thread.common.ring, largest);
+            .larger(self.thread.common.number, largest);
         let Some(shortage) = &mut self.thread.holders.shortage else {
             return;
         };
@@ -122,7 +122,7 @@ impl<D: Driver> Network<D> {
                 .common
                 .shared
                 .relief
-                .other(self.thread.common.ring, appeals)
+                .other(self.thread.common.number, appeals)
             {
                 self.appeal(other, own_bytes);
             }
@@ -153,7 +153,7 @@ impl<D: Driver> Network<D> {
             .common
             .shared
             .relief
-            .publish(self.thread.common.ring, largest);
+            .publish(self.thread.common.number, largest);
         largest
     }
 

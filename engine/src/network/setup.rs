@@ -30,7 +30,7 @@ use super::waits::Waits;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
-    pub(crate) ring: u16,
+    pub(crate) thread: u16,
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
     pub(crate) accept_mode: OperationMode,
@@ -50,14 +50,14 @@ pub(crate) fn places_of(connections_max: usize) -> usize {
 /// The regions of a network thread with their names; listeners that have one are shown theirs.
 fn name_regions(
     driver: &impl Driver,
-    ring: usize,
+    thread: usize,
     listeners: &[Listener],
 ) -> Vec<(&'static str, Region)> {
     let mut regions = vec![("common", driver.region(0).clone())];
     for listener in listeners {
         if listener.region_id > 0 {
             let region = driver.region(listener.region_id);
-            listener.protocol.region_made(ring, region);
+            listener.protocol.region_made(thread, region);
             regions.push((listener.protocol.name(), region.clone()));
         }
     }
@@ -96,7 +96,7 @@ impl<D: Driver> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
-        let ring = usize::from(setup.ring);
+        let thread = usize::from(setup.thread);
         let now_ns = driver.now_ns();
         let pages_max = setup.limits.pages_per_connection_max;
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
@@ -106,18 +106,20 @@ impl<D: Driver> Network<D> {
         let listeners: Vec<Listener> = listeners.collect();
         let names = listeners.iter().map(|listener| listener.protocol.name());
         let lifecycle = &setup.shared.lifecycle;
-        lifecycle.name_listeners(setup.ring, names.collect());
+        lifecycle.name_listeners(setup.thread, names.collect());
         let workers_max = |listener: &Listener| listener.protocol.options().workers_max;
         let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
-        let rule = setup.shared.share_rule(setup.ring, &setup.limits, &wanted);
+        let rule = setup
+            .shared
+            .share_rule(setup.thread, &setup.limits, &wanted);
         let in_flight_max = setup.limits.in_flight_max;
-        let dispatcher = Dispatcher::new(Arc::clone(&setup.shared), ring, in_flight_max, &rule);
-        let regions = name_regions(&driver, ring, &listeners);
+        let dispatcher = Dispatcher::new(Arc::clone(&setup.shared), thread, in_flight_max, &rule);
+        let regions = name_regions(&driver, thread, &listeners);
         let region_count = regions.len();
-        let entered = setup.shared.memory.enter(ring, regions.into_iter());
+        let entered = setup.shared.memory.enter(thread, regions.into_iter());
         let pipes = counted_pipes(setup.shared.descriptors.clone());
         let common = Common {
-            ring: setup.ring,
+            number: setup.thread,
             turn: Turn {
                 number: 0,
                 now_ns,

@@ -88,7 +88,7 @@ impl<D: Driver> Event<'_, D> {
             if class > holders.published {
                 holders.published = class;
                 let common = &self.thread.common;
-                common.shared.relief.publish(common.ring, class);
+                common.shared.relief.publish(common.number, class);
             }
         }
         let shared = &self.thread.common.shared;

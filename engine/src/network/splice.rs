@@ -68,7 +68,7 @@ impl<D: Driver> Network<D> {
         let single = |connection: &Connection| {
             connection.peer.is_none() && connection.control.closing == Closing::No
         };
-        end.ring == self.thread.common.ring
+        end.thread == self.thread.common.number
             && end.key != key
             && self.connections.get(key).is_some_and(single)
             && self.connections.get(end.key).is_some_and(single)
@@ -262,7 +262,7 @@ impl<D: Driver> Network<D> {
         let bytes = &thread.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
         let common = &thread.common;
-        let pool = common.shared.pools.handle(common.ring, peer.index);
+        let pool = common.shared.pools.handle(common.number, peer.index);
         let written = self
             .connections
             .get_mut(peer)
@@ -367,7 +367,7 @@ impl<D: Driver> Network<D> {
         };
         let streams = event.connection.peer.as_ref().is_some_and(|it| it.streams);
         let common = &event.thread.common;
-        let pool = common.shared.pools.handle(common.ring, key.index);
+        let pool = common.shared.pools.handle(common.number, key.index);
         // A buffer of its own, for a connection that streams.
         let buffer = streams.then(|| pool.take(SPLICE_FILL_BYTES)).flatten();
         let user_data = event.begin_receive(Receive::Once);

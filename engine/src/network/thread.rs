@@ -140,7 +140,7 @@ impl<D: Driver> Thread<D> {
     #[inline]
     pub(super) fn held_bytes(&self, index: u32) -> usize {
         let common = &self.common;
-        common.shared.pools.held_bytes(common.ring, index)
+        common.shared.pools.held_bytes(common.number, index)
     }
 }
 
@@ -179,7 +179,7 @@ impl<'a, D: Driver> Event<'a, D> {
         common
             .shared
             .lifecycle
-            .calls(common.ring, self.connection.listener);
+            .calls(common.number, self.connection.listener);
         let own = self.listener.region_id;
         let bytes = input.map_or(&[][..], |(piece, from)| &driver.bytes(piece)[from..]);
         let io = Io {

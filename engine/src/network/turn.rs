@@ -23,14 +23,14 @@ pub(crate) enum After {
 
 /// Whether other threads have left something for this one.
 fn has_news(common: &Common, server_state: ServerState) -> bool {
-    let (shared, ring) = (&*common.shared, common.ring);
-    let inbox = &shared.inboxes[usize::from(ring)];
+    let (shared, thread) = (&*common.shared, common.number);
+    let inbox = &shared.inboxes[usize::from(thread)];
     !inbox.arrived.is_empty()
         || shared.server_state() != server_state
         || common.returns.any()
         || inbox.watches.any()
-        || shared.has_parked(ring)
-        || shared.relief.is_asked(ring)
+        || shared.has_parked(thread)
+        || shared.relief.is_asked(thread)
 }
 
 impl<D: Driver> Network<D> {
@@ -99,7 +99,7 @@ impl<D: Driver> Network<D> {
             wall_seconds: driver.wall_seconds(),
         };
         let lifecycle = &common.shared.lifecycle;
-        lifecycle.turn_began(common.ring, common.turn.now_ns);
+        lifecycle.turn_began(common.number, common.turn.now_ns);
         thread.long_send_bytes = 0;
         Ok(())
     }

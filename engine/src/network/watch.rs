@@ -30,14 +30,14 @@ const RETRY_NS: u64 = 10_000_000;
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
     pub(super) fn take_watches(&mut self) {
-        if !self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
+        if !self.thread.common.shared.inboxes[usize::from(self.thread.common.number)]
             .watches
             .any()
         {
             return;
         }
         let shared = Arc::clone(&self.thread.common.shared);
-        for watched in shared.inboxes[usize::from(self.thread.common.ring)]
+        for watched in shared.inboxes[usize::from(self.thread.common.number)]
             .watches
             .take()
         {
@@ -158,7 +158,7 @@ impl<D: Driver> Network<D> {
 
     /// The thread ends: a source that wants to be watched from now on is refused.
     pub(super) fn end_watches(&self) {
-        self.thread.common.shared.inboxes[usize::from(self.thread.common.ring)]
+        self.thread.common.shared.inboxes[usize::from(self.thread.common.number)]
             .watches
             .close();
     }

@@ -52,7 +52,7 @@ fn a_limit_that_was_asked_for_holds_for_one_listener_alone_too() {
 #[test]
 fn threads_share_the_workers_out() {
     let parts: Vec<_> = (0..3)
-        .map(|ring| ShareRule::of(8, (ring, 3), 2, &[None, Some(4)]))
+        .map(|thread| ShareRule::of(8, (thread, 3), 2, &[None, Some(4)]))
         .collect();
     let workers: Vec<_> = parts.iter().map(|rule| rule.workers).collect();
     assert_eq!(workers, [Some(3), Some(3), Some(2)]);

@@ -21,7 +21,7 @@ use super::{Shared, Task};
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
-    ring: usize,
+    thread: usize,
     free: Vec<u32>,
     reservations: Reservations,
     /// Which jobs may occupy workers, and those that wait for that.
@@ -41,12 +41,12 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        ring: usize,
+        thread: usize,
         in_flight_max: usize,
         rule: &ShareRule,
     ) -> Dispatcher {
         let listeners = rule.listeners.len().max(1);
-        let first = ring * in_flight_max;
+        let first = thread * in_flight_max;
         let free = (first..first + in_flight_max)
             .rev()
             .map(|index| u32::try_from(index).expect("checked in Shared::new"))
@@ -54,7 +54,7 @@ impl Dispatcher {
         Dispatcher {
             queueing: shared.observes_dispatch.then_some(Duration::ZERO),
             shared,
-            ring,
+            thread,
             free,
             reservations: Reservations::new(in_flight_max, listeners),
             shares: Shares::new(rule),
@@ -202,20 +202,20 @@ impl Dispatcher {
     /// One load: what is parked does not count as out.
     #[inline]
     fn count_parked(&mut self, listener: u16) {
-        let parked = self.shared.inboxes[self.ring].parked.of(listener);
+        let parked = self.shared.inboxes[self.thread].parked.of(listener);
         self.shares.parked(listener, parked);
     }
 
     /// Lets jobs go out in the stead of those that have been parked since the last call.
     #[inline]
     pub(crate) fn follow_parked(&mut self, now_ns: u64) {
-        if self.shared.inboxes[self.ring].parked.has_more() {
+        if self.shared.inboxes[self.thread].parked.has_more() {
             self.count_all_parked(now_ns);
         }
     }
 
     fn count_all_parked(&mut self, now_ns: u64) {
-        self.shared.inboxes[self.ring].parked.told();
+        self.shared.inboxes[self.thread].parked.told();
         for listener in 0..self.reservations.listeners() {
             let number = u16::try_from(listener).expect("listeners are few");
             self.count_parked(number);
@@ -230,10 +230,14 @@ impl Dispatcher {
     }
 
     /// Logs which listeners have waited for their share for long.
-    pub(crate) fn log_waits(&mut self, ring: u16, now_ns: u64) {
+    pub(crate) fn log_waits(&mut self, thread: u16, now_ns: u64) {
         for (listener, waiting, out) in self.shares.overdue(now_ns) {
             let number = u16::try_from(listener).expect("listeners are few");
-            let name = self.shared.lifecycle.listener(ring, number).unwrap_or("?");
+            let name = self
+                .shared
+                .lifecycle
+                .listener(thread, number)
+                .unwrap_or("?");
             log::warn!(
                 "listener {name} has its share of the workers, {out}, busy for a second; {waiting} \
                  jobs of it wait, other listeners' do not"

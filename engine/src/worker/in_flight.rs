@@ -17,7 +17,7 @@ impl Shared {
             let place = place.lock().unwrap_or_else(PoisonError::into_inner);
             place.running.map(|id| LeftBehind {
                 thread: "a worker".into(),
-                listener: self.lifecycle.listener(id.ring, id.listener),
+                listener: self.lifecycle.listener(id.thread, id.listener),
                 busy: since(place.dispatched_ns),
             })
         });
@@ -44,7 +44,7 @@ impl Shared {
             };
             let age = since(place.dispatched_ns);
             if in_flight.oldest.is_none_or(|(oldest, _)| oldest < age) {
-                let name = self.lifecycle.listener(listener.ring, listener.listener);
+                let name = self.lifecycle.listener(listener.thread, listener.listener);
                 in_flight.oldest = Some((age, name.unwrap_or("?")));
             }
         }
