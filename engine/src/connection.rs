@@ -19,7 +19,7 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::addresses::AddressId;
-use crate::connection_handle::ConnectionId;
+use crate::hand_over::Becomes;
 use crate::network::{Holds, WaitSet};
 use crate::output::Output;
 use crate::phase::{Phase, Stall};
@@ -43,8 +43,8 @@ pub(crate) struct Control {
     pub(crate) stall: Option<Stall>,
     pub(crate) closing: Closing,
     pub(crate) jobs_out: u32,
-    /// The connection to be spliced to, after this call.
-    pub(crate) splice: Option<ConnectionId>,
+    /// What the connection is to become, after this call.
+    pub(crate) becomes: Option<Becomes>,
 }
 
 impl Default for Control {
@@ -57,7 +57,7 @@ impl Default for Control {
             stall: None,
             closing: Closing::No,
             jobs_out: 0,
-            splice: None,
+            becomes: None,
         }
     }
 }
@@ -149,6 +149,8 @@ pub(crate) struct Connection {
     pub(crate) socket: Socket,
     pub(crate) session: Key,
     pub(crate) listener: u16,
+    /// The number of the protocol that it was handed over to; 0 for the listener's own.
+    pub(crate) successor: u16,
     /// Where it is counted; `Network::address_of` finds out.
     pub(crate) address: AddressId,
     /// The list of `network/resting.rs` that it is on, which is that of [`Phase::Idle`] or
@@ -210,6 +212,7 @@ impl Connection {
             socket,
             session,
             listener,
+            successor: 0,
             address: AddressId::UNKNOWN,
             listed: None,
             listed_ns: 0,
@@ -318,6 +321,25 @@ impl Connection {
         self.may_be_offered() && self.stalled.is_none()
     }
 
+    /// True while another protocol may take the connection over.
+    pub(crate) fn may_be_handed_over(&self) -> bool {
+        let is_single = self.control.jobs_out == 0 && self.peer.is_none();
+        is_single && self.may_be_offered() && self.ended != Ended::Told
+    }
+
+    /// Another protocol takes the connection over: what the one before it wished for the time after
+    /// is forgotten, and all deadlines begin anew.
+    pub(crate) fn change_protocol(&mut self, successor: u16, session: Key) {
+        self.successor = successor;
+        self.session = session;
+        self.control = Control::default();
+        self.stalled = None;
+        self.clocks.stall_ns = 0;
+        // It has no region of its own.
+        self.region_id = 0;
+        self.shares = false;
+    }
+
     /// True while it is stalled for want of memory.
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.stalled == Some(Stall::Memory)
@@ -342,7 +364,7 @@ impl Connection {
         let control = &self.control;
         let is_busy = control.closing != Closing::No
             || control.jobs_out > 0
-            || control.splice.is_some()
+            || control.becomes.is_some()
             || self.peer.is_some()
             || self.stalled.is_some()
             || self.holds_too_much

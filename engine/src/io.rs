@@ -18,6 +18,7 @@ use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
+use crate::hand_over::{Becomes, HandOver};
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::local_waker::LocalWaker;
 use crate::options::Pages;
@@ -93,7 +94,27 @@ impl Io<'_> {
     /// gone, is being closed, is spliced already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
     pub fn splice(&mut self, other: ConnectionHandle) {
-        self.connection.control.splice = Some(other.0);
+        self.connection.control.becomes = Some(Becomes::Spliced(other.0));
+    }
+
+    /// Hands this connection over to another protocol, after this call: this one's session is
+    /// closed ([`Protocol::closed`](crate::Protocol::closed)), the other's
+    /// [`Protocol::connected`](crate::Protocol::connected) is called, and it is offered all input
+    /// that was not consumed. What is queued by then is sent first. Phase, deadlines and stalls
+    /// begin anew, with [`Phase::Head`]. Limits and shares stay those of the listener. The end of
+    /// the connection, should this call wish it as well, goes before.
+    ///
+    /// # Errors
+    /// The connection cannot be handed over, and the wish is given back: jobs of it are with
+    /// workers, it is spliced, it is ending, or its input has ended and this protocol knows.
+    ///
+    /// Dispatching a job after this aborts the connection: it would come back to a stranger.
+    pub fn hand_over(&mut self, wish: HandOver) -> Result<(), HandOver> {
+        if !self.connection.may_be_handed_over() {
+            return Err(wish);
+        }
+        self.connection.control.becomes = Some(Becomes::Successors(wish));
+        Ok(())
     }
 
     /// The means to call other connections of this thread.

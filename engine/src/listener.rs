@@ -3,6 +3,7 @@
 //! The engine is not generic over protocols: several listen side by side. One indirect call per
 //! event is the price; the typed state behind it sits in flat tables.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use flatpath_driver::{Region, RegionConfig};
@@ -31,7 +32,8 @@ pub(crate) trait DynProtocol {
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
-    fn retire(&mut self, task: Box<dyn Task>);
+    /// A job comes back for nobody. One of another protocol is given back.
+    fn retire(&mut self, job: Box<dyn Any + Send>) -> Result<(), Box<dyn Any + Send>>;
     fn drained(&mut self, io: Io<'_>);
     fn expired(&mut self, io: Io<'_>, phase: Phase);
     fn draining(&mut self, io: Io<'_>);
@@ -44,6 +46,8 @@ pub(crate) trait DynProtocol {
     fn options(&self) -> &ListenerOptions;
     fn region_made(&self, thread: usize, region: &Region);
     fn turn_ended(&mut self);
+    /// For `successor.rs`, which knows the types again.
+    fn as_any(&mut self) -> &mut dyn Any;
     /// Frees jobs that nobody needed since the last call.
     fn trim(&mut self) -> Trimmed;
 }
@@ -91,15 +95,16 @@ impl<P: Protocol> ErasedListener<P> {
         result
     }
 
-    fn typed(task: Box<dyn Task>) -> Option<Box<Envelope<P>>> {
-        task.into_any().downcast().ok()
+    /// Opens a session that begins as `begin` says; `None` when that panics.
+    pub(crate) fn open_with(&mut self, begin: impl FnOnce() -> P::Session) -> Option<Key> {
+        let session = contain(begin)?;
+        self.sessions.insert(session).map_err(drop_contained).ok()
     }
 }
 
 impl<P: Protocol> DynProtocol for ErasedListener<P> {
     fn open(&mut self) -> Option<Key> {
-        let session = contain(P::Session::default)?;
-        self.sessions.insert(session).map_err(drop_contained).ok()
+        self.open_with(P::Session::default)
     }
 
     fn close(&mut self, session: Key) {
@@ -128,7 +133,7 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     }
 
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>) {
-        let Some(envelope) = Self::typed(task) else {
+        let Ok(envelope) = task.into_any().downcast::<Envelope<P>>() else {
             debug_assert!(false, "a job comes back to the listener that sent it");
             return;
         };
@@ -137,15 +142,18 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         });
     }
 
-    fn retire(&mut self, task: Box<dyn Task>) {
-        if let Some(mut envelope) = Self::typed(task) {
-            envelope.reservation = None;
-            let (protocol, thread) = (&*self.protocol, &mut self.thread);
-            match contain(|| protocol.retire(thread, &mut envelope.job)) {
-                Some(()) => self.free_jobs.put(envelope),
-                None => drop_contained(envelope),
-            }
+    fn retire(&mut self, job: Box<dyn Any + Send>) -> Result<(), Box<dyn Any + Send>> {
+        let mut envelope = job.downcast::<Envelope<P>>()?;
+        if !Arc::ptr_eq(&envelope.protocol, &self.protocol) {
+            return Err(envelope);
         }
+        envelope.reservation = None;
+        let (protocol, thread) = (&*self.protocol, &mut self.thread);
+        match contain(|| protocol.retire(thread, &mut envelope.job)) {
+            Some(()) => self.free_jobs.put(envelope),
+            None => drop_contained(envelope),
+        }
+        Ok(())
     }
 
     fn drained(&mut self, io: Io<'_>) {
@@ -211,6 +219,10 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     fn turn_ended(&mut self) {
         let (protocol, thread) = (&*self.protocol, &mut self.thread);
         contain(|| protocol.turn_ended(thread));
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn trim(&mut self) -> Trimmed {

@@ -3,7 +3,6 @@
 use flatpath_driver::Driver;
 
 use crate::connection::Closing;
-use crate::free_list::Trimmed;
 use crate::lifecycle::ServerState;
 use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS};
 use crate::phase::Stall;
@@ -135,7 +134,7 @@ impl<D: Driver> Network<D> {
     fn trim(&mut self) {
         self.trimmed_ns = self.thread.common.turn.now_ns;
         self.thread.common.shared.pools.trim(IDLE_BYTES_KEPT);
-        let mut trimmed = Trimmed::default();
+        let mut trimmed = self.thread.successors.trim();
         for listener in &mut self.listeners {
             let one = listener.protocol.trim();
             trimmed.any |= one.any;

@@ -6,6 +6,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::Closing;
 use crate::deadlines::{Overdue, shortest_ns};
 use crate::lifecycle::ServerState;
+use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
@@ -138,9 +139,11 @@ impl<D: Driver> Network<D> {
             connection.held.is_empty(),
             "pieces go with their connection"
         );
-        self.listeners[usize::from(connection.listener)]
-            .protocol
-            .close(connection.session);
+        let protocol: &mut dyn DynProtocol = match connection.successor {
+            0 => &mut *self.listeners[usize::from(connection.listener)].protocol,
+            number => self.thread.successors.get(number),
+        };
+        protocol.close(connection.session);
         self.thread.common.shared.statistics.closed.add(1);
         self.connection_left();
     }

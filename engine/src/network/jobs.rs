@@ -61,7 +61,15 @@ impl<D: Driver> Network<D> {
             }
         }
         let listener = &mut self.listeners[usize::from(home.listener)];
-        listener.protocol.retire(task);
+        if let Err(mut other) = listener.protocol.retire(task.into_any()) {
+            for protocol in self.thread.successors.all() {
+                match protocol.retire(other) {
+                    Ok(()) => return,
+                    Err(back) => other = back,
+                }
+            }
+            debug_assert!(false, "a job is of a listener or of a successor");
+        }
     }
 
     fn jobs_collected(&mut self, key: Key) {
@@ -184,9 +192,9 @@ impl<D: Driver> Event<'_, D> {
 
     fn end_with_refusal(&mut self) {
         self.abandon();
-        let refusal = &self.listener.protocol.options().refusal;
+        let refusal = self.protocol().options().refusal.clone();
         if !refusal.is_empty() {
-            self.connection.output.push(refusal.clone().into());
+            self.connection.output.push(refusal.into());
         }
         self.connection.control.close(Closing::Lingering);
     }

@@ -45,7 +45,8 @@ impl<D: Driver> Event<'_, D> {
     fn takes_at_once(&self, piece: &Piece) -> bool {
         let is_short = piece.len() <= self.thread.at_once_bytes_max();
         let is_next = self.connection.held.is_empty() && !self.connection.waits.is_deferred();
-        is_short && is_next && !self.connection.crowds && self.connection.takes_input()
+        let stays = self.connection.control.becomes.is_none();
+        is_short && is_next && stays && !self.connection.crowds && self.connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -131,7 +132,7 @@ impl<D: Driver> Event<'_, D> {
         let mut at_once = self.thread.at_once_bytes_max();
         while let Some((piece, from)) = self.connection.held.front() {
             if !self.connection.takes_input()
-                || self.connection.control.splice.is_some()
+                || self.connection.control.becomes.is_some()
                 || self.connection.waits.is_deferred()
             {
                 break;
@@ -147,14 +148,15 @@ impl<D: Driver> Event<'_, D> {
         if !self.connection.may_be_offered() {
             self.release_unwanted();
         }
-        if self.connection.ended == Ended::Seen {
+        // Whom it is told is known after this call.
+        if self.connection.ended == Ended::Seen && self.connection.control.becomes.is_none() {
             self.tell_end();
         }
     }
 
     /// Offers the first of the pieces that are held, however long it is, and what pumping offers.
     pub(super) fn offer_held(&mut self) {
-        if self.connection.takes_input() && self.connection.control.splice.is_none() {
+        if self.connection.takes_input() && self.connection.control.becomes.is_none() {
             self.offer_front();
         }
         self.pump();
@@ -168,6 +170,9 @@ impl<D: Driver> Event<'_, D> {
 
     /// Offers kept input again after a stall, then what arrived after it.
     pub(super) fn resume(&mut self) {
+        if self.connection.control.becomes.is_some() {
+            return;
+        }
         let stall = self.connection.stalled.take();
         let nothing_held = self.connection.held.is_empty();
         if let Some(input) = self.connection.input.take() {

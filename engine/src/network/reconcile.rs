@@ -7,6 +7,7 @@
 use flatpath_driver::{Driver, Operation, OperationMode};
 
 use crate::connection::{Closing, Ended, Receive, Send};
+use crate::hand_over::{Becomes, HandOver};
 use crate::limits::OUTPUT_BYTES_LOW;
 use crate::phase::{Phase, Stall};
 
@@ -21,7 +22,7 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.control.splice.is_some() {
+        if self.connection.control.becomes.is_some() && self.becomes() == Fate::Splices {
             return Fate::Splices;
         }
         if self.connection.quota.is_some() {
@@ -40,11 +41,56 @@ impl<D: Driver> Event<'_, D> {
         Fate::Stays
     }
 
+    /// What the connection is to become beside what it is.
+    #[cold]
+    fn becomes(&mut self) -> Fate {
+        match self.connection.control.becomes.take() {
+            Some(Becomes::Successors(wish)) => {
+                self.hand_over(wish);
+                // What is wished from now on is not carried out within this event: two protocols
+                // may go on handing over to each other.
+                self.wait(Wait::Again);
+                Fate::Stays
+            }
+            splices => {
+                self.connection.control.becomes = splices;
+                Fate::Splices
+            }
+        }
+    }
+
+    /// Another protocol takes the connection over (`successor.rs`).
+    fn hand_over(&mut self, wish: HandOver) {
+        if self.connection.control.closing != Closing::No {
+            return;
+        }
+        if self.connection.control.jobs_out > 0 {
+            log::error!("a job was dispatched after its connection was handed over");
+            return self.connection.control.close(Closing::Abort);
+        }
+        let Some((successor, session)) = self.thread.successors.open(wish) else {
+            return self.connection.control.close(Closing::Abort);
+        };
+        self.end_session();
+        self.connection.change_protocol(successor, session);
+        self.call(|protocol, io| protocol.connected(io));
+        if self.thread.common.dispatcher.draining && self.connection.may_be_offered() {
+            self.call(|protocol, io| protocol.draining(io));
+        }
+        self.connection.adopt_stall(self.thread.now_ns());
+        let connection = &mut *self.connection;
+        if connection.takes_input() && connection.control.becomes.is_none() {
+            // As if the input had waited for the reply before it.
+            connection.stalled = Some(Stall::Pipeline);
+            self.resume_in_turn();
+        }
+    }
+
     /// Sends, and lets the protocol continue where output has run low, for as long as that helps.
     pub(super) fn reconcile_output(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if self.connection.control.splice.is_some() {
-                // Its peer's words go first.
+            if self.connection.control.becomes.is_some() {
+                // Its peer's words go first, or it is another protocol's turn.
                 return;
             }
             self.start_send();

@@ -16,6 +16,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
 use crate::returns::Returns;
+use crate::successor::Successors;
 use crate::turn::Turn;
 use crate::worker::{Dispatcher, Shared};
 
@@ -79,6 +80,7 @@ impl<D: Driver> Thread<D> {
             resting: Resting::new(places),
             starved: Starved::new(places, region_count),
             holders: Holders::new(places),
+            successors: Successors::new(places),
             pages_held: 0,
             receive_buffer_bytes: driver.region(0).page_bytes() as usize,
             driver,

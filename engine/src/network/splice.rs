@@ -28,6 +28,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection, Ended, Peer, Receive};
 use crate::connection_handle::ConnectionId;
+use crate::hand_over::Becomes;
 use crate::limits::{
     SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
 };
@@ -43,7 +44,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(end) = connection.control.splice.take() else {
+        let Some(Becomes::Spliced(end)) = connection.control.becomes.take() else {
             return;
         };
         if self.may_splice(key, end) {
@@ -59,6 +60,7 @@ impl<D: Driver> Network<D> {
         self.thread.common.shared.statistics.splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
             event.call(|protocol, io| protocol.splice_refused(io));
+            event.pump();
             event.wait(Wait::Again);
         }
     }
@@ -327,8 +329,11 @@ impl<D: Driver> Network<D> {
         let Some(event) = self.event(key) else {
             return;
         };
-        if event.connection.control.splice.take().is_some() {
-            self.refuse_splice(key);
+        match event.connection.control.becomes.take() {
+            Some(Becomes::Spliced(_)) => self.refuse_splice(key),
+            // Another one was spliced to it meanwhile.
+            Some(Becomes::Successors(_)) => event.connection.control.close(Closing::Abort),
+            None => {}
         }
         let Some(mut event) = self.event(key) else {
             return;

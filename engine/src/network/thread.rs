@@ -21,6 +21,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
+use crate::successor::Successors;
 
 use super::door::Door;
 use super::holders::Holders;
@@ -73,6 +74,7 @@ pub(super) struct Thread<D: Driver> {
     /// Connections whose receive found no page, by what they want.
     pub(super) starved: Starved,
     pub(super) holders: Holders,
+    pub(super) successors: Successors,
     /// Common pages with input of connections that are stalled.
     pub(super) pages_held: usize,
     pub(super) receive_buffer_bytes: usize,
@@ -173,14 +175,24 @@ impl<'a, D: Driver> Event<'a, D> {
         &'b mut self,
         input: Option<(&'b Piece, usize)>,
     ) -> (&'b mut dyn DynProtocol, Io<'b>, &'b [u8]) {
-        let Thread { driver, common, .. } = &mut *self.thread;
+        let Thread {
+            driver,
+            common,
+            successors,
+            ..
+        } = &mut *self.thread;
         let driver = &*driver;
-        self.listener.was_called = true;
         common
             .shared
             .lifecycle
             .calls(common.number, self.connection.listener);
-        let own = self.listener.region_id;
+        let (protocol, own) = match self.connection.successor {
+            0 => {
+                self.listener.was_called = true;
+                (&mut *self.listener.protocol, self.listener.region_id)
+            }
+            number => (successors.call(number), 0),
+        };
         let bytes = input.map_or(&[][..], |(piece, from)| &driver.bytes(piece)[from..]);
         let io = Io {
             common,
@@ -190,7 +202,21 @@ impl<'a, D: Driver> Event<'a, D> {
             source: input.map(|(piece, from)| (driver.region(piece.region_id()), piece, from)),
             own: (own > 0).then(|| (own, driver.region(own))),
         };
-        (&mut *self.listener.protocol, io, bytes)
+        (protocol, io, bytes)
+    }
+
+    /// What the connection speaks now.
+    pub(super) fn protocol(&mut self) -> &mut dyn DynProtocol {
+        match self.connection.successor {
+            0 => &mut *self.listener.protocol,
+            number => self.thread.successors.get(number),
+        }
+    }
+
+    /// Closes the session. The connection is gone, or gets another one at once.
+    pub(super) fn end_session(&mut self) {
+        let session = self.connection.session;
+        self.protocol().close(session);
     }
 
     /// Has the connection wait for its turn, unless it does already.

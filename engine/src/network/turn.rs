@@ -172,6 +172,7 @@ impl<D: Driver> Network<D> {
                 listener.protocol.turn_ended();
             }
         }
+        self.thread.successors.turn_ended();
     }
 
     fn after(&mut self) -> After {

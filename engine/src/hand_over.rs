@@ -1,0 +1,28 @@
+//! What a connection is to become after a call.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::connection_handle::ConnectionId;
+
+/// A connection's next protocol and the beginning of its session, for
+/// [`Io::hand_over`](crate::Io::hand_over). Made by [`Successor::begin`](crate::Successor::begin),
+/// on any thread.
+///
+/// What is inside is known to `successor.rs` only, so that connections know nothing of protocols.
+pub struct HandOver(pub(crate) Box<dyn Any + Send>);
+
+impl fmt::Debug for HandOver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HandOver").finish_non_exhaustive()
+    }
+}
+
+/// What replaces a protocol's part in its connection; the last wish counts.
+#[derive(Debug)]
+pub(crate) enum Becomes {
+    /// Spliced to another one.
+    Spliced(ConnectionId),
+    /// One of another protocol.
+    Successors(HandOver),
+}
