@@ -15,7 +15,7 @@ Delivery is at most once: what was delivered to a consumer that dies is not deli
 
 Pure Python over mmap, memoryview, struct and sockets. Python has no atomic operations, and none
 are needed: pipes announce what is new, and the kernel's lock of a pipe orders what was
-written before ``write`` and what is read after ``read``. See docs/ingest.md of the project.
+written before ``write`` and what is read after ``read``. See book/src/ingest.md of the project.
 
 One thread at a time may receive; messages may be released by any thread.
 """

@@ -1,0 +1,179 @@
+//! The documents: every command line in them is run, every link leads somewhere.
+//!
+//! A block of commands that a test cannot run names the reason in its fence: `needs=root`,
+//! `needs=build` (it builds for minutes) or `needs=host` (another machine or program).
+
+mod page;
+mod session;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flatpath_testkit::{Driver, each_driver};
+
+use page::{Block, Page};
+use session::Session;
+
+/// Why blocks are not run, and how many there may be of each kind. A block that can be run is not
+/// to be marked: raise a number only for one that cannot.
+const LEFT_OUT_MAX: [(&str, usize); 3] = [("root", 3), ("build", 6), ("host", 4)];
+
+/// Where the repository is on the web: the book, which is read elsewhere, links to files there.
+const REPOSITORY: &str = "https://github.com/flatpath/flatpath/blob/main/";
+
+fn run_page(page: &Page, driver: Driver) -> Result<(), String> {
+    let mut session = Session::new(driver);
+    for block in page::blocks(&page.text) {
+        if let Some(name) = block.mark("file") {
+            session.write(name, &block);
+        }
+        if block.language != "console" || block.mark("needs").is_some() {
+            continue;
+        }
+        for step in block.steps() {
+            match session.run(&step) {
+                // A tool that is missing here: what follows may rest on it.
+                Err(reason) if reason.is_empty() => return session.finish(),
+                result => result.map_err(|reason| {
+                    format!("{}:{}: {}: {reason}", page.name, step.line, step.command)
+                })?,
+            }
+        }
+    }
+    session
+        .finish()
+        .map_err(|reason| format!("{}: {reason}", page.name))
+}
+
+fn every_command_does_what_its_page_says(driver: Driver) {
+    let pages = page::all();
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let runs = pages
+            .iter()
+            .map(|page| scope.spawn(move || run_page(page, driver)));
+        // All are started before the first is waited for.
+        let runs: Vec<_> = runs.collect();
+        let ends = runs.into_iter().map(|run| run.join().expect("no panic"));
+        ends.filter_map(Result::err).collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+each_driver!(every_command_does_what_its_page_says);
+
+#[test]
+fn few_blocks_are_left_out_and_each_says_why() {
+    let pages = page::all();
+    let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for page in &pages {
+        for block in page::blocks(&page.text) {
+            if let Some(reason) = block.mark("needs") {
+                let place = format!("{}:{}", page.name, block.line);
+                left_out.entry(reason.to_string()).or_default().push(place);
+            }
+        }
+    }
+    for (reason, places) in &left_out {
+        let known = LEFT_OUT_MAX.iter().find(|(name, _)| name == reason);
+        let (_, most) = known.unwrap_or_else(|| panic!("needs={reason}: {places:?}"));
+        assert!(places.len() <= *most, "needs={reason}: {places:?}");
+    }
+}
+
+#[test]
+fn commands_stand_in_console_blocks_only() {
+    let is_command = |line: &str| {
+        let programs = [
+            "$ ",
+            "flatpath ",
+            "cargo ",
+            "curl ",
+            "mount ",
+            "kill ",
+            "sudo ",
+        ];
+        programs.iter().any(|program| line.starts_with(program))
+    };
+    for page in page::all() {
+        for block in page::blocks(&page.text) {
+            let Block {
+                line,
+                language,
+                lines,
+                ..
+            } = &block;
+            let found = lines.iter().find(|line| is_command(line));
+            assert!(
+                ["console", "toml"].contains(language) || found.is_none(),
+                "{}:{line}: {found:?} is not run",
+                page.name
+            );
+            assert!(
+                *language != "console" || !block.steps().is_empty(),
+                "{}:{line}: a console without a command",
+                page.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut missing = Vec::new();
+    for page in page::all() {
+        let file = page::root().join(&page.name);
+        let folder = file.parent().expect("a file is in a folder");
+        for target in page::links(&page.text) {
+            let ours = target
+                .strip_prefix(REPOSITORY)
+                .map(|path| page::root().join(path));
+            if target.contains("://") && ours.is_none() {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = match ours {
+                Some(path) => path,
+                None if path.is_empty() => file.clone(),
+                None => folder.join(path),
+            };
+            if !path.exists() || !anchor.is_empty() && !has_heading(&path, anchor) {
+                missing.push(format!("{}: {target}", page.name));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Whether a page has the heading that an anchor names.
+fn has_heading(path: &Path, anchor: &str) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchors = headings.map(|heading| {
+        let words = heading
+            .trim_start_matches('#')
+            .trim()
+            .to_lowercase()
+            .replace(' ', "-");
+        words.replace(
+            |letter: char| !letter.is_alphanumeric() && letter != '-',
+            "",
+        )
+    });
+    anchors.into_iter().any(|found| found == anchor)
+}
+
+#[test]
+fn the_summary_of_the_book_names_every_chapter() {
+    let pages = page::all();
+    let summary = pages.iter().find(|page| page.name == "book/src/SUMMARY.md");
+    let summary = &summary.expect("the book has a summary").text;
+    for page in &pages {
+        let Some(chapter) = page.name.strip_prefix("book/src/") else {
+            continue;
+        };
+        assert!(
+            chapter == "SUMMARY.md" || summary.contains(&format!("({chapter})")),
+            "{chapter} is not in the summary"
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! The Rust programs of README and the book, which `cargo test` compiles and runs as it does the
+//! examples of any crate. What the tests here share is in `flatpath-testkit`.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    doctest,
+    allow(rustdoc::invalid_codeblock_attributes, reason = "`needs=` is ours")
+)]
+
+/// Makes the programs of a page examples of this crate.
+macro_rules! page {
+    ($name:ident, $path:literal) => {
+        #[cfg(doctest)]
+        #[doc = include_str!(concat!("../../../", $path))]
+        struct $name;
+    };
+}
+
+page!(Readme, "README.md");
+page!(Service, "book/src/service.md");
+page!(Protocol, "book/src/protocol.md");
+page!(Pairing, "book/src/pairing.md");
